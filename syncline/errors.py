@@ -1,0 +1,40 @@
+"""What goes wrong by the user's hand, said in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SynclineError(Exception):
+    """A mistake in the input: one line that says what is wrong and what would be accepted."""
+
+
+class SpecError(SynclineError):
+    """A field of a spec has a value that cannot be used.
+
+    Args:
+        path: where the field is, in dots (``method.rule.lr``).
+        value: what was given.
+        expected: what would be accepted, as the end of the sentence "expected ...".
+    """
+
+    def __init__(self, path: str, value: object, expected: str) -> None:
+        # The arguments as they are, so that the error survives the way back from another process.
+        super().__init__(path, value, expected)
+        self.path, self.value, self.expected = path, value, expected
+
+    def __str__(self) -> str:
+        return f"{self.path}: got {self.value!r}; expected {self.expected}"
+
+
+def one_of(options: Iterable[str], given: str) -> str:
+    """The end of an error line: what would be accepted, with the closest match first.
+
+    >>> one_of(["infiniband", "10gbe", "wan"], "10gb")
+    "one of '10gbe', 'infiniband', 'wan' (did you mean '10gbe'?)"
+    """
+    names = sorted(options)
+    line = "one of " + ", ".join(repr(name) for name in names)
+    close = difflib.get_close_matches(given, names, n=1)
+    return line + (f" (did you mean {close[0]!r}?)" if close else "")

@@ -1,0 +1,137 @@
+"""Human quantities at the edge: text to SI numbers and back.
+
+Inside Syncline a time is in seconds, a size in bytes, a rate in bytes per second. Text is parsed once, where it enters.
+The case of ``b`` and ``B`` matters: ``b`` is a bit, ``B`` a byte of 8 bits. ``k M G T P`` are powers of 1000 and
+``Ki Mi Gi Ti Pi`` powers of 1024 (IEC 80000-13), so 619 MiB is 649 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from decimal import Decimal
+
+from syncline.errors import SpecError
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_MICRO = {"\u00b5s": 1e-6, "\u03bcs": 1e-6}  # the micro sign and the Greek letter mu
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_PREFIXES = {**_DECIMAL, **_BINARY}
+_BYTES = {prefix + "B": float(factor) for prefix, factor in _PREFIXES.items()}
+_BYTES_PER_S = {
+    prefix + unit + per: factor / (1 if unit == "B" else 8)
+    for prefix, factor in _PREFIXES.items()
+    for unit in ("B", "b", "bit")
+    for per in ("/s", "ps")
+}
+_QUANTITY = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*)?")
+
+
+def parse_seconds(value: str | float, path: str = "time") -> float:
+    """A time in seconds, from text with a unit or from a number of seconds.
+
+    Args:
+        value: ``"50 ms"``, ``"50us"``, ``"2 min"`` or ``0.05``; not negative.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: without a unit, with an unknown one, negative or not finite.
+
+    >>> parse_seconds("50 ms")
+    0.05
+    """
+    return _parse(
+        value, path, _SECONDS | _MICRO, "a time with its unit ('50 ms', '2 us', '1 h'), or a number of seconds"
+    )
+
+
+def parse_bytes(value: str | float, path: str = "size") -> float:
+    """A size in bytes, from text with a unit or from a number of bytes.
+
+    Args:
+        value: ``"619 MiB"`` (2**20 bytes each), ``"1.5GB"`` (10**9 bytes each) or ``4``; not negative.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: without a unit, with an unknown one (``Mb`` is megabit: refused here), negative or not finite.
+
+    >>> parse_bytes("619MiB")
+    649068544.0
+    """
+    return _parse(value, path, _BYTES, "a size with its unit ('619 MiB', '1.5 GB'; B is byte), or a number of bytes")
+
+
+def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
+    """A rate in bytes per second, from text with a unit or from a number of bytes per second.
+
+    Args:
+        value: ``"100 Gbit/s"``, ``"100Gb/s"``, ``"100 Gbps"`` (all 12.5e9), ``"1.25 GB/s"`` or ``1.25e9``; positive.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: without a unit, with an unknown one, not positive or not finite.
+
+    >>> parse_bandwidth("10Gbit/s") == parse_bandwidth("1.25 GB/s")
+    True
+    """
+    expected = "a positive rate with its unit ('100 Gbit/s', or '1.25 GB/s' in bytes), or a number of bytes per second"
+    rate = _parse(value, path, _BYTES_PER_S, expected)
+    if rate == 0:
+        raise SpecError(path, value, expected)
+    return rate
+
+
+def format_seconds(seconds: float) -> str:
+    """A time for people, three significant digits: ``50 ms``, ``2 us``, ``1.5 h``.
+
+    >>> format_seconds(0.0521), format_seconds(5400)
+    ('52.1 ms', '1.5 h')
+    """
+    return _format(seconds, "s", _SECONDS)
+
+
+def format_bytes(nbytes: float) -> str:
+    """A size for people, three significant digits, in powers of 1000: ``649 MB``.
+
+    >>> format_bytes(648.8e6), format_bytes(12)
+    ('649 MB', '12 B')
+    """
+    return _format(nbytes, "B", {prefix + "B": _BYTES[prefix + "B"] for prefix in ("", "k", "M", "G", "T", "P")})
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """A rate for people, three significant digits, in bits per second as networks are sold: ``10 Gbit/s``.
+
+    >>> format_bandwidth(1.25e9)
+    '10 Gbit/s'
+    """
+    units = (prefix + "bit/s" for prefix in ("", "k", "M", "G", "T", "P"))
+    return _format(bytes_per_s, "bit/s", {unit: _BYTES_PER_S[unit] for unit in units})
+
+
+def _parse(value: str | float, path: str, units: dict[str, float], expected: str) -> float:
+    quantity = math.nan
+    # ArithmeticError: an exponent that no decimal number can have. TypeError, ValueError: not a number at all.
+    with contextlib.suppress(ArithmeticError, TypeError, ValueError):
+        if isinstance(value, str):
+            match = _QUANTITY.fullmatch(value.strip())
+            if match and match[2] in units:
+                # in decimal, so that "50 us" is the float 50e-6: 50 * 1e-6 is its neighbour
+                quantity = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
+        elif not isinstance(value, bool):
+            quantity = float(value)
+    if not (math.isfinite(quantity) and quantity >= 0):
+        raise SpecError(path, value, expected)
+    return quantity
+
+
+def _format(value: float, base: str, ascending: dict[str, float]) -> str:
+    """``value`` in the largest unit of which it has at least one, after rounding to three significant digits."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {base}"
+    rounded = abs(float(f"{value:.3g}"))
+    unit = next((unit for unit in reversed(ascending) if rounded >= ascending[unit]), next(iter(ascending)))
+    # float() in between, because :.3g alone writes 1000 and more as 1e+03
+    return f"{float(f'{value / ascending[unit]:.3g}'):.10g} {unit}"

@@ -1,0 +1,61 @@
+"""What all tests share: axis annotations checked at run time, one thread, the same examples everywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NamedTuple
+
+import jaxtyping
+import pytest
+
+# Before anything of these rooms is imported.
+jaxtyping.install_import_hook(["syncline.comm", "syncline.optim"], "beartype.beartype")
+
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+# A sum's bits depend on the number of threads, and the machines that run the tests differ in cores.
+torch.set_num_threads(1)
+
+# Shared, noisy machines: a slow example is no failure, and a failure must be the same on every machine.
+settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))
+
+
+@pytest.fixture
+def unchecked():
+    """Calls as a user's run makes them, without the tests' type checks in front of our own errors."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+class Done(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys, monkeypatch, tmp_path):
+    """``command("project", "--json")``: the command line in this process, in an empty folder."""
+    from syncline.cli import main  # after the import hook
+
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGINT)
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["syncline", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    yield run
+    signal.signal(signal.SIGINT, handler)
