@@ -1,0 +1,94 @@
+"""The cost model: links, collectives, traffic, hardware and model shapes, in closed form.
+
+NumPy and the standard library only, so that a projection answers at once. Everything broadcasts by NumPy's rules.
+"""
+
+from __future__ import annotations
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives import (
+    COLLECTIVES,
+    all_to_all_s,
+    broadcast_s,
+    collective_s,
+    ring_all_gather_s,
+    ring_all_reduce_s,
+    ring_reduce_scatter_s,
+    rounds_and_block,
+    wire_bytes,
+)
+from syncline.costmodel.hardware import HARDWARE, Hardware, compute_s, hardware
+from syncline.costmodel.link import Link
+from syncline.costmodel.models import MODELS, ModelShape, model
+from syncline.costmodel.networks import NETWORKS, Preset, network
+from syncline.costmodel.steptime import StepTime, mean_step, step_time_s
+from syncline.costmodel.tensors import TensorShape, balanced_parts, largest_divisor
+from syncline.costmodel.traffic import (
+    Call,
+    CallPattern,
+    Exchange,
+    bytes_per_step,
+    calls_at,
+    calls_by_step,
+    communication_factor,
+    communication_s,
+    joined,
+    mean_bytes_per_step,
+)
+from syncline.costmodel.wallclock import (
+    curvadion_speedup,
+    curvadion_step_s,
+    half_life,
+    half_life_period,
+    half_life_total_s,
+    mt_dao_all_reduce_s,
+    unified_total_s,
+)
+
+__all__ = [
+    "COLLECTIVES",
+    "HARDWARE",
+    "MODELS",
+    "NETWORKS",
+    "Call",
+    "CallPattern",
+    "Exchange",
+    "FloatOrArray",
+    "Hardware",
+    "IntOrArray",
+    "Link",
+    "ModelShape",
+    "Preset",
+    "StepTime",
+    "TensorShape",
+    "all_to_all_s",
+    "balanced_parts",
+    "broadcast_s",
+    "bytes_per_step",
+    "calls_at",
+    "calls_by_step",
+    "collective_s",
+    "communication_factor",
+    "communication_s",
+    "compute_s",
+    "curvadion_speedup",
+    "curvadion_step_s",
+    "half_life",
+    "half_life_period",
+    "half_life_total_s",
+    "hardware",
+    "joined",
+    "largest_divisor",
+    "mean_bytes_per_step",
+    "mean_step",
+    "model",
+    "mt_dao_all_reduce_s",
+    "network",
+    "ring_all_gather_s",
+    "ring_all_reduce_s",
+    "ring_reduce_scatter_s",
+    "rounds_and_block",
+    "step_time_s",
+    "unified_total_s",
+    "wire_bytes",
+]

@@ -1,0 +1,178 @@
+"""Traffic: what a method sends in a training of T steps, and what that costs in closed form.
+
+A method's communication is a few *exchanges*, each a collective of so many bytes every so many steps. Exchanges of the
+same collective that are due at the same step travel as one call: their bytes add up and the latency is paid once. So
+the cost of T steps is a sum over the distinct *call patterns* of a step, each times the number of steps that have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives import COLLECTIVES, collective_s
+from syncline.costmodel.link import Link
+from syncline.errors import SpecError, one_of
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective that happens after step t (from 0) when ``(t + 1 - offset) % period == 0``.
+
+    Args:
+        payload_bytes: n, as `syncline.costmodel.collectives` counts it for this collective; at least 0.
+        period: K, the number of steps from one to the next; at least 1. With no offset the first is after step K - 1.
+        label: what is sent, for people.
+        collective: one of ``COLLECTIVES``.
+        offset: by how many steps the exchange is later than one without offset (periodic: offset K is offset 0).
+        joins: whether it travels in one call with the others of its collective that are due; else in its own.
+
+    Raises:
+        SpecError: a field that cannot be used.
+    """
+
+    payload_bytes: float
+    period: int = 1
+    label: str = ""
+    collective: str = "all_reduce"
+    offset: int = 0
+    joins: bool = True
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
+            raise SpecError("exchange.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
+        if self.period != int(self.period) or self.period < 1:
+            raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")
+        if self.offset != int(self.offset):
+            raise SpecError("exchange.offset", self.offset, "a whole number of steps")
+        if self.collective not in COLLECTIVES:
+            raise SpecError("exchange.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
+
+    def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
+        """Whether it happens after step ``step`` (from 0), or after each of an array of steps."""
+        return (step + 1 - self.offset) % self.period == 0
+
+    def times(self, steps: int) -> int:
+        """How often it happens in the first ``steps`` steps: ``floor((T - o) / K) - floor(-o / K)``."""
+        return (steps - self.offset) // self.period - (-self.offset) // self.period
+
+
+class Call(NamedTuple):
+    """One collective call: what of, how many payload bytes, and what they are."""
+
+    collective: str
+    payload_bytes: float
+    label: str
+
+
+class CallPattern(NamedTuple):
+    """The calls that follow one step, and the number of steps that they follow."""
+
+    calls: tuple[Call, ...]
+    steps: int
+
+
+def joined(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
+    """The calls in which exchanges that are due at the same step travel, in the order of the first of each call."""
+    calls: dict[str | int, Call] = {}
+    for index, exchange in enumerate(exchanges):
+        key = exchange.collective if exchange.joins else index
+        call = Call(exchange.collective, exchange.payload_bytes, exchange.label)
+        calls[key] = _sum(calls[key], call) if key in calls else call
+    return tuple(calls.values())
+
+
+def calls_at(exchanges: Sequence[Exchange], step: int) -> tuple[Call, ...]:
+    """The calls that follow step ``step`` (from 0)."""
+    return joined(exchange for exchange in exchanges if exchange.is_due(step))
+
+
+def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
+    """The distinct call patterns of ``steps`` steps and how many steps have each; the numbers of steps add up to it.
+
+    A step without calls has the empty pattern. Patterns repeat after the least common multiple of the periods, so no
+    more than one such cycle is looked at.
+
+    Args:
+        exchanges: what is sent.
+        steps: T, at least 0.
+
+    >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
+    [(0, 97), (1, 3)]
+    """
+    cycle = min(math.lcm(*(exchange.period for exchange in exchanges)), max(_checked(steps), 1))
+    step = np.arange(min(steps, cycle))
+    times = -((step - steps) // cycle)  # ceil((T - t) / cycle): how often this step of the cycle comes round
+    due = np.zeros((len(step), len(exchanges)), dtype=bool)
+    for column, exchange in enumerate(exchanges):
+        due[:, column] = exchange.is_due(step)
+    code: NDArray[Any] = np.zeros(len(step), dtype=np.int64)  # equal where the pattern is equal
+    for due_now in due.T:
+        code = np.unique(2 * code + due_now, return_inverse=True)[1]
+    first = np.unique(code, return_index=True)[1]
+    counts = np.bincount(code, weights=times)
+    return [
+        CallPattern(joined(exchange for exchange, on in zip(exchanges, due[row], strict=True) if on), int(count))
+        for row, count in zip(first, counts, strict=True)
+    ]
+
+
+def communication_s(exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link) -> FloatOrArray:
+    """Seconds that ``steps`` steps communicate: the sum over call patterns of steps x calls' `collective_s`.
+
+    Args:
+        exchanges: what is sent.
+        steps: T, at least 0.
+        workers: P; broadcasts with the fields of the link.
+        link: each worker's link.
+    """
+    total: FloatOrArray = 0.0
+    for pattern in calls_by_step(exchanges, steps):
+        for call in pattern.calls:
+            total = total + pattern.steps * collective_s(call.collective, workers, call.payload_bytes, link)
+    return total
+
+
+def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
+    """Mean payload bytes per worker and step over ``steps`` steps: ``sum n * times / T``; 0 without steps."""
+    return sum(exchange.payload_bytes * exchange.times(_checked(steps)) for exchange in exchanges) / max(steps, 1)
+
+
+def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
+    """Mean payload bytes per worker and step in the long run: ``sum n / K``.
+
+    >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
+    6.0
+    """
+    return sum((exchange.payload_bytes / exchange.period for exchange in exchanges), start=0.0)
+
+
+def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
+    """By how much the bytes shrink against one such exchange every step, in the long run: ``1 / sum_i 1 / K_i``.
+
+    Args:
+        periods: K_i, one per exchanged state, all of the same size (``math.inf``: never).
+
+    Source: MT-DAO, section 4 ("Baselines"): three states every 32 steps give 32 / 3.
+
+    >>> f"{communication_factor([32, 32, 32]):.2f}"
+    '10.67'
+    """
+    return 1 / sum((1 / period for period in periods), start=0.0)
+
+
+def _sum(call: Call, other: Call) -> Call:
+    labels = "+".join(label for label in (call.label, other.label) if label)
+    return Call(call.collective, call.payload_bytes + other.payload_bytes, labels)
+
+
+def _checked(steps: int) -> int:
+    if steps < 0:
+        raise SpecError("steps", steps, "at least 0")
+    return steps

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncline.costmodel import (
+    COLLECTIVES,
+    Link,
+    all_to_all_s,
+    broadcast_s,
+    collective_s,
+    network,
+    ring_all_gather_s,
+    ring_all_reduce_s,
+    ring_reduce_scatter_s,
+    wire_bytes,
+)
+from syncline.errors import SpecError
+
+REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
+SIMGRID_ALGORITHMS = {
+    "ring_allreduce": "all_reduce",
+    "ring_allgather": "all_gather",  # its n is the gathered tensor
+    "ring_reduce_scatter": "reduce_scatter",
+    "pairwise_alltoall": "all_to_all",
+    "binomial_bcast": "broadcast",
+}
+SIMGRID_NETWORKS = {"IB": "infiniband", "10GbE": "10gbe", "WAN": "wan"}
+LINK = Link(0.5, 8.0)
+
+
+@pytest.mark.parametrize("algorithm", SIMGRID_ALGORITHMS)
+def test_closed_forms_equal_an_independent_simulator(algorithm: str) -> None:
+    table = REFERENCE / "simgrid" / "flat.csv"
+    if not table.exists():
+        pytest.skip(f"no reference timings: {table} is missing (set SYNCLINE_REFERENCE to their folder)")
+    kind = SIMGRID_ALGORITHMS[algorithm]
+    with table.open() as lines:
+        rows = [row for row in csv.DictReader(lines) if row["algorithm"] == algorithm]
+    assert len(rows) >= 50
+    for row in rows:
+        workers, nbytes = int(row["P"]), float(row["n_bytes"])
+        contribution = nbytes / workers if kind == "all_gather" else nbytes
+        predicted_s = collective_s(kind, workers, contribution, network(SIMGRID_NETWORKS[row["net"]]))
+        assert predicted_s == pytest.approx(float(row["sim_time_s"]), rel=1e-13), row
+
+
+def test_worked_examples() -> None:
+    # 4 workers, 32 bytes, 0.5 s + 1/8 s per byte: blocks of 8 bytes take 1.5 s, whole tensors 4.5 s.
+    assert ring_all_reduce_s(4, 32, LINK) == 6 * 1.5
+    assert ring_reduce_scatter_s(4, 32, LINK) == 3 * 1.5
+    assert all_to_all_s(4, 32, LINK) == 3 * 1.5
+    assert ring_all_gather_s(4, 32, LINK) == 3 * 4.5
+    assert broadcast_s(4, 32, LINK) == 2 * 4.5
+
+
+def test_a_broadcast_reaches_twice_as_many_workers_each_round() -> None:
+    workers = np.array([1, 2, 3, 4, 5, 8, 9, 2**20, 2**20 + 1])
+    np.testing.assert_array_equal(broadcast_s(workers, 0, Link(1.0, 1.0)), [0, 1, 2, 2, 3, 3, 4, 20, 21])
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_one_worker_pays_and_sends_nothing(kind: str) -> None:
+    assert collective_s(kind, 1, 1e9, LINK) == 0
+    assert wire_bytes(kind, 1, 1e9) == 0
+
+
+@given(workers=st.integers(1, 4096), nbytes=st.floats(0, 1e12))
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_of_its_parts(workers: int, nbytes: float) -> None:
+    parts_s = ring_reduce_scatter_s(workers, nbytes, LINK) + ring_all_gather_s(workers, nbytes / workers, LINK)
+    assert ring_all_reduce_s(workers, nbytes, LINK) == pytest.approx(parts_s, rel=1e-12)
+
+
+@given(kind=st.sampled_from(COLLECTIVES), workers=st.integers(1, 1024), nbytes=st.floats(0, 1e12))
+def test_no_worker_can_send_faster_than_its_link(kind: str, workers: int, nbytes: float) -> None:
+    sent_s = wire_bytes(kind, workers, nbytes) / LINK.bandwidth_bytes_per_s
+    assert collective_s(kind, workers, nbytes, LINK) >= sent_s * (1 - 1e-12)
+
+
+def test_wire_bytes_count_every_delivery() -> None:
+    workers, nbytes = 8, 80.0
+    assert workers * wire_bytes("broadcast", workers, nbytes) == 7 * nbytes
+    assert workers * wire_bytes("all_gather", workers, nbytes) == 7 * 8 * nbytes
+    assert wire_bytes("all_reduce", workers, nbytes) == 2 * wire_bytes("reduce_scatter", workers, nbytes) == 140
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_a_million_configurations_in_one_call_equal_single_calls(kind: str) -> None:
+    workers = np.arange(1, 101)[:, None, None]
+    nbytes = np.geomspace(1, 1e12, 100)[:, None]
+    link = Link(np.linspace(0, 0.1, 100), 1.25e9)
+    times_s = np.asarray(collective_s(kind, workers, nbytes, link))
+    assert times_s.shape == (100, 100, 100)
+    for p, n, a in [(0, 0, 0), (99, 99, 99), (6, 50, 73)]:
+        single_s = collective_s(kind, p + 1, float(nbytes[n, 0]), Link(float(np.asarray(link.latency_s)[a]), 1.25e9))
+        assert times_s[p, n, a] == pytest.approx(single_s, rel=1e-14)
+
+
+def test_impossible_collectives_are_refused() -> None:
+    with pytest.raises(SpecError, match="did you mean 'all_reduce'"):
+        collective_s("allreduce", 2, 1, LINK)
+    with pytest.raises(SpecError, match="workers: got 0"):
+        ring_all_reduce_s(np.array([2, 0]), 1, LINK)
+    with pytest.raises(SpecError, match="nbytes: got -1"):
+        ring_all_reduce_s(2, -1, LINK)
