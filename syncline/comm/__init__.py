@@ -1,0 +1,29 @@
+"""Communicators over the worker axis, wire formats, and the ledger of what was sent."""
+
+from syncline.comm.base import Communicator, Handle, ReduceOp
+from syncline.comm.ledger import Ledger, Record
+from syncline.comm.processes import ProcessGroupCommunicator
+from syncline.comm.shapes import ShapesCommunicator
+from syncline.comm.simulated import SimulatedCommunicator, stack
+from syncline.comm.sparse import SparsePairs
+from syncline.comm.wire import BF16, DENSE, FP16, WIRE_FORMATS, Cast, Dense, WireFormat
+
+__all__ = [
+    "BF16",
+    "DENSE",
+    "FP16",
+    "WIRE_FORMATS",
+    "Cast",
+    "Communicator",
+    "Dense",
+    "Handle",
+    "Ledger",
+    "ProcessGroupCommunicator",
+    "Record",
+    "ReduceOp",
+    "ShapesCommunicator",
+    "SimulatedCommunicator",
+    "SparsePairs",
+    "WireFormat",
+    "stack",
+]

@@ -1,0 +1,129 @@
+"""What a communicator is.
+
+Every tensor that differs between workers has a leading *worker axis* of length ``R``, the rows that live in this
+process; axis names in the annotations: ``R`` rows, ``M`` workers in the group. Methods are written against this
+protocol alone, and so run unchanged in the simulator, on real processes and on shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+from jaxtyping import Shaped
+from torch import Tensor
+
+from syncline.comm.ledger import Ledger
+from syncline.comm.wire import DENSE, WireFormat
+from syncline.errors import SpecError
+
+PerWorker = Shaped[Tensor, "R *s"]
+"""A tensor of each local worker."""
+
+PerPeer = Shaped[Tensor, "R M *s"]
+"""A block of each local worker for, or from, each worker of the group."""
+
+Scalars = Shaped[Tensor, " R"]
+"""A number of each local worker."""
+
+ReduceOp = Literal["mean", "sum", "max"]
+REDUCE_OPS = ("mean", "sum", "max")
+
+
+class Handle:
+    """A collective that was started and may still be under way."""
+
+    def __init__(self, finish: Callable[[], list[Tensor]]) -> None:
+        self._finish: Callable[[], list[Tensor]] | None = finish
+        self._result: list[Tensor] = []
+
+    def wait(self) -> list[Tensor]:
+        """Block until the result is there; a second call returns the same tensors."""
+        if self._finish is not None:
+            self._result, self._finish = self._finish(), None
+        return self._result
+
+
+@runtime_checkable
+class Communicator(Protocol):
+    """A group of ``M`` workers, of which the rows of this process's tensors are some.
+
+    Every call notes one record in ``ledger``. ``label`` says what was sent, for people who read the ledger.
+    """
+
+    ledger: Ledger
+
+    @property
+    def world_size(self) -> int:
+        """M: workers in the group."""
+        ...
+
+    @property
+    def local_workers(self) -> Sequence[int]:
+        """Which worker each row is; ``len(local_workers) == R``."""
+        ...
+
+    @property
+    def replicas(self) -> int:
+        """Independent repetitions of the group that live side by side along the worker axis (1 in processes)."""
+        ...
+
+    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """The mean, sum or maximum over the group, on every worker. May be a read-only view.
+
+        A format that is not exact rounds what is sent and what comes back:
+        ``decode(encode(op_m decode(encode(x_m))))``, with the reduction in the tensor's own type.
+        """
+        ...
+
+    def all_reduce_coalesced(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> list[Tensor]:
+        """Several tensors reduced in one call: one record, one latency."""
+        ...
+
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """Every worker's tensor, on every worker. May be a read-only view."""
+        ...
+
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """Worker i's block j becomes worker j's block i."""
+        ...
+
+    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """Worker j gets the reduction over workers of their blocks j."""
+        ...
+
+    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """The root's tensor, on every worker. May be a read-only view."""
+        ...
+
+    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+        """The largest of one scalar per worker: a trigger that all must agree on."""
+        ...
+
+    def start_all_reduce(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> Handle:
+        """``all_reduce_coalesced`` that returns at once; the tensors must not change before ``wait``."""
+        ...
+
+    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+        """``all_gather`` that returns at once; its ``wait`` gives a list of one tensor."""
+        ...
+
+
+def elements_per_row(x: Tensor) -> int:
+    """How many numbers one worker holds of ``x``."""
+    return x[0].numel() if x.shape[0] else 0
+
+
+def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
+    """``x`` reduced along ``dim``, which stays as a dimension of length 1."""
+    if op == "mean":
+        return x.mean(dim, keepdim=True)
+    if op == "sum":
+        return x.sum(dim, keepdim=True)
+    if op == "max":
+        return x.amax(dim, keepdim=True)
+    raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")

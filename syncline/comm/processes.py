@@ -1,0 +1,232 @@
+"""The world of real processes: collectives of ``torch.distributed`` (gloo, NCCL), any number of workers per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from syncline.comm.base import REDUCE_OPS, Handle, PerPeer, PerWorker, ReduceOp, Scalars, elements_per_row, reduce_rows
+from syncline.comm.ledger import Ledger
+from syncline.comm.wire import DENSE, WireFormat
+from syncline.errors import SpecError, SynclineError
+
+
+class ProcessGroupCommunicator:
+    """A group of ``P * workers_per_process`` workers on the ``P`` processes of a ``torch.distributed`` group.
+
+    Process ``p`` holds workers ``p * R`` to ``(p + 1) * R - 1``. An exact format is reduced by one all-reduce of the
+    process's partial reduction; a format that rounds travels encoded, as an all-to-all of blocks, a local reduction in
+    full precision and an all-gather, which moves the bytes of a ring all-reduce and rounds once each way whatever the
+    number of workers.
+
+    Args:
+        workers_per_process: R, the rows of each process's tensors.
+        group: a process group; the default group if none.
+        reproducible: reduce exact formats by that second way too. A backend's all-reduce adds in an order of its own,
+            which differs from the simulator's in the last bit; a long training can blow that bit up. This way the
+            order is the simulator's, and so are all bits, for the same bytes.
+
+    Raises:
+        SynclineError: if ``torch.distributed`` is not initialised.
+    """
+
+    replicas = 1
+
+    def __init__(
+        self, workers_per_process: int = 1, group: dist.ProcessGroup | None = None, *, reproducible: bool = False
+    ) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
+        if workers_per_process < 1:
+            raise SpecError("workers_per_process", workers_per_process, "an integer >= 1")
+        self.ledger = Ledger()
+        self._group = group
+        self._reproducible = reproducible
+        self._rows = workers_per_process
+        self._processes = dist.get_world_size(group)
+        self._rank = dist.get_rank(group)
+
+    @property
+    def world_size(self) -> int:
+        """M: workers in the group."""
+        return self._processes * self._rows
+
+    @property
+    def local_workers(self) -> Sequence[int]:
+        """Which worker each row is."""
+        return range(self._rank * self._rows, (self._rank + 1) * self._rows)
+
+    def _check(self, *xs: Tensor) -> None:
+        for x in xs:
+            if x.dim() == 0 or x.shape[0] != self._rows:
+                raise SpecError("worker axis", tuple(x.shape), f"{self._rows} rows in the first dimension")
+
+    def _note(self, xs: Sequence[Tensor], collective: str, wire: WireFormat, label: str) -> None:
+        nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
+        self.ledger.append(label, collective, nbytes, self.world_size)
+
+    # What travels: bytes, so that every element type passes through every backend.
+
+    def _start_exchange(self, blocks: Tensor) -> Callable[[], Tensor]:
+        """All-to-all of ``(R, M, *s)``; returns the function that waits for ``(R, M, *s)``."""
+        rows, processes, rest = self._rows, self._processes, blocks.shape[2:]
+        by_process = blocks.unflatten(1, (processes, rows)).transpose(0, 1).contiguous()  # (P, R from, R to, *s)
+        received = torch.empty_like(by_process)
+        work = dist.all_to_all_single(_bytes(received), _bytes(by_process), group=self._group, async_op=True)
+
+        def finish() -> Tensor:
+            work.wait()
+            return received.movedim(2, 0).reshape(rows, processes * rows, *rest)
+
+        return finish
+
+    def _start_gather(self, x: Tensor) -> Callable[[], Tensor]:
+        """All-gather of ``(R, *s)``; returns the function that waits for a view ``(R, M, *s)``."""
+        sent = x.contiguous()
+        gathered = torch.empty(self.world_size, *x.shape[1:], dtype=x.dtype, device=x.device)
+        work = _all_gather_single(_bytes(gathered), _bytes(sent), group=self._group, async_op=True)
+
+        def finish() -> Tensor:
+            work.wait()
+            return gathered.unsqueeze(0).expand(self._rows, *gathered.shape)
+
+        return finish
+
+    def _start_exact(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
+        """One all-reduce per element type of the local partial reductions laid end to end."""
+        partial: ReduceOp = "max" if op == "max" else "sum"
+        pending = []
+        for _, run in groupby(xs, key=lambda x: x.dtype):
+            tensors = list(run)
+            flat = torch.cat([reduce_rows(x, 0, partial).flatten() for x in tensors])
+            torch_op = dist.ReduceOp.MAX if op == "max" else dist.ReduceOp.SUM
+            pending.append((tensors, flat, dist.all_reduce(flat, torch_op, group=self._group, async_op=True)))
+
+        def finish() -> list[Tensor]:
+            out: list[Tensor] = []
+            for tensors, flat, work in pending:
+                work.wait()
+                whole = flat / self.world_size if op == "mean" else flat
+                parts = whole.split([elements_per_row(x) for x in tensors])
+                out += [part.view(1, *x.shape[1:]).expand_as(x) for part, x in zip(parts, tensors, strict=True)]
+            return out
+
+        return finish
+
+    def _start_end_to_end(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
+        """Tensors of one element type laid end to end, as one block-wise reduction."""
+        pending = []
+        for _, run in groupby(xs, key=lambda x: x.dtype):
+            tensors = list(run)
+            pending.append((tensors, self._start_encoded(torch.cat([_flat(x) for x in tensors], 1), op, DENSE)))
+
+        def finish() -> list[Tensor]:
+            out: list[Tensor] = []
+            for tensors, reduced in pending:
+                parts = reduced().split([elements_per_row(x) for x in tensors], dim=1)
+                out += [part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True)]
+            return out
+
+        return finish
+
+    def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
+        """Blocks of the encoded tensor to their owners, a reduction there, and back."""
+        encoded = _flat(wire.encode(x))
+        elements = encoded.shape[1]
+        block = -(-elements // self.world_size)
+        padded = torch.nn.functional.pad(encoded, (0, block * self.world_size - elements))
+        exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block)))
+
+        def finish() -> Tensor:
+            owned = reduce_rows(wire.decode(exchange(), x.dtype), 1, op).squeeze(1)
+            everyone = self._start_gather(wire.encode(owned))()
+            return wire.decode(everyone.flatten(1)[:, :elements], x.dtype).view(x.shape)
+
+        return finish
+
+    def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
+        if op not in REDUCE_OPS:
+            raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
+        self._check(*xs)
+        if wire.exact_dtype and not self._reproducible:
+            return self._start_exact(xs, op)
+        if wire.exact_dtype:
+            return self._start_end_to_end(xs, op)
+        started = [self._start_encoded(x, op, wire) for x in xs]
+        return lambda: [finish() for finish in started]
+
+    # The protocol.
+
+    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.all_reduce``."""
+        return self.all_reduce_coalesced([x], op, wire, label)[0]
+
+    def all_reduce_coalesced(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> list[Tensor]:
+        """See ``Communicator.all_reduce_coalesced``."""
+        return self.start_all_reduce(xs, op, wire, label).wait()
+
+    def start_all_reduce(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> Handle:
+        """See ``Communicator.start_all_reduce``."""
+        finish = self._start_reduce(xs, op, wire)
+        self._note(xs, "all_reduce", wire, label)
+        return Handle(finish)
+
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.all_gather``."""
+        return self.start_all_gather(x, wire, label).wait()[0]
+
+    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+        """See ``Communicator.start_all_gather``."""
+        self._check(x)
+        self._note([x], "all_gather", wire, label)
+        gather = self._start_gather(wire.encode(x))
+        return Handle(lambda: [wire.decode(gather(), x.dtype)])
+
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.all_to_all``."""
+        self._check(x)
+        self._note([x], "all_to_all", wire, label)
+        return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
+
+    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.reduce_scatter``: an all-to-all of blocks and a local reduction, the bytes of a ring's."""
+        self._check(x)
+        self._note([x], "reduce_scatter", wire, label)
+        return reduce_rows(wire.decode(self._start_exchange(wire.encode(x))(), x.dtype), 1, op).squeeze(1)
+
+    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.broadcast``."""
+        self._check(x)
+        if not 0 <= root < self.world_size:
+            raise SpecError("root", root, f"a worker from 0 to {self.world_size - 1}")
+        self._note([x], "broadcast", wire, label)
+        process, row = divmod(root, self._rows)
+        sent = wire.encode(x)[row].contiguous().clone()
+        dist.broadcast(_bytes(sent), group=self._group, group_src=process)
+        return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
+
+    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+        """See ``Communicator.all_reduce_max``."""
+        return self.all_reduce(flag, op="max", label=label)
+
+
+# The name that torch 2.13 gave all_gather_into_tensor; the old one still serves older versions.
+_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+def _flat(x: Tensor) -> Tensor:
+    """``(R, *s)`` as ``(R, n)``; a scalar per row is one number."""
+    return x.reshape(x.shape[0], -1)
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """A contiguous tensor as its bytes, without a copy."""
+    return x.view(-1).view(torch.uint8)

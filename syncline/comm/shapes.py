@@ -1,0 +1,88 @@
+"""The world of shapes: tensors on torch's ``meta`` device, to count traffic without memory or arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from syncline.comm.base import REDUCE_OPS, Handle, PerPeer, PerWorker, ReduceOp, Scalars, elements_per_row
+from syncline.comm.ledger import Ledger
+from syncline.comm.wire import DENSE, WireFormat
+from syncline.errors import SpecError
+
+
+class ShapesCommunicator:
+    """One worker of a group of ``workers``, as shapes: results have the right shape and type and no values.
+
+    A method stepped on ``meta`` parameters with this communicator leaves the same ledger as a real run.
+
+    >>> comm = ShapesCommunicator(8)
+    >>> comm.all_gather(torch.empty(1, 5, device="meta"), label="x").shape
+    torch.Size([1, 8, 5])
+    >>> comm.ledger.payload_bytes()
+    20
+    """
+
+    replicas = 1
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise SpecError("workers", workers, "an integer >= 1")
+        self.ledger = Ledger()
+        self.world_size = workers
+        self.local_workers: Sequence[int] = range(1)
+
+    def _note(self, x: Tensor, collective: str, wire: WireFormat, label: str) -> None:
+        self.ledger.append(label, collective, wire.nbytes(elements_per_row(x), x.dtype), self.world_size)
+
+    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.all_reduce``."""
+        return self.all_reduce_coalesced([x], op, wire, label)[0]
+
+    def all_reduce_coalesced(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> list[Tensor]:
+        """See ``Communicator.all_reduce_coalesced``."""
+        if op not in REDUCE_OPS:
+            raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
+        nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
+        self.ledger.append(label, "all_reduce", nbytes, self.world_size)
+        return [torch.empty_like(x) for x in xs]
+
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.all_gather``."""
+        self._note(x, "all_gather", wire, label)
+        return x.unsqueeze(1).expand(1, self.world_size, *x.shape[1:])
+
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.all_to_all``."""
+        self._note(x, "all_to_all", wire, label)
+        return torch.empty_like(x)
+
+    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.reduce_scatter``."""
+        self._note(x, "reduce_scatter", wire, label)
+        return torch.empty_like(x[:, 0])
+
+    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.broadcast``."""
+        self._note(x, "broadcast", wire, label)
+        return torch.empty_like(x)
+
+    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+        """See ``Communicator.all_reduce_max``."""
+        return self.all_reduce(flag, op="max", label=label)
+
+    def start_all_reduce(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> Handle:
+        """See ``Communicator.start_all_reduce``."""
+        done = self.all_reduce_coalesced(xs, op, wire, label)
+        return Handle(lambda: done)
+
+    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+        """See ``Communicator.start_all_gather``."""
+        done = self.all_gather(x, wire, label)
+        return Handle(lambda: [done])

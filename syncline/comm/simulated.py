@@ -1,0 +1,126 @@
+"""The simulated world: all workers of the group are rows of tensors in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars, elements_per_row, reduce_rows
+from syncline.comm.ledger import Ledger
+from syncline.comm.wire import DENSE, WireFormat
+from syncline.errors import SpecError
+
+
+class SimulatedCommunicator:
+    """A group of ``workers`` that live in one process, ``replicas`` times side by side.
+
+    Rows are laid replica-major: row ``r * workers + m`` is worker ``m`` of replica ``r``. Replicas never exchange
+    anything: they are independent runs (one seed each) that share Python's cost.
+
+    >>> import torch
+    >>> comm = SimulatedCommunicator(2)
+    >>> comm.all_reduce(torch.tensor([[1.0], [3.0]])).tolist()
+    [[2.0], [2.0]]
+    """
+
+    def __init__(self, workers: int, replicas: int = 1) -> None:
+        for field, value in (("workers", workers), ("replicas", replicas)):
+            if value < 1:
+                raise SpecError(field, value, "an integer >= 1")
+        self.ledger = Ledger()
+        self._workers, self._replicas = workers, replicas
+
+    @property
+    def world_size(self) -> int:
+        """M: workers in the group."""
+        return self._workers
+
+    @property
+    def replicas(self) -> int:
+        """Independent repetitions of the group."""
+        return self._replicas
+
+    @property
+    def local_workers(self) -> Sequence[int]:
+        """Which worker each row is."""
+        return list(range(self._workers)) * self._replicas
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """``(R, *s)`` as ``(replicas, M, *s)``; a wrong worker axis is refused here."""
+        if x.dim() == 0 or x.shape[0] != self._workers * self._replicas:
+            raise SpecError(
+                "worker axis", tuple(x.shape), f"{self._workers * self._replicas} rows ({self._workers} workers x "
+                f"{self._replicas} replicas) in the first dimension"
+            )  # fmt: skip
+        return x.view(self._replicas, self._workers, *x.shape[1:])
+
+    def _note(self, x: Tensor, collective: str, wire: WireFormat, label: str) -> None:
+        self.ledger.append(label, collective, wire.nbytes(elements_per_row(x), x.dtype), self._workers)
+
+    def _reduced(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
+        if wire.exact_dtype:
+            reduced = reduce_rows(self._grouped(x), 1, op)
+        else:
+            arrived = wire.decode(wire.encode(x), x.dtype)
+            owned = reduce_rows(self._grouped(arrived), 1, op).flatten(0, 1)
+            reduced = wire.decode(wire.encode(owned), x.dtype).unflatten(0, (self._replicas, 1))
+        return reduced.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
+
+    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.all_reduce``."""
+        self._note(x, "all_reduce", wire, label)
+        return self._reduced(x, op, wire)
+
+    def all_reduce_coalesced(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> list[Tensor]:
+        """See ``Communicator.all_reduce_coalesced``."""
+        nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
+        self.ledger.append(label, "all_reduce", nbytes, self._workers)
+        return [self._reduced(x, op, wire) for x in xs]
+
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.all_gather``."""
+        self._note(x, "all_gather", wire, label)
+        gathered = self._grouped(wire.decode(wire.encode(x), x.dtype)).unsqueeze(1)
+        return gathered.expand(self._replicas, self._workers, self._workers, *x.shape[1:]).flatten(0, 1)
+
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.all_to_all``."""
+        self._note(x, "all_to_all", wire, label)
+        return self._grouped(wire.decode(wire.encode(x), x.dtype)).transpose(1, 2).flatten(0, 1)
+
+    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.reduce_scatter``."""
+        self._note(x, "reduce_scatter", wire, label)
+        return reduce_rows(self._grouped(wire.decode(wire.encode(x), x.dtype)), 1, op).flatten(0, 2)
+
+    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+        """See ``Communicator.broadcast``."""
+        if not 0 <= root < self._workers:
+            raise SpecError("root", root, f"a worker from 0 to {self._workers - 1}")
+        self._note(x, "broadcast", wire, label)
+        sent = self._grouped(wire.decode(wire.encode(x), x.dtype))[:, root : root + 1]
+        return sent.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
+
+    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+        """See ``Communicator.all_reduce_max``."""
+        return self.all_reduce(flag, op="max", label=label)
+
+    def start_all_reduce(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+    ) -> Handle:
+        """See ``Communicator.start_all_reduce``: what is sent is what the tensors hold now."""
+        done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label)]
+        return Handle(lambda: done)
+
+    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+        """See ``Communicator.start_all_gather``."""
+        done = self.all_gather(x, wire, label).clone()
+        return Handle(lambda: [done])
+
+
+def stack(x: Tensor, rows: int) -> Tensor:
+    """``rows`` equal workers: ``(*s) -> (rows, *s)``, each with its own memory."""
+    return x.detach().unsqueeze(0).repeat(rows, *[1] * x.dim())

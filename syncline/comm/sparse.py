@@ -1,0 +1,69 @@
+"""Sparse vectors on the wire: pairs of an index within a chunk and a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from syncline.comm.bits import pack, packed_bytes, unpack
+from syncline.errors import SpecError, one_of
+
+VALUE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class SparsePairs:
+    """(index, value) pairs: first all indices, then all values, as bytes.
+
+    Args:
+        index_bits: 64, 32 or 16; 0 for just enough to tell the entries of a chunk apart, ``ceil(log2(chunk))``.
+        value: ``fp32``, ``bf16`` or ``fp16`` (``fp64`` for tests in double precision).
+
+    Raises:
+        SpecError: another width or value type.
+
+    >>> SparsePairs(64, "fp32").nbytes(pairs=32, chunk=4096)  # DeMo's 12 bytes per coefficient
+    384
+    >>> SparsePairs(0, "bf16").nbytes(pairs=32, chunk=4096)  # 12 bits and 2 bytes
+    112
+    """
+
+    index_bits: int = 64
+    value: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.index_bits not in (0, 16, 32, 64):
+            raise SpecError("index_bits", self.index_bits, "64, 32, 16, or 0 for just enough")
+        if self.value not in VALUE_DTYPES:
+            raise SpecError("value", self.value, one_of(VALUE_DTYPES, self.value))
+
+    def bits(self, chunk: int) -> int:
+        """Bits of an index into a chunk of so many entries.
+
+        Raises:
+            SpecError: if the width cannot tell them apart.
+        """
+        enough = max(1, (chunk - 1).bit_length())
+        if self.index_bits and self.index_bits < enough:
+            raise SpecError("index_bits", self.index_bits, f"at least {enough} bits for chunks of {chunk} entries")
+        return self.index_bits or enough
+
+    def nbytes(self, pairs: int, chunk: int) -> int:
+        """Bytes of so many pairs."""
+        return packed_bytes(pairs, self.bits(chunk)) + pairs * VALUE_DTYPES[self.value].itemsize
+
+    def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
+        """Indices ``(..., n)`` and values ``(..., n)`` to bytes ``(..., nbytes(n))``."""
+        held = value.to(VALUE_DTYPES[self.value]).contiguous()
+        return torch.cat([pack(index, self.bits(chunk)), held.view(torch.uint8).flatten(-1)], dim=-1)
+
+    def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Bytes ``(..., b)`` to indices ``(..., n)`` and values ``(..., n)`` in ``dtype``."""
+        bits = self.bits(chunk)
+        split = packed_bytes(pairs, bits)
+        # A copy of its own: a view as wider numbers may not start in the middle of one.
+        held = encoded[..., split:].clone(memory_format=torch.contiguous_format)
+        value = held.view(VALUE_DTYPES[self.value])
+        return unpack(encoded[..., :split], bits, pairs), value.to(dtype)
