@@ -1,0 +1,296 @@
+"""What the parts of a method are, and how a method steps.
+
+A method is a composition: an *update rule* (the local direction), a *sync policy* (when which state is averaged), a
+*reducer* (what becomes of gradients when they are exchanged), a *wire format* (what travels), an *outer optimizer*
+(what is done with an average). This file holds the protocols and the one loop that plays them together; the parts are
+in the files beside it.
+
+Every tensor here has a leading worker axis of ``R`` rows; nothing loops over workers and nothing is read back to the
+host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
+from syncline.errors import SpecError
+
+Hyperparameters = Mapping[str, Any]
+"""One of torch's parameter groups: a part reads its knobs from there, so that groups and schedulers can set them."""
+
+
+@runtime_checkable
+class UpdateRule(Protocol):
+    """How one worker turns gradients into directions."""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Names of the tensors kept per parameter, those that a sync policy may average."""
+        ...
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The rule's knobs and their values, which become defaults of the parameter groups."""
+        ...
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """A parameter group cut into groups that each have one rule; itself, where there is one rule for all."""
+        ...
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """The states of the ``number``-th parameter before its first step; equal on all workers."""
+        ...
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """The direction ``d`` of ``x <- x - lr d`` at step ``t`` (from 0), updating ``state`` in place.
+
+        None means that this step does not move (ADOPT's first step).
+        """
+        ...
+
+
+@runtime_checkable
+class SyncPolicy(Protocol):
+    """When which state is averaged over the workers."""
+
+    def due(self, t: int) -> tuple[str, ...]:
+        """Names of what is averaged in step ``t`` (from 0): ``gradient`` before the update, the others after it."""
+        ...
+
+    def check(self, available: tuple[str, ...]) -> None:
+        """Refuse a policy that names a state the update rule does not have."""
+        ...
+
+
+@runtime_checkable
+class Reducer(Protocol):
+    """What becomes of the workers' gradients when they are exchanged."""
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The knobs and their values, which become defaults of the parameter groups."""
+        ...
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """The tensors it keeps for the ``number``-th parameter, as for ``UpdateRule.init``."""
+        ...
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """What takes the place of each row's gradient at step ``t``."""
+        ...
+
+
+@runtime_checkable
+class OuterOptimizer(Protocol):
+    """What is done with the average of the workers' parameters."""
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The knobs and their values, which become defaults of the parameter groups."""
+        ...
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """The tensors it keeps per parameter."""
+        ...
+
+    def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """What is averaged over the workers."""
+        ...
+
+    def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
+        """Move ``x`` in place, given the averaged payload."""
+        ...
+
+
+class Row(NamedTuple):
+    """One parameter seen over the worker axis: views of shape ``(R, *s)``, its state, its group and its rule."""
+
+    x: Tensor
+    g: Tensor
+    state: dict[str, Tensor]
+    group: dict[str, Any]
+    rule: UpdateRule
+
+
+@dataclass(frozen=True)
+class MeanGradient:
+    """The mean over the workers, in one all-reduce: data parallelism."""
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """See ``Reducer.reduce``."""
+        return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient")
+
+
+def default_communicator() -> Communicator:
+    """The process group if ``torch.distributed`` is initialised (one worker per process), else one worker alone."""
+    if dist.is_available() and dist.is_initialized():
+        return ProcessGroupCommunicator()
+    return SimulatedCommunicator(1)
+
+
+MEAN_GRADIENT = MeanGradient()
+
+
+class Method(torch.optim.Optimizer):
+    """An update rule, a sync policy, an outer optimizer and a wire format, played together.
+
+    One step ``t`` (from 0), for all workers at once:
+
+    1. ``gradient`` due: the reducer's ``g``, by default ``mean_m g_m``. Then ``g <- g min(1, clip_norm / ||g||)`` per
+       worker.
+    2. ``x <- (1 - lr weight_decay) x - lr d(g, state, t)``.
+    3. Everything else that is due is averaged in one call; averaged parameters pass through the outer optimizer.
+
+    Args:
+        params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
+        lr: learning rate.
+        rule: the update rule.
+        sync: the sync policy.
+        reducer: what becomes of gradients when they are due.
+        outer: the outer optimizer; if none, averaged parameters are adopted.
+        weight_decay: decoupled weight decay (AdamW's form).
+        clip_norm: radius of each worker's clipped gradient, over all parameters together; None to not clip.
+        wire: format of everything that is averaged.
+        comm: the group; by default ``torch.distributed``'s if initialised, else a single worker.
+        worker_axis: whether the parameters' first dimension is the worker axis. An ordinary parameter has none.
+        other_lr: learning rate of what a rule for matrices leaves to another rule; ``lr`` if none.
+
+    Raises:
+        SpecError: for a value out of range, or a policy that names a state the rule does not have.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        rule: UpdateRule,
+        sync: SyncPolicy,
+        *,
+        reducer: Reducer = MEAN_GRADIENT,
+        outer: OuterOptimizer | None = None,
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        wire: WireFormat = DENSE,
+        comm: Communicator | None = None,
+        worker_axis: bool = False,
+        other_lr: float | None = None,
+    ) -> None:
+        if not lr >= 0:
+            raise SpecError("lr", lr, "a number >= 0")
+        if not weight_decay >= 0:
+            raise SpecError("weight_decay", weight_decay, "a number >= 0")
+        if clip_norm is not None and not clip_norm > 0:
+            raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
+        sync.check(("gradient", "params", *rule.states))
+        self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
+        self.clip_norm, self.worker_axis = clip_norm, worker_axis
+        self.comm = default_communicator() if comm is None else comm
+        self._rules: list[UpdateRule] = []  # one per parameter group
+        self._other_lr = other_lr
+        knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Torch's, but for a rule that shares the parameters among several: a group for each, with its own knobs."""
+        given = param_group["params"]
+        group = {"other_lr": self._other_lr, **param_group}
+        group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        for rule, part in self.rule.parts(group, int(self.worker_axis)):
+            part.pop("other_lr")
+            super().add_param_group(rule.hyperparameters() | part)
+            self._rules.append(rule)
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps were taken; kept in the parameter groups, so that ``state_dict`` carries it."""
+        return self.param_groups[0]["step"]
+
+    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
+        """Parameters as rows: those with a gradient, or those without one too, whose ``g`` then means nothing."""
+        rows = []
+        groups = zip(self._rules, self.param_groups, strict=True)
+        every = ((rule, group, p) for rule, group in groups for p in group["params"])
+        for number, (rule, group, p) in enumerate(every):
+            if p.grad is None and not without_gradient:
+                continue
+            gradient = p if p.grad is None else p.grad
+            x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
+            state = self.state[p]
+            if not state:
+                state.update(rule.init(x, number) | self.reducer.init(x, number))
+                if self.outer:
+                    state.update(self.outer.init(x))
+            rows.append(Row(x, g, state, group, rule))
+        return rows
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; returns what ``closure`` returned, if one was given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        t = self.comm.ledger.step = self.steps_done
+        rows, due = self._rows(), self.sync.due(t)
+        if "gradient" in due:
+            rows = self._exchange(rows, t)
+        if self.clip_norm is not None:
+            rows = clip_rows(rows, self.clip_norm)
+        for row, d in zip(rows, self._directions(rows, t), strict=True):
+            if d is not None:
+                lr, weight_decay = row.group["lr"], row.group["weight_decay"]
+                if weight_decay:
+                    row.x.mul_(1 - lr * weight_decay)
+                row.x.add_(d, alpha=-lr)
+        self._average(rows, tuple(name for name in due if name != "gradient"))
+        for group in self.param_groups:
+            group["step"] += 1
+        return loss
+
+    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+        """The rows with what takes the place of their gradients."""
+        reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
+        return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True)]
+
+    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """The direction of each row; a method whose rule talks to the other workers does so here."""
+        return [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
+
+    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Average the named states, all in one call; ``params`` through the outer optimizer."""
+        due = [(name, row) for name in names for row in rows if name == "params" or name in row.rule.states]
+        if not due:
+            return
+        sent = [
+            (self.outer.payload(row.x, row.state) if self.outer else row.x) if name == "params" else row.state[name]
+            for name, row in due
+        ]
+        averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label="+".join(names))
+        for (name, row), average in zip(due, averages, strict=True):
+            if name != "params":
+                row.state[name].copy_(average)
+            elif self.outer:
+                self.outer.absorb(row.x, average, row.state, row.group)
+            else:
+                row.x.copy_(average)
+
+
+def clip_rows(rows: list[Row], radius: float) -> list[Row]:
+    """Each worker's gradient scaled into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
+    if not rows:
+        return rows
+    squares = [row.g.flatten(1).square().sum(1) for row in rows]
+    scale = (radius / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+    return [row._replace(g=row.g * scale.view(-1, *[1] * (row.g.dim() - 1))) for row in rows]

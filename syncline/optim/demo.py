@@ -1,0 +1,156 @@
+"""DeMo: each worker sends the largest coefficients of its momentum's blocks, and forgets what it sent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator, SparsePairs, WireFormat
+from syncline.errors import SpecError
+from syncline.optim.base import Row, UpdateRule
+from syncline.optim.chunks import Basis, chunk_shape, dct_matrix, from_blocks, random_matrix, to_blocks, transform
+from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
+from syncline.optim.rules import MomentumRule, Unscaled, check_unit
+
+DEMO_MOMENTUM = "demo_momentum"
+
+PAIRS = SparsePairs(64, "fp32")
+"""The public code's: 12 bytes per coefficient."""
+
+
+def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
+    """What is done with DeMo's averaged components: used as they are, by their sign, or orthogonalised.
+
+    Muon's orthogonalisation takes matrices; everything else then moves by its sign.
+    """
+    sign = MomentumRule((), (), Signed())
+    if base == "sgd":
+        return MomentumRule((), (), Unscaled())
+    if base == "signum":
+        return sign
+    if base == "muon":
+        return MatrixSplit(MomentumRule((), (), Orthogonalised()), sign)
+    raise SpecError("base", base, "'sgd', 'signum' or 'muon'")
+
+
+@dataclass(frozen=True)
+class DeMo:
+    """A reducer that decouples momenta: top-k coefficients of blocks in an orthonormal basis.
+
+        m <- beta m + g;   c = top-k per block of T(m);   m <- m - alpha T^-1(c);   q = T^-1(mean of all workers' c)
+
+    and ``q`` takes the place of the gradient: SGD uses it, Signum its sign, Muon its polar factor. What travels: an
+    all-gather of k (index, value) pairs per block. With the identity basis, k a whole block and ``alpha = 0`` it is the
+    average of momenta.
+
+    Args:
+        k: coefficients per block; a block with fewer entries sends all.
+        chunk: the most entries of a block along a dimension; each dimension takes its largest divisor up to that.
+        beta: decay of the momentum.
+        alpha: how much of what was sent is taken out of the momentum; 1 in the public code, 0.2 in the paper.
+        basis: ``dct``; ``random`` orthonormal, new in each step and the same on all workers; ``identity``.
+        average: ``senders``: over the workers that sent a coefficient (public code); ``all``: over all (paper).
+        pairs: how index and value travel.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: DeMo, section 2.1 and Algorithm 4; defaults of its public code.
+    """
+
+    k: int = 32
+    chunk: int = 64
+    beta: float = 0.999
+    alpha: float = 1.0
+    basis: Basis = "dct"
+    average: Literal["senders", "all"] = "senders"
+    pairs: SparsePairs = PAIRS
+
+    def __post_init__(self) -> None:
+        for name in ("k", "chunk"):
+            if getattr(self, name) < 1:
+                raise SpecError(name, getattr(self, name), "an integer >= 1")
+        check_unit("beta", self.beta)
+        if not 0 <= self.alpha <= 1:
+            raise SpecError("alpha", self.alpha, "a number from 0 to 1")
+        if self.basis not in ("dct", "random", "identity"):
+            raise SpecError("basis", self.basis, "'dct', 'random' or 'identity'")
+        if self.average not in ("senders", "all"):
+            raise SpecError("average", self.average, "'senders' or 'all'")
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``demo_beta``, ``alpha``."""
+        return {"demo_beta": self.beta, "alpha": self.alpha}
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """A zero momentum."""
+        return {DEMO_MOMENTUM: torch.zeros_like(x)}
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes that one worker sends for a parameter of this shape."""
+        block = math.prod(chunk_shape(shape, self.chunk))
+        count = math.prod(shape) // block
+        return self.pairs.nbytes(count * min(self.k, block), block)
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """See ``Reducer.reduce``. The wire is the pairs' own; ``wire`` is not used."""
+        encoded = [self._extract(row, t) for row in rows]
+        sizes = [part.shape[-1] for part in encoded]
+        everyone = comm.all_gather(torch.cat(encoded, dim=-1), label="top-k")
+        # All workers of a replica receive the same: decode it once.
+        once = everyone.unflatten(0, (comm.replicas, -1))[:, 0].split(sizes, dim=-1)
+        return [self._assemble(part, row, t) for part, row in zip(once, rows, strict=True)]
+
+    def _matrices(self, row: Row, t: int, *, inverse: bool) -> list[Tensor | None]:
+        """One orthonormal matrix per dimension; the inverse is the transpose."""
+        out: list[Tensor | None] = []
+        for size in chunk_shape(tuple(row.g.shape[1:]), self.chunk):
+            if self.basis == "identity" or row.g.is_meta or size == 1:
+                out.append(None)
+                continue
+            matrix = dct_matrix(size) if self.basis == "dct" else random_matrix(size, t)
+            out.append((matrix.mT if inverse else matrix).to(row.g))
+        return out
+
+    def _extract(self, row: Row, t: int) -> Tensor:
+        """The bytes that each worker sends ``(R, b)``; takes them out of its momentum."""
+        h, momentum = row.group, row.state[DEMO_MOMENTUM]
+        momentum.mul_(h["demo_beta"]).add_(row.g)
+        shape = tuple(momentum.shape[1:])
+        sizes = chunk_shape(shape, self.chunk)
+        flat = transform(to_blocks(momentum, sizes), self._matrices(row, t, inverse=False)).flatten(2)
+        block = flat.shape[-1]
+        index = flat.abs().topk(min(self.k, block), dim=-1, sorted=False).indices
+        index, _ = index.sort(dim=-1)  # in order, so that equal sets are equal bytes
+        encoded = self.pairs.encode(index.flatten(1), flat.gather(-1, index).flatten(1), block)
+        if h["alpha"]:
+            # What the others will decode is what is taken out, rounding included.
+            _, sent = self.pairs.decode(encoded, index[0].numel(), block, flat.dtype)
+            kept = torch.zeros_like(flat).scatter_(-1, index, sent.view(index.shape))
+            blocks = transform(kept.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
+            momentum.sub_(from_blocks(blocks, shape), alpha=h["alpha"])
+        return encoded
+
+    def _assemble(self, encoded: Tensor, row: Row, t: int) -> Tensor:
+        """``q (R, *s)`` from what all workers sent ``(S, M, b)``."""
+        shape = tuple(row.g.shape[1:])
+        sizes = chunk_shape(shape, self.chunk)
+        block = math.prod(sizes)
+        count, k = math.prod(shape) // block, min(self.k, block)
+        replicas, workers = encoded.shape[:2]
+        index, value = self.pairs.decode(encoded, count * k, block, row.g.dtype)
+        # (S, M, count * k) -> (S, count, M * k): all that arrived for a block side by side.
+        index, value = (x.view(replicas, workers, count, k).transpose(1, 2).flatten(2) for x in (index, value))
+        flat = value.new_zeros(replicas, count, block)
+        total = flat.scatter_add(-1, index, value)
+        if self.average == "senders":
+            total = total / flat.scatter_add(-1, index, torch.ones_like(value)).clamp(min=1)
+        else:
+            total = total / workers
+        blocks = transform(total.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
+        q = from_blocks(blocks, shape)
+        return q.repeat_interleave(row.g.shape[0] // replicas, 0)

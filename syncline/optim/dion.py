@@ -1,0 +1,229 @@
+"""The Dion family: low-rank orthonormal updates, exchanged in every step, on a schedule or on a trigger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, Method, Row, UpdateRule
+from syncline.optim.low_rank import apart, power_iteration
+from syncline.optim.matrices import MatrixSplit, shape_scale
+from syncline.optim.orthogonal import unit_columns
+from syncline.optim.rules import adam, check_unit
+from syncline.optim.sync import EveryStep
+from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger
+from syncline.seeds import seed64
+
+RIGHT = "right"
+
+
+def dion_rank(rows: int, columns: int, fraction: float) -> int:
+    """``ceil(fraction min(m, n))``, at least 1.
+
+    >>> dion_rank(768, 3072, 0.25), dion_rank(8, 3, 0.5)
+    (192, 2)
+    """
+    return max(1, math.ceil(fraction * min(rows, columns)))
+
+
+def is_compressed(rows: int, columns: int, rank: int) -> bool:
+    """Whether factors are smaller than the matrix: ``(m + n) r < m n``."""
+    return (rows + columns) * rank < rows * columns
+
+
+@dataclass(frozen=True)
+class DionRule:
+    """Dion's update of a matrix, alone; ``Dion`` puts the averages where they belong.
+
+        M <- M + G;  P = orth(M Q);  R = M^T P;  M <- M - (1 - mu) P R^T;  Q <- R / (||R||_col + eps)
+        d  = (m / n)^0.5 P Q^T
+
+    A matrix with fewer rows than columns is worked on transposed. What the rank leaves out stays in M.
+
+    Args:
+        rank_fraction: rank over ``min(m, n)``, in (0, 1].
+        mu: how much of what was used stays in the momentum.
+        eps: guards the columns of Q.
+
+    Source: Dion (Ahn et al., 2025), Algorithm 1, and its public code's defaults.
+    """
+
+    rank_fraction: float = 0.25
+    mu: float = 0.95
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rank_fraction <= 1:
+            raise SpecError("rank_fraction", self.rank_fraction, "a number in (0, 1]")
+        check_unit("mu", self.mu)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Momentum M and right factor Q."""
+        return (MOMENTUM, RIGHT)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``mu``."""
+        return {"mu": self.mu}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """A zero momentum, and a random right factor that is the same on all workers."""
+        m, n = x.shape[-2:]
+        rank = dion_rank(m, n, self.rank_fraction)
+        return {MOMENTUM: torch.zeros_like(x), RIGHT: random_columns(x, min(m, n), rank, "dion", number)}
+
+    def accumulate(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """``M <- M + G``; a view of it with at least as many rows as columns."""
+        return tall(state[MOMENTUM].add_(g))
+
+    def finish(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
+        """Error feedback, the next right factor, and the direction, from the factors of M."""
+        momentum = state[MOMENTUM]
+        m, n = momentum.shape[-2:]
+        tall(momentum).sub_(p @ r.mT, alpha=1 - h["mu"])
+        state[RIGHT].copy_(unit_columns(r, self.eps))
+        direction = p @ state[RIGHT].mT
+        return (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """One worker's own step."""
+        ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], apart)
+        return self.finish(p, r, state, h)
+
+
+def tall(x: Tensor) -> Tensor:
+    """A view of ``(..., m, n)`` with at least as many rows as columns."""
+    return x if x.shape[-2] >= x.shape[-1] else x.mT
+
+
+def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tensor:
+    """Gaussian columns ``(R, length, rank)``, the same for every worker, in the type and place of ``x``."""
+    if x.is_meta:
+        return x.new_empty(x.shape[0], length, rank)
+    source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
+    columns = torch.randn(length, rank, generator=source, dtype=torch.float64).to(x)
+    return columns.expand(x.shape[0], length, rank).contiguous()
+
+
+class Dion(Method):
+    """Low-rank orthonormal updates of matrices; Adam (or ``other``) for everything else.
+
+    In a step that exchanges, either the full gradient is averaged, or Dion's factors: ``P = orth(mean(M Q))`` and
+    ``R = mean(M^T P)`` with every worker's own M, ``4 (m + n) r`` bytes where that is less than ``4 m n``;
+    everything that is no matrix (or not worth factors) is averaged as a gradient. In other steps each worker updates by
+    itself.
+
+    Args:
+        params: parameters or parameter groups; see ``MatrixSplit`` for which are matrices.
+        lr: learning rate of the matrices.
+        rank_fraction: rank over the smaller side.
+        mu: momentum.
+        trigger: ``Every(1)`` is Dion, ``Every(H)`` is Scheduled-Sync Dion, ``RMMC(tau)`` is CurvaDion.
+        exchange: ``gradient`` or ``compressed``.
+        other: rule of everything else.
+        **options: ``other_lr``, ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        rank_fraction: float = 0.25,
+        mu: float = 0.95,
+        trigger: Trigger | None = None,
+        exchange: Literal["gradient", "compressed"] = "gradient",
+        other: UpdateRule | None = None,
+        **options: Any,
+    ) -> None:
+        if exchange not in ("gradient", "compressed"):
+            raise SpecError("exchange", exchange, "'gradient' or 'compressed'")
+        self.trigger = trigger or Every()
+        self.exchange, self._exchanging = exchange, False
+        rule = MatrixSplit(DionRule(rank_fraction, mu), other or adam())
+        super().__init__(params, lr, rule, EveryStep(), **options)
+
+    def _matrices(self, rows: list[Row]) -> list[Row]:
+        return [row for row in rows if isinstance(row.rule, DionRule)]
+
+    def _is_factored(self, row: Row) -> bool:
+        """Whether this row's factors travel instead of its gradient."""
+        if self.exchange == "gradient" or not isinstance(row.rule, DionRule):
+            return False
+        m, n = row.x.shape[-2:]
+        return is_compressed(m, n, row.state[RIGHT].shape[-1])
+
+    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+        matrices = self._matrices(rows)
+        for row in matrices:
+            if any(name not in row.state for name in self.trigger.init(row.x)):
+                row.state.update(self.trigger.init(row.x))
+        self._exchanging = self.trigger.fires(matrices, self.comm, t)
+        if not self._exchanging:
+            return rows
+        sent = [row for row in rows if not self._is_factored(row)]
+        means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
+        return [row if self._is_factored(row) else row._replace(g=next(means)) for row in rows]
+
+    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        factored = [row for row in rows if self._exchanging and self._is_factored(row)]
+        if not factored:
+            return super()._directions(rows, t)
+
+        def average(tensors: list[Tensor], label: str) -> list[Tensor]:
+            return self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label)
+
+        momenta = [row.rule.accumulate(row.g, row.state) for row in factored]  # type: ignore[attr-defined]
+        factors = iter(power_iteration(momenta, [row.state[RIGHT] for row in factored], average))
+        directions: list[Tensor | None] = []
+        for row in rows:
+            if self._is_factored(row):
+                p, r = next(factors)
+                directions.append(row.rule.finish(p, r, row.state, row.group))  # type: ignore[attr-defined]
+            else:
+                directions.append(row.rule.direction(row.g, row.state, row.group, t))
+        return directions
+
+
+class CurvaDion(Dion):
+    """Dion that exchanges only when a layer's momentum norm changes by more than ``threshold`` (RMMC).
+
+    Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
+    in the public code. Between exchanges workers take Dion's step on their own gradients, and neither parameters nor
+    factors are ever averaged again.
+
+    Args:
+        params: as for ``Dion``.
+        lr: as for ``Dion``.
+        threshold: tau; 0 is Dion, infinity never exchanges.
+        form: ``paper`` or ``code``, see ``RMMC``.
+        **options: as for ``Dion``.
+
+    Source: CurvaDion, Algorithm 2.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        threshold: float = 0.1,
+        form: Literal["paper", "code"] = "paper",
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, trigger=RMMC(threshold, form), **options)

@@ -1,0 +1,39 @@
+"""One power iteration to low-rank factors, with the averages over workers where Dion and PowerSGD put them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from syncline.optim.orthogonal import orthonormal_columns
+
+Average = Callable[[list[Tensor], str], list[Tensor]]
+"""The mean over the workers of several tensors in one call, with the label that the ledger notes."""
+
+
+def apart(tensors: list[Tensor], label: str) -> list[Tensor]:
+    """No average: every worker keeps its own."""
+    return tensors
+
+
+def power_iteration(
+    matrices: Sequence[Tensor], right: Sequence[Tensor], average: Average
+) -> list[tuple[Tensor, Tensor]]:
+    """Factors ``(P, R)`` with ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
+
+    All matrices are in flight together: two calls, however many layers.
+
+    Args:
+        matrices: M, each ``(R, m, n)``.
+        right: Q, each ``(R, n, r)``.
+        average: ``apart``, or an average over the workers.
+
+    Returns:
+        P with orthonormal columns ``(R, m, r)`` and R ``(R, n, r)`` per matrix.
+
+    Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
+    """
+    left = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
+    left = [orthonormal_columns(p) for p in left]
+    return list(zip(left, average([m.mT @ p for m, p in zip(matrices, left, strict=True)], "R"), strict=True))

@@ -1,0 +1,100 @@
+"""Rules for matrices: which parameters are matrices, and scalings that look at a matrix as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, UpdateRule
+from syncline.optim.orthogonal import newton_schulz
+from syncline.optim.rules import Unscaled
+
+
+@dataclass(frozen=True)
+class MatrixSplit:
+    """One rule for matrices, another for everything else.
+
+    A matrix is a parameter of two dimensions, unless its group says ``matrix: False``, as it should for embeddings and
+    the output head, whose rows are looked up or read out one by one. A group with both kinds is cut in two; the other
+    kind's learning rate is the group's ``other_lr``, if it has one.
+    """
+
+    matrix: UpdateRule
+    other: UpdateRule
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The states of both."""
+        return tuple(dict.fromkeys(self.matrix.states + self.other.states))
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """None of its own: each part brings its rule's."""
+        return {}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """The group's matrices, then its others."""
+        allowed = group.get("matrix", True)
+        is_matrix = [allowed and p.dim() - worker_axes == 2 for p in group["params"]]
+        out: list[tuple[UpdateRule, dict[str, Any]]] = []
+        for wanted, rule in ((True, self.matrix), (False, self.other)):
+            params = [p for p, matrix in zip(group["params"], is_matrix, strict=True) if matrix == wanted]
+            if params:
+                part = {**group, "params": params, "matrix": wanted}
+                if not wanted and part["other_lr"] is not None:
+                    part["lr"] = part["other_lr"]
+                out.append((rule, part))
+        return out
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Never asked: each parameter belongs to one of the parts."""
+        raise AssertionError("a split rule has no parameters of its own")
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """Never asked, as ``init``."""
+        raise AssertionError("a split rule has no parameters of its own")
+
+
+def shape_scale(rows: int, columns: int, adjust: str) -> float:
+    """What an orthonormal update of ``(m, n)`` is multiplied by, for ``m`` outputs and ``n`` inputs.
+
+    ``original``: ``max(1, m / n)^0.5`` (Jordan et al., 2024). ``match_rms_adamw``: ``0.2 max(m, n)^0.5``, Adam's usual
+    size of an update (Liu et al., 2025). ``spectral``: ``(m / n)^0.5`` (Dion). ``none``: 1.
+    """
+    if adjust == "original":
+        return max(1.0, rows / columns) ** 0.5
+    if adjust == "match_rms_adamw":
+        return 0.2 * max(rows, columns) ** 0.5
+    if adjust == "spectral":
+        return (rows / columns) ** 0.5
+    if adjust == "none":
+        return 1.0
+    raise SpecError("adjust", adjust, "'original', 'match_rms_adamw', 'spectral' or 'none'")
+
+
+@dataclass(frozen=True)
+class Orthogonalised(Unscaled):
+    """The mixture of momenta is replaced by its polar factor, by Newton-Schulz iterations: Muon.
+
+    Args:
+        steps: iterations.
+        adjust: see ``shape_scale``.
+    """
+
+    steps: int = 5
+    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``scale polar(d)``."""
+        return newton_schulz(d, self.steps) * shape_scale(d.shape[-2], d.shape[-1], self.adjust)
+
+
+@dataclass(frozen=True)
+class Signed(Unscaled):
+    """The mixture of momenta is replaced by its sign: Signum."""
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``sign(d)``."""
+        return d.sign()

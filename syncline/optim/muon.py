@@ -1,0 +1,38 @@
+"""Muon: the polar factor of a matrix's Nesterov momentum."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from syncline.optim.base import UpdateRule
+from syncline.optim.matrices import MatrixSplit, Orthogonalised
+from syncline.optim.rules import MomentumRule, adam
+
+
+def muon(
+    momentum: float = 0.95,
+    *,
+    nesterov: bool = True,
+    steps: int = 5,
+    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original",
+    other: UpdateRule | None = None,
+) -> MatrixSplit:
+    """Muon for matrices, Adam (or ``other``) for everything else.
+
+        u <- mu u + (1 - mu) g
+        d  = scale(m, n) polar((1 - mu) g + mu u)          (without Nesterov: polar(u))
+
+    Nesterov's mixture is the quasi-hyperbolic one with ``omega = mu``, so Muon is a momentum times a scaling like the
+    others.
+
+    Args:
+        momentum: mu.
+        nesterov: whether the gradient takes part in the mixture.
+        steps: Newton-Schulz iterations.
+        adjust: see ``shape_scale``.
+        other: rule of the parameters that are no matrices.
+
+    Source: K. Jordan et al., "Muon" (2024); ``torch.optim.Muon``, which iterates in bfloat16.
+    """
+    rule = MomentumRule((momentum,), (momentum if nesterov else 1.0,), Orthogonalised(steps=steps, adjust=adjust))
+    return MatrixSplit(rule, other or adam())

@@ -1,0 +1,97 @@
+"""PowerSGD: gradients of matrices travel as low-rank factors, and what they leave out is sent later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator, WireFormat
+from syncline.errors import SpecError
+from syncline.optim.base import Row
+from syncline.optim.dion import is_compressed, random_columns
+from syncline.optim.low_rank import power_iteration
+
+ERROR, FACTOR = "error", "factor"
+
+
+@dataclass(frozen=True)
+class PowerSGD:
+    """A reducer: ``M = g + e;  P = orth(mean(M Q));  Q <- mean(M^T P);  g <- P Q^T;  e <- M - P Q^T``.
+
+    Matrices whose factors are no smaller, vectors, and every gradient of the first ``warmup_steps`` steps are averaged
+    as they are. What travels: ``4 (m + n) r`` bytes per matrix. At full rank it is data parallelism.
+
+    Args:
+        rank: r.
+        warm_start: whether Q goes on from the last step; else it is drawn anew, the same on all workers.
+        error_feedback: whether e is kept.
+        warmup_steps: steps that average full gradients.
+        always: compress every matrix, also where the factors are larger (for limit cases).
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: Vogels et al. (2019), Algorithms 1 and 2.
+    """
+
+    rank: int = 2
+    warm_start: bool = True
+    error_feedback: bool = True
+    warmup_steps: int = 0
+    always: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise SpecError("rank", self.rank, "an integer >= 1")
+        if self.warmup_steps < 0:
+            raise SpecError("warmup_steps", self.warmup_steps, "an integer >= 0")
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def rank_of(self, shape: tuple[int, ...]) -> int:
+        """The rank of a parameter's factors; 0 if it travels as it is."""
+        if len(shape) != 2:
+            return 0
+        rank = min(self.rank, *shape)
+        return rank if self.always or is_compressed(*shape, rank) else 0
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """A zero error and a random factor for each matrix that is compressed."""
+        rank = self.rank_of(tuple(x.shape[1:]))
+        if not rank:
+            return {}
+        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, x.shape[-1], rank, "powersgd", number)}
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """See ``Reducer.reduce``."""
+        warm = t < self.warmup_steps
+        plain = [row.g for row in rows if warm or FACTOR not in row.state]
+        means = iter(comm.all_reduce_coalesced(plain, wire=wire, label="gradient") if plain else [])
+        compressed = [row for row in rows if not warm and FACTOR in row.state]
+
+        def average(tensors: list[Tensor], label: str) -> list[Tensor]:
+            return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
+
+        matrices = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed]
+        right = [self._start(row, number, t) for number, row in enumerate(compressed)]
+        factors = power_iteration(matrices, right, average) if compressed else []
+        approximations = []
+        for row, matrix, (p, q) in zip(compressed, matrices, factors, strict=True):
+            approximation = p @ q.mT
+            if self.error_feedback:
+                row.state[ERROR].copy_(matrix - approximation)
+            row.state[FACTOR].copy_(q)
+            approximations.append(approximation)
+        lowered = iter(approximations)
+        return [next(means) if warm or FACTOR not in row.state else next(lowered) for row in rows]
+
+    def _start(self, row: Row, number: int, t: int) -> Tensor:
+        factor = row.state[FACTOR]
+        if self.warm_start:
+            return factor
+        return random_columns(row.g, factor.shape[-2], factor.shape[-1], "powersgd", number, t)

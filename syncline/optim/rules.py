@@ -1,0 +1,257 @@
+"""Update rules: a momentum times a scaling.
+
+SGDM, Adam and ADOPT share one structure. A rule keeps ``N`` first momenta of the (possibly normalised) gradient, mixes
+them with the gradient itself, and scales the mixture:
+
+    u_j <- beta_j u_j + (1 - beta_j) g            (heavy-ball form: without the factor 1 - beta_j)
+    d   =  (1 - sum_j omega_j) g + sum_j omega_j u_j
+
+``N = 1, omega = 1`` is the ordinary momentum; ``omega < 1`` is quasi-hyperbolic (Ma & Yarats, 2019); several momenta
+are AggMo and AdEMAMix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, UpdateRule
+
+SECOND_MOMENT = "second_moment"
+
+
+def momentum_names(count: int) -> tuple[str, ...]:
+    """State names of ``count`` first momenta: ``momentum_1``, ``momentum_2``, ... as the papers number them."""
+    return tuple(f"momentum_{j}" for j in range(1, count + 1))
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """What a rule does to a gradient before the momenta see it, and to their mixture after."""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Names of the tensors kept per parameter."""
+        ...
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Knobs and their values."""
+        ...
+
+    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """The gradient that the momenta see; None to make no step."""
+        ...
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """The direction."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unscaled:
+    """The gradient as it is: SGD."""
+
+    states: tuple[str, ...] = ()
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``g``."""
+        return g
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``d``."""
+        return d
+
+
+@dataclass(frozen=True)
+class AdamScaling:
+    """``v <- beta2 v + (1 - beta2) g^2``; the mixture is divided by ``sqrt(v_hat) + eps`` (Kingma & Ba, 2015).
+
+    ``v_hat = v / (1 - beta2^(t+1))`` with bias correction, else ``v``.
+    """
+
+    beta2: float = 0.999
+    eps: float = 1e-8
+    bias_correction: bool = True
+    states: tuple[str, ...] = (SECOND_MOMENT,)
+
+    def __post_init__(self) -> None:
+        check_unit("beta2", self.beta2)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``beta2``, ``eps``."""
+        return {"beta2": self.beta2, "eps": self.eps}
+
+    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Update the second moment; the gradient passes as it is."""
+        state[SECOND_MOMENT].mul_(h["beta2"]).addcmul_(g, g, value=1 - h["beta2"])
+        return g
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``d / (sqrt(v_hat) + eps)``."""
+        root = state[SECOND_MOMENT].sqrt()
+        if self.bias_correction:
+            root.div_((1 - h["beta2"] ** (t + 1)) ** 0.5)
+        return d.div_(root.add_(h["eps"]))
+
+
+@dataclass(frozen=True)
+class AdoptScaling:
+    """Normalise the gradient by the *previous* second moment, clip it, then smooth it (Taniguchi et al., 2024).
+
+    ``v_0 = g_0^2`` and no move at t = 0; then ``g~ = clip(g / max(sqrt(v), eps), t^clip_exponent)`` and
+    ``v <- beta2 v + (1 - beta2) g^2``. MT-DAO's Algorithm 2 prints the new ``v`` in the normalisation; the published
+    recurrence, used here, has the old one, which is what decorrelates it from the gradient.
+    """
+
+    beta2: float = 0.9999
+    eps: float = 1e-6
+    clip_exponent: float | None = 0.25
+    states: tuple[str, ...] = (SECOND_MOMENT,)
+
+    def __post_init__(self) -> None:
+        check_unit("beta2", self.beta2)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``beta2``, ``eps``."""
+        return {"beta2": self.beta2, "eps": self.eps}
+
+    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """The normalised, clipped gradient."""
+        v = state[SECOND_MOMENT]
+        if t == 0:
+            v.addcmul_(g, g)
+            return None
+        normalised = g / v.sqrt().clamp_(min=h["eps"])
+        if self.clip_exponent is not None:
+            bound = float(t) ** self.clip_exponent
+            normalised.clamp_(-bound, bound)
+        v.mul_(h["beta2"]).addcmul_(g, g, value=1 - h["beta2"])
+        return normalised
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``d``."""
+        return d
+
+
+@dataclass(frozen=True)
+class MomentumRule:
+    """N first momenta, the weight of each in the direction, and a scaling.
+
+    Args:
+        betas: decay rates ``beta_j`` of the momenta, each in [0, 1).
+        omegas: weights ``omega_j`` in [0, 1], with sum at most 1; the gradient gets the rest.
+        scaling: what is done before and after.
+        form: ``ema`` (factor 1 - beta) or ``heavy-ball`` (torch's SGD: ``u <- beta u + g``).
+        bias_correction: divide ``u_j`` by ``1 - beta_j^(t+1)`` where it is used; for the ``ema`` form only.
+
+    Raises:
+        SpecError: for a rate or a weight out of range.
+
+    Source: MT-DAO, Algorithms 1 to 3.
+    """
+
+    betas: tuple[float, ...]
+    omegas: tuple[float, ...]
+    scaling: Scaling
+    form: Literal["ema", "heavy-ball"] = "ema"
+    bias_correction: bool = False
+
+    def __post_init__(self) -> None:
+        for j, beta in enumerate(self.betas):
+            check_unit(f"betas.{j}", beta)
+        if len(self.omegas) != len(self.betas):
+            raise SpecError("omegas", self.omegas, f"as many weights as betas ({len(self.betas)})")
+        if any(not 0 <= omega <= 1 for omega in self.omegas) or sum(self.omegas) > 1 + 1e-12:
+            raise SpecError("omegas", self.omegas, "weights in [0, 1] with sum at most 1")
+        if self.form not in ("ema", "heavy-ball"):
+            raise SpecError("form", self.form, "'ema' or 'heavy-ball'")
+        if self.form == "heavy-ball" and self.bias_correction:
+            raise SpecError("bias_correction", True, "false with the heavy-ball form, whose momentum is not an average")
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """``momentum_1`` ... ``momentum_N`` and the scaling's."""
+        return momentum_names(len(self.betas)) + self.scaling.states
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``betas``, ``omegas`` and the scaling's."""
+        return {"betas": self.betas, "omegas": self.omegas, **self.scaling.hyperparameters()}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Zeros."""
+        return {name: torch.zeros_like(x) for name in self.states}
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """See ``UpdateRule.direction``."""
+        seen = self.scaling.before(g, state, h, t)
+        if seen is None:
+            return None
+        # What the gradient itself weighs; rounding in 1 - sum(omega) must not leave a stray 1e-17.
+        betas, omegas = momenta_at(h, t)
+        rest = 1.0 - sum(omegas)
+        d = seen * rest if rest > 1e-12 else None
+        for j, (name, beta, omega) in enumerate(zip(momentum_names(len(self.betas)), betas, omegas, strict=True)):
+            u = state[name]
+            if self.form == "ema":
+                u.lerp_(seen, 1 - beta)
+            else:
+                u.mul_(beta).add_(seen)
+            weight = omega / (1 - zero_share(h, j, t)) if self.bias_correction else omega
+            d = u * weight if d is None else d.add_(u, alpha=weight)
+        return self.scaling.after(torch.zeros_like(g) if d is None else d, state, h, t)
+
+
+def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
+    """Decay rates and weights at step ``t``: until a switch, those of one ordinary momentum."""
+    if t < h.get("switch_step", 0):
+        count = len(h["betas"])
+        return [h["warmup_beta"]] * count, [1.0] + [0.0] * (count - 1)
+    return h["betas"], h["omegas"]
+
+
+def zero_share(h: Hyperparameters, j: int, t: int) -> float:
+    """How much of momentum j after step ``t`` is still its start at zero: the product of its decay rates so far."""
+    before = min(t + 1, h.get("switch_step", 0))
+    warm = h["warmup_beta"] ** before if before else 1.0
+    return float(warm * h["betas"][j] ** (t + 1 - before))
+
+
+def check_unit(field: str, value: float) -> None:
+    """Refuse a decay rate outside [0, 1)."""
+    if not 0 <= value < 1:
+        raise SpecError(field, value, "a number in [0, 1)")
+
+
+def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball") -> MomentumRule:
+    """Stochastic gradient descent with momentum; 0 is plain SGD.
+
+    ``heavy-ball``: ``u <- beta u + g`` (torch's ``SGD``). ``ema``: ``u <- beta u + (1 - beta) g`` (MT-DAO, Algorithm
+    3); the same path at a learning rate ``1 / (1 - beta)`` times as large.
+    """
+    check_unit("momentum", momentum)
+    if momentum == 0:
+        return MomentumRule((), (), Unscaled())  # no state to keep, and none to send
+    return MomentumRule((momentum,), (1.0,), Unscaled(), form=form)
+
+
+def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, bias_correction: bool = True) -> MomentumRule:
+    """Adam (Kingma & Ba, 2015); AdamW with the method's ``weight_decay``."""
+    return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, bias_correction), bias_correction=bias_correction)
+
+
+def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> MomentumRule:
+    """ADOPT (Taniguchi et al., 2024): Adam that converges with any ``beta2``."""
+    return MomentumRule((beta1,), (1.0,), AdoptScaling(beta2, eps))

@@ -1,0 +1,224 @@
+"""Streaming: fragments of the model are averaged in turn, in the background of further steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from syncline.comm import Handle
+from syncline.costmodel import balanced_parts
+from syncline.errors import SpecError
+from syncline.optim.base import Method, OuterOptimizer, Row, UpdateRule
+from syncline.optim.mt_dao import Base, mt_dao_periods, multi_momentum_rule
+from syncline.optim.outer import Nesterov
+from syncline.optim.rules import adam
+from syncline.optim.sync import Periodic
+
+PENDING = "pending_"
+
+
+class Sent(NamedTuple):
+    """Tensors under way, and the rows that they belong to."""
+
+    rows: list[Row]
+    handle: Handle
+
+
+class Slot(NamedTuple):
+    """What is averaged together: one state of one fragment."""
+
+    state: str
+    fragment: int
+
+
+class Streaming(Method):
+    """Each state of each fragment is sent on its own schedule, and merged ``tau`` steps later.
+
+    Parameters are cut, in their order, into ``fragments`` runs of about equal size. Fragment f of a state with period K
+    is sent after step t when ``(t + 1 - t_f) % K == 0`` with ``t_f = floor(f K / F)``, so the traffic is spread evenly.
+    What arrives is merged after step ``t + tau``: with Z~ what the outer optimizer (or adoption) makes of the average,
+
+        Z <- alpha Z + (1 - alpha) Z~
+
+    One fragment, ``tau = 0`` and ``alpha = 0`` is the method that averages everything at the end of its period. The
+    bytes of a period are the same; what changes is that they are spread, and that computing goes on meanwhile.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        rule: the update rule.
+        periods: K of each averaged state.
+        fragments: F.
+        tau: steps between sending and merging; less than every K.
+        alpha: how much of a worker's own value survives a merge.
+        outer: outer optimizer of the parameters; adopted if none.
+        **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: Streaming DiLoCo (Douillard et al., 2025); MT-DAO, Algorithm 5.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        rule: UpdateRule,
+        periods: Mapping[str, int],
+        *,
+        fragments: int = 1,
+        tau: int = 0,
+        alpha: float = 0.0,
+        outer: OuterOptimizer | None = None,
+        **options: Any,
+    ) -> None:
+        if fragments < 1:
+            raise SpecError("fragments", fragments, "an integer >= 1")
+        sync = Periodic(dict(periods))
+        if not 0 <= tau < min(periods.values()):
+            raise SpecError("tau", tau, f"from 0 to {min(periods.values()) - 1}, less than every period")
+        if not 0 <= alpha <= 1:
+            raise SpecError("alpha", alpha, "a number from 0 to 1")
+        self.fragments, self.tau, self.alpha = fragments, tau, alpha
+        self._in_flight: dict[Slot, Sent] = {}
+        super().__init__(params, lr, rule, sync, outer=outer, **options)
+
+    def _slots(self, t: int) -> list[Slot]:
+        """What is sent after step ``t``."""
+        assert isinstance(self.sync, Periodic)
+        return [
+            Slot(state, f)
+            for state, period in self.sync.periods.items()
+            for f in range(self.fragments)
+            if (t + 1 - f * period // self.fragments) % period == 0
+        ]
+
+    def _members(self, slot: Slot) -> list[Row]:
+        """The fragment's rows that have this state. The cut does not depend on which have a gradient just now."""
+        rows = self._rows(without_gradient=True)
+        part = balanced_parts([row.x[0].numel() for row in rows], self.fragments)[slot.fragment]
+        return [rows[i] for i in part if slot.state == "params" or slot.state in rows[i].rule.states]
+
+    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Send what is due after this step, then merge what was sent ``tau`` steps ago."""
+        t, moving = self.steps_done, {id(row.state) for row in rows}
+        for slot in self._slots(t):
+            members = [row for row in self._members(slot) if id(row.state) in moving]
+            if members:
+                sent = [self._payload(row, slot.state) for row in members]
+                label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
+                handle = self.comm.start_all_reduce(sent, wire=self.wire, label=label)
+                self._in_flight[slot] = Sent(members, handle)
+        for slot in self._slots(t - self.tau):
+            arrived = self._in_flight.pop(slot, None)
+            if arrived is not None:
+                for row, average in zip(arrived.rows, arrived.handle.wait(), strict=True):
+                    self._merge(row, slot.state, average)
+
+    def _payload(self, row: Row, state: str) -> Tensor:
+        if state != "params":
+            return row.state[state]
+        return self.outer.payload(row.x, row.state) if self.outer else row.x
+
+    def _merge(self, row: Row, state: str, average: Tensor) -> None:
+        row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
+        own = row.x if state == "params" else row.state[state]
+        before = own.clone() if self.alpha else own
+        if state == "params" and self.outer:
+            self.outer.absorb(row.x, average, row.state, row.group)
+        else:
+            own.copy_(average)
+        if self.alpha:
+            own.lerp_(before, self.alpha)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Torch's, with what is in flight awaited and kept, so that a resumed run merges it when it is due."""
+        for slot, (rows, handle) in self._in_flight.items():
+            for row, tensor in zip(rows, handle.wait(), strict=True):
+                row.state[PENDING + slot.state] = tensor.clone()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Torch's, and what was in flight is in flight again."""
+        super().load_state_dict(state_dict)
+        self._in_flight = {}
+        assert isinstance(self.sync, Periodic)
+        for slot in (Slot(state, f) for state in self.sync.periods for f in range(self.fragments)):
+            rows = [row for row in self._members(slot) if PENDING + slot.state in row.state]
+            if rows:
+                kept = [row.state.pop(PENDING + slot.state) for row in rows]
+                self._in_flight[slot] = Sent(rows, Handle(lambda kept=kept: kept))  # type: ignore[misc]
+
+
+class StreamingMTDAO(Streaming):
+    """MT-DAO whose parameters and momenta stream, each state with its own period.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        betas: as for ``MTDAO``.
+        omegas: as for ``MTDAO``; all weight on one fast momentum is Streaming Local Adam.
+        base: as for ``MTDAO``.
+        beta2: as for ``MTDAO``.
+        eps: as for ``MTDAO``.
+        bias_correction: as for ``MTDAO``.
+        period: as for ``MTDAO``.
+        momentum_periods: as for ``MTDAO``.
+        second_moment_period: as for ``MTDAO``.
+        **options: ``fragments``, ``tau``, ``alpha`` and ``outer`` of ``Streaming``, and the options of ``Method``.
+
+    Source: MT-DAO, Algorithm 5.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        betas: Sequence[float] = (0.999,),
+        omegas: Sequence[float] = (0.95,),
+        base: Base = "adam",
+        beta2: float | None = None,
+        eps: float | None = None,
+        bias_correction: bool = True,
+        period: int = 128,
+        momentum_periods: Sequence[int] | None = None,
+        second_moment_period: int | None = None,
+        **options: Any,
+    ) -> None:
+        rule = multi_momentum_rule(base, betas, omegas, beta2=beta2, eps=eps, bias_correction=bias_correction)
+        periods = mt_dao_periods(rule, period, momentum_periods, second_moment_period)
+        super().__init__(params, lr, rule, periods, **options)
+
+
+class StreamingDiLoCo(Streaming):
+    """DiLoCo whose fragments stream; states stay local.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: inner learning rate.
+        rule: inner rule; Adam if none.
+        period: H, inner steps between two averages of a fragment.
+        outer_lr: outer learning rate; 0.4 as the paper recommends.
+        outer_momentum: outer Nesterov momentum.
+        **options: ``fragments``, ``tau``, ``alpha`` of ``Streaming``, and the options of ``Method``.
+
+    Source: Streaming DiLoCo (Douillard et al., 2025).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        rule: UpdateRule | None = None,
+        period: int = 100,
+        *,
+        outer_lr: float = 0.4,
+        outer_momentum: float = 0.9,
+        **options: Any,
+    ) -> None:
+        outer = Nesterov(outer_lr, outer_momentum)
+        super().__init__(params, lr, rule or adam(), {"params": period}, outer=outer, **options)

@@ -1,0 +1,62 @@
+"""Sync policies: when which state is averaged over the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from syncline.errors import SpecError, one_of
+
+
+def _check_names(names: Mapping[str, int] | tuple[str, ...], available: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in available:
+            raise SpecError("sync", name, one_of(available, name))
+
+
+@dataclass(frozen=True)
+class EveryStep:
+    """The gradient is averaged in every step: data parallelism."""
+
+    def due(self, t: int) -> tuple[str, ...]:
+        """Always the gradient."""
+        return ("gradient",)
+
+    def check(self, available: tuple[str, ...]) -> None:
+        """See ``SyncPolicy.check``."""
+        _check_names(("gradient",), available)
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """Each state has its own period: state ``s`` is averaged after step ``t`` when ``(t + 1 - offset_s) % K_s == 0``.
+
+    ``t`` counts from 0. With the default offset 0 everything is due at the end of its period, so that equal periods
+    travel together. MT-DAO's Algorithms 2 and 3 average parameters when ``(t + 1) % K_x == 0`` but momenta when
+    ``t % K_j == 0``: offset 1 for the momenta.
+
+    Args:
+        periods: K per state name (``params`` or a state of the update rule).
+        offsets: offset per state name; 0 where absent.
+
+    Raises:
+        SpecError: for a period below 1 or a state that does not exist.
+    """
+
+    periods: Mapping[str, int]
+    offsets: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name, period in self.periods.items():
+            if period < 1:
+                raise SpecError(f"periods.{name}", period, "an integer >= 1")
+
+    def due(self, t: int) -> tuple[str, ...]:
+        """States whose period ends with step ``t``."""
+        offsets = self.offsets or {}
+        return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
+
+    def check(self, available: tuple[str, ...]) -> None:
+        """See ``SyncPolicy.check``."""
+        _check_names(self.periods, available)
+        _check_names(self.offsets or {}, tuple(self.periods))

@@ -1,0 +1,116 @@
+"""Triggers: whether the workers exchange in this step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator
+from syncline.errors import SpecError
+from syncline.optim.base import Row
+
+NORM = "momentum_norm"
+MOMENTUM = "momentum"
+
+SMALLEST_NORM = 0.1
+"""CurvaDion's public code does not look at layers whose momentum norm is at or below this."""
+
+
+@runtime_checkable
+class Trigger(Protocol):
+    """Decides, the same on all workers, whether step ``t`` exchanges."""
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """The tensors it keeps per matrix."""
+        ...
+
+    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        """Whether to exchange; ``rows`` are the matrices before this step's update."""
+        ...
+
+
+@dataclass(frozen=True)
+class Every:
+    """Every ``period`` steps: after step t (from 0) when ``(t + 1) % period == 0``."""
+
+    period: int = 1
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise SpecError("period", self.period, "an integer >= 1")
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        """See ``Trigger.fires``."""
+        return (t + 1) % self.period == 0
+
+
+@dataclass(frozen=True)
+class RMMC:
+    """Relative maximum momentum change above a threshold, on any layer of any worker.
+
+        RMMC_l = | ||m_t|| - ||m_(t-1)|| | / ||m_(t-1)||,    fires when max_{l, worker} RMMC_l > threshold
+
+    The maximum travels as one 4-byte all-reduce, and is read back by the host: the one place where a method waits for
+    a value. The first step has nothing to compare with and counts as an infinite change.
+
+    Args:
+        threshold: tau; 0 fires whenever a norm that is looked at changes, infinity never.
+        form: ``paper``: ``m_t = M + G``, against the same one step before. ``code``: ``m_t = M + G`` against ``M``, the
+            buffer after error feedback, where ``||M|| > 0.1``, as in the public code.
+
+    Source: CurvaDion, equation (1) and Algorithm 2.
+    """
+
+    threshold: float = 0.1
+    form: Literal["paper", "code"] = "paper"
+    records: list[Tensor] = field(default_factory=list, compare=False, repr=False)
+    """RMMC of each layer ``(R, layers)``, one tensor per step, for those who want to look."""
+
+    def __post_init__(self) -> None:
+        if not self.threshold >= 0:
+            raise SpecError("threshold", self.threshold, "a number >= 0; infinity to never exchange")
+        if self.form not in ("paper", "code"):
+            raise SpecError("form", self.form, "'paper' or 'code'")
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """The last step's norm; negative before the first."""
+        return {NORM: x.new_full((x.shape[0],), -1.0)}
+
+    def changes(self, rows: list[Row]) -> Tensor:
+        """RMMC of each layer, ``(R, layers)``; moves the remembered norms on."""
+        out = []
+        for row in rows:
+            momentum = row.state[MOMENTUM]
+            norm = (momentum + row.g).flatten(1).norm(dim=1)
+            if self.form == "paper":
+                before = row.state[NORM].clone()
+                row.state[NORM].copy_(norm)
+                out.append(torch.where(before < 0, torch.inf, (norm - before).abs() / before.clamp(min=1e-30)))
+            else:
+                before = momentum.flatten(1).norm(dim=1)
+                change = torch.where(before > SMALLEST_NORM, (norm - before).abs() / before.clamp(min=1e-30), 0.0)
+                out.append(torch.where(row.state[NORM] < 0, torch.inf, change))
+                row.state[NORM].copy_(before)
+        return torch.stack(out, dim=1)
+
+    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        """See ``Trigger.fires``.
+
+        Raises:
+            SpecError: for replicas side by side, which would have to agree, and for a model without matrices.
+        """
+        if comm.replicas > 1:
+            raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger by itself")
+        if not rows:
+            raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
+        changes = self.changes(rows)
+        self.records.append(changes)
+        largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
+        return bool(largest[0] > self.threshold)

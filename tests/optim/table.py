@@ -1,0 +1,115 @@
+"""The shared table of methods: every shared property is tested on every row.
+
+A new method is one file in ``syncline/optim``, one class in ``syncline/specs/methods.py`` and one row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from syncline.specs.methods import MethodBase, method_of
+
+Serial = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method by its spec's fields, and the serial optimizer that it is with one worker, where torch has it."""
+
+    fields: dict[str, Any]
+    serial: Serial | None = None
+    name: str = field(default="")
+
+    @property
+    def spec(self) -> MethodBase:
+        return method_of(self.fields)
+
+
+def sgd(momentum: float) -> Serial:
+    return lambda params: torch.optim.SGD(params, lr=0.05, momentum=momentum)
+
+
+def adamw(weight_decay: float = 0.0) -> Serial:
+    return lambda params: torch.optim.AdamW(params, lr=0.003, weight_decay=weight_decay)
+
+
+ADAM = {"lr": 0.003, "rule": "adam"}
+SGDM = {"lr": 0.05, "rule": {"kind": "sgdm", "momentum": 0.9}}
+SGD = {"lr": 0.05, "rule": {"kind": "sgdm", "momentum": 0.0}}
+EMA = {"lr": 0.5, "rule": {"kind": "sgdm", "momentum": 0.9, "form": "ema"}}
+ADOPT = {"lr": 0.003, "rule": "adopt"}
+ONE_SLOW = {"kind": "mt-dao", "lr": 0.003, "betas": [0.99], "omegas": [0.9], "period": 8}
+
+CURVADION = {"kind": "curvadion", "lr": 0.02, "other_lr": 0.003}
+
+METHODS: dict[str, Row] = {
+    "ddp-sgd": Row({"kind": "ddp", **SGD}, sgd(0.0)),
+    "ddp-sgdm": Row({"kind": "ddp", **SGDM}, sgd(0.9)),
+    "ddp-sgdm-ema": Row({"kind": "ddp", **EMA}, sgd(0.9)),
+    "ddp-adam": Row({"kind": "ddp", **ADAM}, adamw()),
+    "ddp-adamw": Row({"kind": "ddp", **ADAM, "weight_decay": 0.1}, adamw(0.1)),
+    "ddp-adam-clipped": Row({"kind": "ddp", **ADAM, "clip_norm": 0.5}),
+    "ddp-adopt": Row({"kind": "ddp", **ADOPT}),
+    "local-sgd": Row({"kind": "local", **SGD, "period": 8}, sgd(0.0)),
+    "local-sgdm": Row({"kind": "local", **SGDM, "period": 8}, sgd(0.9)),
+    "local-adam": Row({"kind": "local", **ADAM, "period": 8}, adamw()),
+    "local-adopt": Row({"kind": "local", **ADOPT, "period": 8}),
+    "diloco": Row({"kind": "diloco", **ADAM, "period": 8}),
+    "diloco-sgdm": Row({"kind": "diloco", **SGDM, "period": 5, "outer_lr": 0.5, "outer_momentum": 0.8}),
+    "mt-dao": Row(ONE_SLOW),
+    "mt-dao-clipped": Row({**ONE_SLOW, "clip_norm": 1.0, "weight_decay": 0.01}),
+    "mt-dao-paper-phase": Row({**ONE_SLOW, "phase": "paper"}),
+    "mt-dao-outer": Row({**ONE_SLOW, "outer": {"lr": 0.7, "momentum": 0.5}}),
+    "mt-dao-uncorrected": Row({**ONE_SLOW, "bias_correction": False, "lr": 0.001}),
+    "mt-dao-own-periods": Row(
+        {
+            **ONE_SLOW,
+            "betas": [0.9, 0.999],
+            "omegas": [0.3, 0.6],
+            "period": 4,
+            "momentum_periods": [6, 10],
+            "second_moment_period": 7,
+        }
+    ),
+    "mt-dao-adopt": Row({**ONE_SLOW, "base": "adopt"}),
+    "mt-dao-sgdm": Row({**ONE_SLOW, "base": "sgdm", "lr": 0.3}),
+    "ddp-muon": Row({"kind": "ddp", "rule": "muon", "lr": 0.02, "other_lr": 0.003}),
+    "local-muon": Row({"kind": "local", "rule": "muon", "lr": 0.02, "other_lr": 0.003, "period": 8}),
+    "mt-dao-muon": Row({**ONE_SLOW, "base": "muon", "lr": 0.02, "other_lr": 0.003}),
+    "mt-dao-switched": Row({**ONE_SLOW, "switch_step": 10}),
+    "mt-dao-fedadam": Row({**ONE_SLOW, "outer": {"kind": "fedadam", "lr": 0.01}}),
+    "dion": Row({"kind": "dion", "lr": 0.02, "other_lr": 0.003}),
+    "dion-compressed": Row({"kind": "dion", "exchange": "compressed", "lr": 0.02, "other_lr": 0.003}),
+    "dion-scheduled": Row({"kind": "dion", "period": 6, "lr": 0.02, "other_lr": 0.003}),
+    "curvadion-always": Row({**CURVADION, "threshold": 0.0, "expected_sync_rate": 1.0}),
+    "curvadion-code": Row(
+        {**CURVADION, "threshold": 0.0, "form": "code", "exchange": "compressed", "expected_sync_rate": 1.0}
+    ),
+    "demo": Row({"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16}),
+    "demo-sgd": Row(
+        {"kind": "demo", "base": "sgd", "lr": 0.05, "k": 3, "chunk": 8, "alpha": 0.2, "average": "all", "beta": 0.9}
+    ),
+    "demo-random": Row({"kind": "demo", "base": "muon", "lr": 0.02, "k": 4, "chunk": 16, "basis": "random"}),
+    "powersgd": Row({"kind": "powersgd", "lr": 0.02, "rank": 2, "rule": {"kind": "sgdm", "momentum": 0.0}}),
+    "powersgd-cold": Row({"kind": "powersgd", "lr": 0.05, "rank": 1, "warm_start": False}),
+    "streaming-mt-dao": Row(
+        {
+            "kind": "streaming-mt-dao",
+            "lr": 0.003,
+            "betas": [0.99],
+            "omegas": [0.9],
+            "period": 8,
+            "second_moment_period": 12,
+            "stream": {"fragments": 3, "tau": 2, "alpha": 0.5},
+        }
+    ),
+    "streaming-diloco": Row(
+        {"kind": "streaming-diloco", "lr": 0.003, "period": 6, "stream": {"fragments": 2, "tau": 1, "alpha": 0.5}}
+    ),
+    "des-loc": Row({"kind": "des-loc", "lr": 0.003, "period": 4}),
+    "des-loc-adopt": Row({"kind": "des-loc", "base": "adopt", "lr": 0.003, "period": 4, "second_moment_period": 9}),
+}

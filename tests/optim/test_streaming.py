@@ -1,0 +1,174 @@
+"""Streaming against a literal derivation, against the methods that it is in its limits, and across a restart."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from syncline.errors import SpecError
+from syncline.optim import MTDAO, DiLoCo, Local, Streaming, StreamingDiLoCo, StreamingMTDAO, adam, muon, sgdm
+from syncline.specs.methods import method_of
+from tests.optim.given import Given, assert_same, gaussian, gradients, run
+
+M, LR = 3, 0.1
+SHAPES = ((6, 4), (5,), (3, 3), (7,))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+@pytest.mark.parametrize("tau", [0, 1, 3])
+def test_streaming_from_its_formula(tau: int, alpha: float) -> None:
+    """Two fragments of one parameter each: the second is sent half a period later, both are merged tau steps later."""
+    period, given = 4, gradients(14, M, (3,), (3,))
+    build = partial(Streaming, lr=LR, rule=sgdm(), periods={"params": period}, fragments=2, tau=tau, alpha=alpha)
+    got = run(build, given)
+    x = [torch.zeros(M, 3).double() for _ in range(2)]
+    flying: dict[tuple[int, int], torch.Tensor] = {}
+    for t, step in enumerate(given):
+        for f, sent_after in enumerate((3, 1)):
+            x[f] = x[f] - LR * step[f]
+            if t % period == sent_after:
+                flying[f, t + tau] = x[f].mean(0)
+            if (f, t) in flying:
+                x[f] = alpha * x[f] + (1 - alpha) * flying.pop((f, t))
+            torch.testing.assert_close(got.path[t][f], x[f])
+    assert [r.step for r in got.records] == [t for t in range(14) if t % 4 in (1, 3)]
+
+
+@pytest.mark.parametrize("tau", [0, 2])
+def test_streaming_diloco_from_its_formula(tau: int) -> None:
+    """The pseudo-gradient is of when it was sent; the outer step is on the start of the round."""
+    period, alpha, lr, mu, given = 5, 0.5, 0.4, 0.9, gradients(17, M, (4,))
+    start = gaussian(4, seed=9)
+    build = partial(StreamingDiLoCo, lr=LR, rule=sgdm(), period=period, tau=tau, alpha=alpha)
+    got = run(build, given, [start])
+    x, anchor, b, flying = start.expand(M, 4), start, torch.zeros(4).double(), {}
+    for t, (g,) in enumerate(given):
+        x = x - LR * g
+        if (t + 1) % period == 0:
+            flying[t + tau] = (anchor - x).mean(0)
+        if t in flying:
+            b = mu * b + flying[t]
+            anchor = anchor - lr * (flying[t] + mu * b)
+            x = alpha * x + (1 - alpha) * anchor
+        torch.testing.assert_close(got.path[t][0], x)
+
+
+def test_one_fragment_at_once_is_the_plain_method() -> None:
+    """Bit for bit: the same sums in the same order."""
+    given = gradients(13, M, *SHAPES)
+    mt_dao = {"betas": (0.9, 0.99), "omegas": (0.3, 0.5), "period": 3, "momentum_periods": (4, 5)}
+    assert_same(
+        run(partial(StreamingMTDAO, lr=LR, **mt_dao), given), run(partial(MTDAO, lr=LR, **mt_dao), given), exact=True
+    )
+    diloco = {"period": 4, "outer_lr": 0.7, "outer_momentum": 0.8}
+    assert_same(
+        run(partial(StreamingDiLoCo, lr=LR, **diloco), given), run(partial(DiLoCo, lr=LR, **diloco), given), exact=True
+    )
+    periods = dict.fromkeys(("params", "momentum_1", "second_moment"), 4)
+    for rule in (adam(), muon()):
+        streamed = run(partial(Streaming, lr=LR, rule=rule, periods=periods), given)
+        assert_same(streamed, run(partial(Local, lr=LR, rule=rule, period=4), given), exact=True)
+
+
+@pytest.mark.parametrize("fragments", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize("base", ["adam", "muon"])
+def test_a_period_sends_the_plain_methods_bytes(fragments: int, base: str) -> None:
+    """More fragments than parameters leave some empty; nothing is sent for those."""
+    given = gradients(24, M, *SHAPES)
+    options = {"base": base, "period": 6, "second_moment_period": 12}
+    plain = run(partial(MTDAO, lr=LR, **options), given)
+    streamed = run(partial(StreamingMTDAO, lr=LR, fragments=fragments, tau=2, alpha=0.5, **options), given)
+    assert streamed.comm.ledger.payload_bytes() == plain.comm.ledger.payload_bytes()
+    for first in (0, 12):  # the longest period
+        sent = Counter(r.label for r in streamed.records if first <= r.step < first + 12)
+        assert set(sent.values()) == {1, 2}
+    if fragments > 1:
+        assert max(r.payload_bytes for r in streamed.records) < max(r.payload_bytes for r in plain.records)
+
+
+STREAMING = partial(
+    StreamingMTDAO, lr=LR, betas=(0.99,), omegas=(0.9,), period=6, second_moment_period=8, fragments=3, tau=3, alpha=0.4
+)
+ROUNDS = partial(StreamingDiLoCo, lr=LR, period=5, fragments=2, tau=4, alpha=0.5)
+
+
+@pytest.mark.parametrize("build", [STREAMING, ROUNDS, partial(STREAMING, base="muon")])
+def test_a_state_dict_continues_identically_whatever_is_in_flight(build: partial) -> None:
+    given = gradients(22, M, *SHAPES)
+    straight = run(build, given)
+    in_flight = set()
+    for stop in range(5, 14):
+        first = Given(build, given).run(0, stop)
+        in_flight.add(len(first.method._in_flight))
+        second = Given(build, given, [x[:1] for x in straight.params])
+        second.method.load_state_dict(copy.deepcopy(first.method.state_dict()))
+        with torch.no_grad():
+            for p, q in zip(second.params, first.params, strict=True):
+                p.copy_(q)
+        second.run(stop)
+        first.run(stop)  # looking changes nothing for who goes on
+        for p, q, r in zip(second.params, first.params, straight.params, strict=True):
+            assert torch.equal(p, r)
+            assert torch.equal(q, r)
+        assert second.records == [r for r in straight.records if r.step >= stop]
+    assert max(in_flight) > 0
+
+
+def test_what_has_landed_is_not_kept() -> None:
+    """A copy of what was in flight lives as long as the flight, not in every state dict after it."""
+    given = gradients(10, M, (4,))
+    build = partial(Streaming, lr=LR, rule=sgdm(), periods={"params": 6}, tau=2)
+    flying = Given(build, given).run(0, 6)
+    assert "pending_params" in flying.method.state_dict()["state"][0]
+    flying.run(6, 8)
+    assert "pending_params" not in flying.method.state_dict()["state"][0]
+
+
+def test_parameters_without_gradient_stay_and_do_not_move_the_cut() -> None:
+    """A parameter that loses its gradient while it is under way is merged all the same; one without any never moves."""
+    params = [torch.nn.Parameter(torch.ones(M, 4).double()) for _ in range(4)]
+    build = partial(Streaming, lr=LR, rule=sgdm(), periods={"params": 4}, fragments=2, tau=2)
+    method = Given(lambda _, **options: build(params, **options), [[torch.zeros(M, 1)]]).method
+    for t in range(9):
+        for number, p in enumerate(params):
+            used = number != 0 and not (number == 1 and t > 3)
+            p.grad = gaussian(M, 4, seed=10 * t + number) if used else None
+        method.step()
+        method.state_dict()
+    assert torch.equal(params[0], torch.ones_like(params[0]))
+    assert torch.equal(params[1], params[1][:1].expand_as(params[1]))
+    sent = [(r.step, r.label, r.payload_bytes) for r in method.comm.ledger.records]
+    assert sent == [
+        (1, "params 2/2", 64), (3, "params 1/2", 32), (5, "params 2/2", 64),
+    ]  # fmt: skip
+
+
+P = [torch.nn.Parameter(torch.zeros(1))]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: StreamingDiLoCo(P, LR, fragments=0), "fragments: got 0; expected an integer >= 1"),
+        (lambda: StreamingDiLoCo(P, LR, period=4, tau=4), "tau: got 4; expected from 0 to 3, less than every period"),
+        (lambda: StreamingDiLoCo(P, LR, tau=-1), "tau: got -1"),
+        (lambda: StreamingDiLoCo(P, LR, alpha=1.5), "alpha: got 1.5; expected a number from 0 to 1"),
+        (lambda: StreamingDiLoCo(P, LR, period=0), "periods.params: got 0; expected an integer >= 1"),
+        (lambda: StreamingMTDAO(P, LR, period=8, momentum_periods=(2,), tau=3), "tau: got 3; expected from 0 to 1"),
+        (lambda: Streaming(P, LR, sgdm(), {"velocity": 3}), "sync: got 'velocity'"),
+    ],
+)
+def test_misuse_is_one_helpful_line(call, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_switch_that_streaming_does_not_have_is_refused() -> None:
+    with pytest.raises(ValidationError, match="switch_step"):
+        method_of({"kind": "streaming-mt-dao", "lr": LR, "switch_step": 9})

@@ -1,0 +1,220 @@
+"""Properties that every method of the shared table has."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from syncline.comm import Record, ShapesCommunicator, SimulatedCommunicator
+from syncline.costmodel import MODELS, TensorShape, calls_at
+from syncline.errors import SpecError
+from syncline.problems import Rows
+from syncline.specs import MethodBase
+from syncline.training import parameter_groups, rows_of
+from tests.optim.table import METHODS
+from tests.optim.worlds import DIGITS, in_simulator, relative_difference
+
+rows = pytest.mark.parametrize("name", METHODS)
+
+
+def exchanges_every_step(name: str) -> bool:
+    """Whether workers hold equal parameters after every step."""
+    return all(exchange.period == 1 for exchange in METHODS[name].spec.exchanges(1))
+
+
+@rows
+def test_one_worker_is_the_serial_optimizer(name: str) -> None:
+    row = METHODS[name]
+    if row.serial is None:
+        pytest.skip("torch has no such optimizer; a literal derivation stands in test_formulas.py")
+    task = DIGITS.build(Rows.whole_group(1))
+    serial = row.serial(list(task.params.values()))
+    for t in range(60):
+        task.step_gradients(t)
+        serial.step()
+    got = in_simulator(name, workers=1, steps=60).params
+    assert relative_difference(got, {k: p.detach() for k, p in task.params.items()}) < 1e-6
+
+
+@rows
+def test_same_seed_same_bits(name: str) -> None:
+    one, two = in_simulator(name, steps=20), in_simulator(name, steps=20)
+    other = in_simulator(name, steps=20, seeds=(1,))
+    for key, tensor in one.params.items():
+        assert torch.equal(tensor, two.params[key])
+        assert not torch.equal(tensor, other.params[key])
+    assert one.ledger == two.ledger
+
+
+@rows
+def test_a_state_dict_in_mid_run_continues_identically(name: str) -> None:
+    comm = SimulatedCommunicator(4)
+    task = DIGITS.build(rows_of(comm, (0,)))
+    method = METHODS[name].spec.build(parameter_groups(task), comm)
+    resumed = None
+    for t in range(25):
+        if t == 13:  # in the middle of every period of the table
+            resumed_task, resumed_comm = DIGITS.build(rows_of(comm, (0,))), SimulatedCommunicator(4)
+            resumed = METHODS[name].spec.build(parameter_groups(resumed_task), resumed_comm)
+            resumed.load_state_dict(copy.deepcopy(method.state_dict()))
+            with torch.no_grad():
+                for key, p in resumed_task.params.items():
+                    p.copy_(task.params[key])
+        task.step_gradients(t)
+        method.step()
+        if resumed is not None:
+            resumed_task.step_gradients(t)
+            resumed.step()
+    for key, p in task.params.items():
+        assert torch.equal(p, resumed_task.params[key])
+    assert resumed_comm.ledger.records == [record for record in comm.ledger.records if record.step >= 13]
+
+
+@rows
+def test_float64(name: str) -> None:
+    """Double precision stays double, and single precision is near it."""
+    double = in_simulator(name, steps=10, dtype=torch.float64)
+    assert {tensor.dtype for tensor in (*double.params.values(), *double.states.values())} == {torch.float64}
+    single = in_simulator(name, steps=10)
+    assert relative_difference({k: p.double() for k, p in single.params.items()}, double.params) < 1e-4
+
+
+@rows
+@pytest.mark.parametrize(
+    "model",
+    [
+        "text-gpt",
+        "gpt-160m",
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("gpt-350m", "gpt-1.3b", "olmo-300m", "olmo-1b")),
+    ],
+)
+def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
+    """A method stepped on the meta device leaves the calls that its closed form names, at full size."""
+    if name.startswith("curvadion"):
+        pytest.skip("a trigger needs values; its bytes are compared in test_ledger_equals_the_cost_model_on_values")
+    tensors, spec = MODELS[model].tensors, METHODS[name].spec
+    groups = [
+        {"params": [meta(t.shape) for t in tensors if t.is_matrix == matrix], "matrix": matrix}
+        for matrix in (True, False)
+    ]
+    comm = ShapesCommunicator(8)
+    method = spec.build(groups, comm)
+    # Where every step is like the first, one more shows it; shapes of large models take long to compute.
+    steps = 2 if all(e.period == 1 for e in spec.exchanges(tensors)) else 24
+    for _ in range(steps):
+        for group in groups:
+            for p in group["params"]:
+                p.grad = torch.empty_like(p)
+        method.step()
+    # The order of the optimizer's groups: what is cut into fragments is cut in this order.
+    in_order = sorted(tensors, key=lambda t: not t.is_matrix)
+    assert sent(comm.ledger.records) == expected_calls(spec, in_order, steps)
+    assert comm.ledger.records, "a method that never talks tests nothing here"
+
+
+def meta(shape: tuple[int, ...]) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.empty(1, *shape, device="meta"))
+
+
+def sent(records: list[Record]) -> list[tuple[int, str, int]]:
+    return [(r.step, r.collective, r.payload_bytes) for r in records]
+
+
+def expected_calls(spec: MethodBase, tensors: list[TensorShape], steps: int) -> list[tuple[int, str, int]]:
+    exchanges = spec.exchanges(tensors)
+    return [(t, c.collective, int(c.payload_bytes)) for t in range(steps) for c in calls_at(exchanges, t)]
+
+
+@rows
+def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
+    """The same on a real training of digits, where triggers have values to look at (all of the table's fire always)."""
+    comm = SimulatedCommunicator(4)
+    task = DIGITS.build(rows_of(comm, (0,)))
+    method = METHODS[name].spec.build(parameter_groups(task), comm)
+    for t in range(24):
+        task.step_gradients(t)
+        method.step()
+    tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
+    assert sent(comm.ledger.records) == expected_calls(METHODS[name].spec, tensors, 24)
+
+
+@rows
+def test_workers_agree_on_what_was_just_averaged(name: str) -> None:
+    comm = SimulatedCommunicator(4)
+    task = DIGITS.build(rows_of(comm, (0,)))
+    method = METHODS[name].spec.build(parameter_groups(task), comm)
+    apart = False
+    for t in range(12):
+        task.step_gradients(t)
+        method.step()
+        averaged = [r.label for r in comm.ledger.records if r.step == t]
+        for p in task.params.values():
+            if exchanges_every_step(name) or any("params" in label.split("+") for label in averaged):
+                assert torch.equal(p, p[:1].expand_as(p))
+            else:
+                apart |= not torch.equal(p, p[:1].expand_as(p))
+            for state, tensor in method.state[p].items():
+                if any(state in label.split("+") for label in averaged):
+                    assert torch.equal(tensor, tensor[:1].expand_as(tensor)), state
+    assert apart or exchanges_every_step(name)
+
+
+@rows
+def test_replicas_are_separate_runs(name: str) -> None:
+    if METHODS[name].spec.one_seed_at_a_time:
+        with pytest.raises(SpecError, match="one at a time"):
+            in_simulator(name, steps=2, seeds=(3, 5))
+        return
+    both = in_simulator(name, steps=12, seeds=(3, 5))
+    for number, seed in enumerate((3, 5)):
+        alone = in_simulator(name, steps=12, seeds=(seed,))
+        part = {k: p[number * 4 : number * 4 + 4] for k, p in both.params.items()}
+        assert relative_difference(part, alone.params) < 1e-6
+    assert both.ledger == alone.ledger  # bytes of one worker, however many replicas
+
+
+@rows
+def test_drop_in_for_an_ordinary_module(name: str) -> None:
+    """No worker axis, torch's own loop: the same path as one worker in the simulator."""
+    spec = METHODS[name].spec
+    torch_module = torch.nn.Linear(5, 3)
+    stacked = {k: torch.nn.Parameter(p.detach().unsqueeze(0).clone()) for k, p in torch_module.named_parameters()}
+    plain = spec.build(torch_module.parameters(), SimulatedCommunicator(1), worker_axis=False)
+    rowed = spec.build(stacked.values(), SimulatedCommunicator(1))
+    x, y = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    for _ in range(10):
+        plain.zero_grad()
+        torch.nn.functional.cross_entropy(torch_module(x), y).backward()
+        for k, p in torch_module.named_parameters():
+            stacked[k].grad = p.grad.unsqueeze(0).clone()
+        plain.step()
+        rowed.step()
+    for k, p in torch_module.named_parameters():
+        assert torch.equal(p, stacked[k][0])
+
+
+@rows
+def test_parameter_groups_and_schedulers_are_torchs(name: str) -> None:
+    """A group with learning rate 0 stands still; a scheduler's factor reaches the step."""
+    spec = METHODS[name].spec.model_copy(update={"weight_decay": 0.0, "other_lr": None})
+    moving, frozen = (torch.nn.Parameter(torch.ones(2, 3, 4)) for _ in range(2))
+    method = spec.build([{"params": [moving]}, {"params": [frozen], "lr": 0.0}], SimulatedCommunicator(2))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(method, lambda t: 1.0 if t < 3 else 0.0)
+    positions = []
+    for t in range(6):
+        for p in (moving, frozen):
+            p.grad = torch.full_like(p, 1.0 + t)
+        method.step()
+        scheduler.step()
+        positions.append(moving.detach().clone())
+    assert torch.equal(frozen, torch.ones_like(frozen))
+    assert not torch.equal(positions[2], torch.ones_like(moving))
+    if "diloco" not in name and "outer" not in name and "fedadam" not in name:  # an outer momentum coasts on
+        torch.testing.assert_close(positions[5], positions[2])
+
+
+def test_no_row_is_listed_twice() -> None:
+    dumps = [row.spec.model_dump_json() for row in METHODS.values()]
+    assert len(set(dumps)) == len(dumps)

@@ -1,0 +1,80 @@
+"""RMMC against computation by hand."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from syncline.comm import SimulatedCommunicator
+from syncline.optim import RMMC, Dion, DionRule
+from syncline.optim.base import Row
+from tests.optim.given import gradients, run
+
+RULE = DionRule()
+
+
+def layer(momentum: list[list[float]], gradient: list[list[float]], trigger: RMMC) -> Row:
+    """Two workers with a matrix of one row."""
+    m, g = (torch.tensor(v, dtype=torch.float64).unsqueeze(1) for v in (momentum, gradient))
+    return Row(torch.zeros_like(m), g, {"momentum": m, **trigger.init(m)}, {}, RULE)
+
+
+def test_paper_form_compares_with_the_step_before() -> None:
+    """``||m_0||`` is 5 and 2, ``||m_1||`` is 10 and 1: changes 1 and 1/2."""
+    trigger = RMMC(0.1)
+    row = layer([[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [2.0, 0.0]], trigger)
+    assert trigger.changes([row]).tolist() == [[math.inf], [math.inf]]
+    row.state["momentum"].copy_(torch.tensor([[[1.0, 1.0]], [[0.5, 0.0]]]))
+    moved = row._replace(g=torch.tensor([[[5.0, 7.0]], [[0.5, 0.0]]]).double())
+    torch.testing.assert_close(trigger.changes([moved]), torch.tensor([[1.0], [0.5]]).double())
+
+
+def test_code_form_compares_with_the_buffer_after_error_feedback() -> None:
+    """``||M||`` is 5 and 0.05, the second too small to be looked at; ``||M + G||`` is 10 and 4."""
+    trigger = RMMC(0.1, "code")
+    row = layer([[3.0, 4.0], [0.0, 0.05]], [[3.0, 4.0], [0.0, 3.95]], trigger)
+    assert trigger.changes([row]).tolist() == [[math.inf], [math.inf]]
+    torch.testing.assert_close(trigger.changes([row]), torch.tensor([[1.0], [0.0]]).double())
+
+
+def test_the_largest_change_of_any_layer_and_worker_decides() -> None:
+    """Strictly above the threshold; all that travels is one number of 4 bytes."""
+    for threshold, fires in ((0.49, True), (0.5, False), (0.51, False)):
+        trigger, comm = RMMC(threshold), SimulatedCommunicator(2)
+        first = [layer([[0.0], [0.0]], [[4.0], [8.0]], trigger), layer([[0.0], [0.0]], [[1.0], [2.0]], trigger)]
+        assert trigger.fires(first, comm, 0)
+        after = [  # changes 1/4 and 0; 0 and 1/2
+            first[0]._replace(g=torch.tensor([[[5.0]], [[8.0]]]).double()),
+            first[1]._replace(g=torch.tensor([[[1.0]], [[1.0]]]).double()),
+        ]
+        assert trigger.fires(after, comm, 1) is fires
+        assert trigger.records[1].tolist() == [[0.25, 0.0], [0.0, 0.5]]
+        assert [r.payload_bytes for r in comm.ledger.records] == [4, 4]
+
+
+def test_a_zero_momentum_changes_without_dividing_by_zero() -> None:
+    trigger = RMMC(0.1)
+    row = layer([[0.0], [0.0]], [[0.0], [0.0]], trigger)
+    trigger.changes([row])
+    assert trigger.changes([row]).tolist() == [[0.0], [0.0]]
+    assert bool((trigger.changes([row._replace(g=row.g + 1)]) > 1e20).all())
+
+
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_in_a_run_the_change_is_that_of_dions_momentum(form: str) -> None:
+    """The norm of ``M + G`` with each worker's own gradient, M after Dion's error feedback."""
+    trigger, given = RMMC(0.0, form), gradients(4, 2, (6, 4))
+    build = partial(Dion, lr=0.1, trigger=trigger)
+    norms, buffers = [], []
+    for t in range(4):
+        before = run(build, given[:t]).state(0, "momentum") if t else torch.zeros(2, 6, 4).double()
+        buffers.append(before.flatten(1).norm(dim=1))
+        norms.append((before + given[t][0]).flatten(1).norm(dim=1))
+    trigger.records.clear()
+    run(build, given)
+    for t in range(1, 4):
+        reference = norms[t - 1] if form == "paper" else buffers[t]
+        torch.testing.assert_close(trigger.records[t][:, 0], (norms[t] - reference).abs() / reference)
