@@ -1,0 +1,108 @@
+"""What a problem is: rows of workers, a configuration that builds a task, a task that gives gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The workers that live in this process, one row for each worker of each replica.
+
+    A *replica* is a whole training run with its own seed; its ``world_size`` workers are numbered from 0. Rows are laid
+    replica by replica: ``row = replica * len(workers) + index of the worker``.
+
+    Args:
+        seeds: one seed per replica (S of them).
+        workers: the workers that live here (W of them): all in the simulator, its own ranks in a process.
+        world_size: M, the workers in the group.
+
+    Raises:
+        SpecError: there is no seed or no worker, or a worker is repeated or outside the group.
+    """
+
+    seeds: tuple[int, ...]
+    workers: tuple[int, ...]
+    world_size: int
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise SpecError("rows.seeds", self.seeds, "at least one seed")
+        distinct = set(self.workers)
+        if not distinct or len(distinct) < len(self.workers) or not distinct <= set(range(self.world_size)):
+            raise SpecError("rows.workers", self.workers, f"distinct workers from 0 to {self.world_size - 1}")
+
+    @classmethod
+    def whole_group(cls, world_size: int, seeds: tuple[int, ...] = (0,)) -> Rows:
+        """The rows of a simulator: every worker of every replica."""
+        return cls(seeds, tuple(range(world_size)), world_size)
+
+    def __len__(self) -> int:
+        return len(self.seeds) * len(self.workers)
+
+    def by_replica(self, x: Tensor) -> Tensor:
+        """``(R, *s)`` seen as ``(S, W, *s)``."""
+        return x.unflatten(0, (len(self.seeds), len(self.workers)))
+
+    def parameters(
+        self, initial: Callable[[int], Mapping[str, Tensor]], dtype: torch.dtype, device: torch.device | str
+    ) -> dict[str, torch.nn.Parameter]:
+        """Stacked parameters ``(R, *s)`` in which all workers of a replica start from ``initial(seed)``."""
+        replicas = [initial(seed) for seed in self.seeds]
+        return {
+            name: torch.nn.Parameter(
+                torch.stack([replica[name] for replica in replicas])
+                .to(device, dtype)
+                .repeat_interleave(len(self.workers), 0)
+            )
+            for name in replicas[0]
+        }
+
+
+class Task(Protocol):
+    """A problem at work: the parameters of R rows, their gradients and their losses."""
+
+    params: dict[str, torch.nn.Parameter]
+    """Stacked parameters ``(R, *s)``; at the start equal across the workers of a replica."""
+
+    matrices: tuple[str, ...]
+    """Names of the parameters that rules for matrices take: hidden layers, not embeddings or output heads."""
+
+    flops_per_step: float | None
+    """Arithmetic of one worker in one ``step_gradients``; None where it says nothing about a real machine."""
+
+    def step_gradients(self, step: int) -> Tensor:
+        """Losses ``(R,)`` at the present parameters; each parameter's ``.grad`` becomes a new ``(R, *s)`` tensor.
+
+        What is random in it depends on the seed, the worker and ``step`` alone, so a resumed run sees the same data.
+        """
+        ...
+
+    def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Metrics ``(S,)`` of the replicas' mean parameters ``(S, *s)``; always ``loss``."""
+        ...
+
+    def trace(self) -> dict[str, Tensor]:
+        """Diagnostics ``(S, ...)`` over the local workers that are cheap enough for every step."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Facts to record with a result: the parameters of one worker, the checksum of the data."""
+        ...
+
+
+class Problem(Protocol):
+    """The configuration of a task: a frozen dataclass."""
+
+    name: ClassVar[str]
+
+    def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Task:
+        """The task of ``rows``."""
+        ...

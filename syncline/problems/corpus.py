@@ -1,0 +1,107 @@
+"""Text to learn from: the source of the running interpreter's standard library, or a file of the user's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+
+HELD_OUT_ONE_IN = 10
+# Installed packages and caches are not the standard library, and its tests would be 60 % of the bytes.
+SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})
+# Written when Python is built or installed: they differ between machines with the same version.
+SKIPPED_PREFIXES = ("_sysconfigdata", "config-", "sitecustomize")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Bytes to train on and bytes to validate on.
+
+    Args:
+        name: where the text is from.
+        train: ``(n,)`` uint8.
+        validation: ``(m,)`` uint8.
+        sha256: of the training bytes followed by the validation bytes; for a user's file, the file's own checksum.
+    """
+
+    name: str
+    train: Tensor
+    validation: Tensor
+    sha256: str
+
+
+@cache
+def standard_library() -> Corpus:
+    """About 12 MB of Python: the standard library of the running interpreter, without its tests.
+
+    Files come in the order of their paths; see ``held_out`` for which of them are for validation.
+
+    Raises:
+        SpecError: this interpreter comes without the source of its library.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    train, validation = bytearray(), bytearray()
+    for path in library_files(root):
+        (validation if held_out(path) else train).extend((root / path).read_bytes())
+    if not train:
+        raise SpecError("problem.path", None, f"the path of a text file, as {root} holds no Python source")
+    return _corpus(f"standard library of Python {platform.python_version()}", train, validation)
+
+
+def library_files(root: Path) -> list[str]:
+    """The sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus."""
+    paths = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if name not in SKIPPED_FOLDERS and _portable(name)]
+        files = (Path(folder, name) for name in names if name.endswith(".py") and _portable(name))
+        paths += [file.relative_to(root).as_posix() for file in files]
+    return sorted(paths)
+
+
+def _portable(name: str) -> bool:
+    return not name.startswith(SKIPPED_PREFIXES)
+
+
+def held_out(path: str) -> bool:
+    """Whether the file is for validation: one in ten, by the SHA-256 of its relative path.
+
+    A file is on the same side on every machine and in every version of Python.
+    """
+    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") % HELD_OUT_ONE_IN == 0
+
+
+def text_file(path: str | Path) -> Corpus:
+    """The bytes of a file, whatever they encode: the last tenth is for validation.
+
+    Raises:
+        SpecError: the file cannot be read, or is empty.
+    """
+    try:
+        text = bytearray(Path(path).expanduser().read_bytes())
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise SpecError("problem.path", str(path), f"a text file that can be read ({reason})") from None
+    if not text:
+        raise SpecError("problem.path", str(path), "a text file that is not empty")
+    cut = len(text) - len(text) // HELD_OUT_ONE_IN
+    return _corpus(Path(path).name, text[:cut], text[cut:])
+
+
+def _corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:
+    digest = hashlib.sha256(train)
+    digest.update(validation)
+    return Corpus(name, _tensor(train), _tensor(validation), digest.hexdigest())
+
+
+def _tensor(text: bytearray) -> Tensor:
+    # torch.frombuffer takes no empty buffer, which the validation part of a very short file is.
+    return torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)

@@ -1,0 +1,159 @@
+"""Handwritten digits: a two-layer network that trains in seconds, with workers that may see different labels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from syncline.errors import SpecError
+from syncline.problems.base import Rows
+from syncline.problems.network import NetworkTask, shape_only
+from syncline.problems.per_worker import How
+from syncline.problems.streams import StepStream, generator, integers
+
+PIXELS, CLASSES = 64, 10
+VALIDATION_SHARE = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits:
+    """The 1,797 digits of 8 x 8 pixels that come with scikit-learn, and an MLP with one hidden layer of ReLUs.
+
+    One fifth of the images, the same for all seeds, is for validation. The others are cut into one shard per worker;
+    a batch is drawn from the shard with replacement.
+
+    Args:
+        hidden: width of the hidden layer.
+        batch_size: images per worker and step.
+        skew: share of each shard that is dealt by label; the rest is dealt at random. At 0 all shards look alike, at 1
+            a worker sees few labels: the images, sorted by label, are cut into M pieces. Degrees of skew as in K. Hsieh
+            et al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
+
+    Raises:
+        SpecError: a size is below 1, ``skew`` is outside [0, 1], or there are more workers than images.
+    """
+
+    name: ClassVar[str] = "digits"
+    hidden: int = 64
+    batch_size: int = 32
+    skew: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in ("hidden", "batch_size"):
+            if getattr(self, field) < 1:
+                raise SpecError(f"problem.{field}", getattr(self, field), "an integer of at least 1")
+        if not 0 <= self.skew <= 1:
+            raise SpecError("problem.skew", self.skew, "a number from 0 (alike) to 1 (sorted by label)")
+
+    def build(
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+    ) -> NetworkTask:
+        """The task of ``rows``; see ``per_worker_gradients`` for ``how``."""
+        module = shape_only(lambda: mlp(self.hidden))
+        weights = self.hidden * (PIXELS + CLASSES)
+        return NetworkTask(
+            module,
+            lambda source: uniform_weights(module, source),
+            DigitsData(rows, self.batch_size, self.skew, dtype, device),
+            rows,
+            matrices=("0.weight",),  # the second layer is the output head
+            # Two operations per weight and image forwards, twice that backwards.
+            flops_per_step=6.0 * weights * self.batch_size,
+            facts={"validation_images": len(load().validation_labels)},
+            how=how,
+            dtype=dtype,
+            device=device,
+        )
+
+
+def mlp(hidden: int) -> nn.Sequential:
+    """Pixels to hidden ReLUs to classes."""
+    return nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
+
+
+def uniform_weights(module: nn.Module, source: torch.Generator) -> dict[str, Tensor]:
+    """Fresh weights and biases of linear layers, uniform in +-1/sqrt(fan in), as torch does by default."""
+    weights = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear):
+            bound = 1 / math.sqrt(layer.in_features)
+            for kind, parameter in layer.named_parameters():
+                weights[f"{name}.{kind}"] = bound * (2 * torch.rand(parameter.shape, generator=source) - 1)
+    return weights
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images ``(n, 64)`` with pixels in [0, 1] and their labels ``(n,)``, in the fixed split."""
+
+    train: Tensor
+    train_labels: Tensor
+    validation: Tensor
+    validation_labels: Tensor
+
+
+@cache
+def load() -> Images:
+    """The images, shuffled once and for all: the split does not depend on the seed of a run."""
+    from sklearn.datasets import load_digits  # takes a second, which only this problem should pay
+
+    pixels, labels = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
+    order = torch.randperm(len(labels), generator=generator(0, "digits", "split"))
+    images, labels = (pixels / 16)[order], labels[order].long()  # pixels are integers from 0 to 16
+    cut = round(VALIDATION_SHARE * len(labels))
+    return Images(images[cut:], labels[cut:], images[:cut], labels[:cut])
+
+
+def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator) -> Tensor:
+    """One row of indices into ``labels`` per worker, ``(M, n // M)``: no image in two shards.
+
+    Args:
+        labels: ``(n,)``.
+        world_size: M.
+        skew: share of each shard that comes from the images sorted by label.
+        source: of the order in which images are dealt.
+
+    Raises:
+        SpecError: ``world_size`` is larger than n.
+    """
+    size = len(labels) // world_size
+    if size == 0:
+        raise SpecError("workers", world_size, f"at most {len(labels)} workers, one per training image")
+    order = torch.randperm(len(labels), generator=source)[: size * world_size]
+    alike = round((1 - skew) * size)
+    random, rest = order[: alike * world_size], order[alike * world_size :]
+    by_label = rest[labels[rest].argsort(stable=True)]
+    return torch.cat((random.view(world_size, alike), by_label.view(world_size, size - alike)), dim=1)
+
+
+class DigitsData:
+    """Batches ``(R, batch, 64)`` from the shards of the rows' workers."""
+
+    def __init__(
+        self, rows: Rows, batch_size: int, skew: float, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        images = load()
+        self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
+        self.validation = images.validation.to(device, dtype), images.validation_labels.to(device)
+        groups = [
+            shards(images.train_labels, rows.world_size, skew, generator(seed, "shards"))[list(rows.workers)]
+            for seed in rows.seeds
+        ]
+        self._shards = torch.cat(groups).to(device)  # (R, shard)
+        draw = integers(self._shards.shape[1])
+        self._places = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Images ``(R, batch, 64)`` and labels ``(R, batch)``."""
+        chosen = self._shards.gather(1, self._places[step])
+        return self._images[chosen], self._labels[chosen]

@@ -1,0 +1,126 @@
+"""A small GPT: an ordinary module whose blocks can be taken apart."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from syncline.errors import SpecError
+
+INIT_STD = 0.02  # GPT-2: A. Radford et al. (2019), Language Models are Unsupervised Multitask Learners
+
+
+class Attention(nn.Module):
+    """Causal self-attention with several heads, ``(batch, time, width)`` to the same."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What each position reads from itself and its past."""
+        queries, keys, values = (
+            part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        projected: Tensor = self.out(mixed.transpose(-3, -2).flatten(-2))
+        return projected
+
+
+class Block(nn.Module):
+    """Attention and a four times wider MLP, each behind a norm and beside a residual path."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width, bias=False)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.LayerNorm(width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(batch, time, width)`` to the same."""
+        x = x + self.attention(self.attention_norm(x))
+        widened = F.gelu(self.up(self.mlp_norm(x)))
+        return x + self.down(widened)
+
+
+class GPT(nn.Module):
+    """Tokens ``(batch, time)`` to the logits of their successors ``(batch, time, vocabulary)``.
+
+    ``unembed(blocks(embed(tokens)))``: pre-norm, learned positions, no biases, and an output layer that shares the
+    token embedding. There are ``(vocabulary + context) width + layers (12 width^2 + 2 width) + width`` parameters.
+
+    Args:
+        vocabulary: number of tokens.
+        context: the longest time.
+        width: of the residual path.
+        layers: number of blocks.
+        heads: of each attention; divides ``width``.
+
+    Raises:
+        SpecError: a size is below 1, or ``heads`` does not divide ``width``.
+
+    Source: A. Radford et al. (2019), section 2.3, without biases.
+    """
+
+    def __init__(self, vocabulary: int, context: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        for field, size in (("context", context), ("width", width), ("layers", layers), ("heads", heads)):
+            if size < 1:
+                raise SpecError(f"problem.{field}", size, "an integer of at least 1")
+        if width % heads:
+            raise SpecError("problem.heads", heads, f"a divisor of the width {width}")
+        self.token = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``(batch, time)`` to logits ``(batch, time, vocabulary)``."""
+        return self.unembed(self.blocks(self.embed(tokens)))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """``(batch, time)`` to ``(batch, time, width)``."""
+        embedded: Tensor = self.token(tokens)
+        return embedded + self.position.weight[: tokens.shape[-1]]
+
+    def unembed(self, x: Tensor) -> Tensor:
+        """``(batch, time, width)`` to logits ``(batch, time, vocabulary)``."""
+        return F.linear(self.norm(x), self.token.weight)
+
+
+def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
+    """Fresh weights: N(0, 0.02^2), and ones for norms.
+
+    The two matrices of a block that write to the residual path are smaller by ``1 / sqrt(2 layers)``, so that the sum
+    of all blocks does not grow with the depth.
+    """
+    residual_std = INIT_STD / math.sqrt(2 * len(module.blocks))
+    weights = {}
+    for name, parameter in module.named_parameters():
+        if parameter.ndim == 1:
+            weights[name] = torch.ones(parameter.shape)
+        else:
+            std = residual_std if name.endswith(("out.weight", "down.weight")) else INIT_STD
+            weights[name] = std * torch.randn(parameter.shape, generator=source)
+    return weights
+
+
+def training_flops_per_token(module: GPT, context: int) -> float:
+    """Arithmetic of a forward and a backward pass per token.
+
+    ``6 N + 12 layers width context`` with N the weights that multiply activations: all but the norms and the positions,
+    as the token embedding is the output layer too.
+
+    Source: A. Chowdhery et al. (2022), PaLM, appendix B.
+    """
+    width = module.token.embedding_dim
+    matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
+    multiplying = matrices - module.position.weight.numel()
+    return 6.0 * multiplying + 12.0 * len(module.blocks) * width * context

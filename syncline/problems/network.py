@@ -1,0 +1,112 @@
+"""Networks: classification by an ordinary module, one set of weights per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from syncline.problems.base import Rows
+from syncline.problems.per_worker import How, per_worker_gradients
+from syncline.problems.streams import generator
+
+
+class Data(Protocol):
+    """Where the examples of a network come from."""
+
+    validation: tuple[Tensor, Tensor]
+    """Inputs and targets that all evaluations share."""
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets ``(R, batch, ...)`` of one step, drawn for each row on its own."""
+        ...
+
+
+def shape_only(module: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """The module without memory: weights on the meta device, and no draw from torch's global generator."""
+    with torch.device("meta"):
+        return module()
+
+
+def parameter_count(module: torch.nn.Module) -> int:
+    """How many numbers are learned."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+class NetworkTask:
+    """All rows of one classifier, with the mean cross-entropy (nats per target) as the loss.
+
+    Args:
+        module: an ordinary module without a worker axis and without buffers. Its own weights are never read: those of a
+            row are put in their place for each call.
+        initialise: ``initialise(generator)``, fresh weights by name.
+        data: the batches and the validation set.
+        rows: the rows to train.
+        matrices: names of the weights between hidden layers.
+        flops_per_step: arithmetic of one worker in one step.
+        facts: what ``describe`` adds to the parameter count.
+        how: see ``per_worker_gradients``.
+        dtype: of the parameters.
+        device: of the parameters.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        initialise: Callable[[torch.Generator], dict[str, Tensor]],
+        data: Data,
+        rows: Rows,
+        *,
+        matrices: tuple[str, ...],
+        flops_per_step: float,
+        facts: Mapping[str, object],
+        how: How,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        self.rows = rows
+        self.module = module
+        self.params = rows.parameters(lambda seed: initialise(generator(seed, "weights")), dtype, device)
+        self.matrices = matrices
+        self.flops_per_step: float | None = flops_per_step
+        self._data, self._how, self._facts = data, how, facts
+
+    def step_gradients(self, step: int) -> Tensor:
+        """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
+        return per_worker_gradients(self._loss, self.params, *self._data.batch(step), how=self._how)
+
+    @torch.no_grad()
+    def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """``loss`` and ``accuracy`` of the mean parameters ``(S, *s)`` on the validation set."""
+        inputs, targets = self._data.validation
+        metrics = []
+        for replica in range(len(self.rows.seeds)):
+            logits = self._logits({name: mean[replica] for name, mean in means.items()}, inputs)
+            hits = logits.argmax(-1) == targets
+            metrics.append(torch.stack((_cross_entropy(logits, targets), hits.to(logits.dtype).mean())))
+        loss, accuracy = torch.stack(metrics, dim=-1)
+        return {"loss": loss, "accuracy": accuracy}
+
+    def trace(self) -> dict[str, Tensor]:
+        """Nothing: any pass over the weights of all workers would cost as much as a method's step."""
+        return {}
+
+    def describe(self) -> dict[str, object]:
+        """The parameters of one worker and the facts of the data."""
+        return {"parameters": parameter_count(self.module), **self._facts}
+
+    def _logits(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self.module, weights, (inputs,))
+        return logits
+
+    def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        return _cross_entropy(self._logits(weights, inputs), targets)
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over all targets, of logits ``(..., classes)`` and targets ``(...)``."""
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())

@@ -1,0 +1,97 @@
+"""Quadratics with any spectrum in any basis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.problems.landscapes import Landscape, Oracle
+from syncline.problems.streams import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quadratic(Landscape):
+    """A bowl whose axes may lie across the coordinates.
+
+    ``f(x) = 1/2 (x - x*)^T H (x - x*)`` with ``H = Q diag(spectrum) Q^T``. Shifted workers share H, so their mean loss
+    has the same minimiser ``x*``.
+
+    Args:
+        spectrum: the d eigenvalues of H, 0 or larger.
+        start: where every worker starts, d coordinates; all ones when None.
+        optimum: ``x*``, d coordinates; the origin when None.
+        angle_deg: turns the eigenvectors of a two-dimensional H by this angle (degrees).
+        rotation_seed: turns them by a random orthogonal Q of this seed, in any dimension; None for no such rotation.
+
+    Raises:
+        SpecError: the spectrum is empty or negative, a point has another dimension, or the rotation does not apply.
+    """
+
+    name: ClassVar[str] = "quadratic"
+    spectrum: tuple[float, ...] = (1.0, 100.0)
+    start: tuple[float, ...] | None = None
+    optimum: tuple[float, ...] | None = None
+    angle_deg: float = 0.0
+    rotation_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dimension = len(self.spectrum)
+        if not self.spectrum or not all(0 <= eigenvalue < math.inf for eigenvalue in self.spectrum):
+            raise SpecError("problem.spectrum", self.spectrum, "at least one eigenvalue, each finite and 0 or larger")
+        for field, point in (("start", self.start), ("optimum", self.optimum)):
+            if point is not None and len(point) != dimension:
+                raise SpecError(f"problem.{field}", point, f"{dimension} coordinates, as many as the spectrum has")
+        if self.angle_deg and (dimension != 2 or self.rotation_seed is not None):
+            expected = "0 unless the spectrum has 2 values and there is no rotation_seed"
+            raise SpecError("problem.angle_deg", self.angle_deg, expected)
+
+    def rotation(self) -> Tensor:
+        """The orthogonal Q, ``(d, d)`` in double precision; its columns are the eigenvectors of H.
+
+        A random Q is uniform over the orthogonal group: the Q of a gaussian matrix's QR decomposition, with signs that
+        make the diagonal of R positive (F. Mezzadri (2007), Notices of the AMS 54(5), 592-604).
+        """
+        dimension = len(self.spectrum)
+        if self.rotation_seed is not None:
+            source = generator(self.rotation_seed, "rotation")
+            q, r = torch.linalg.qr(torch.randn(dimension, dimension, generator=source, dtype=torch.float64))
+            return q * r.diagonal().sign()
+        if self.angle_deg:
+            cos, sin = math.cos(math.radians(self.angle_deg)), math.sin(math.radians(self.angle_deg))
+            return torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
+        return torch.eye(dimension, dtype=torch.float64)
+
+    def hessian(self) -> Tensor:
+        """H, ``(d, d)`` in double precision."""
+        q = self.rotation()
+        return (q * torch.tensor(self.spectrum, dtype=torch.float64)) @ q.T
+
+    def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
+        """f and its gradient ``H (x - x*)``."""
+        hessian = self.hessian().to(device, dtype)
+        optimum = self._point(self.optimum, 0.0).to(device, dtype)
+
+        def quadratic(x: Tensor) -> tuple[Tensor, Tensor]:
+            offset = x - optimum
+            gradient = offset @ hessian
+            return 0.5 * (offset * gradient).sum(-1), gradient
+
+        return quadratic
+
+    def start_point(self) -> Tensor:
+        """``start`` as a tensor."""
+        return self._point(self.start, 1.0)
+
+    def optimum_point(self, shifts: Tensor) -> Tensor:
+        """``x*``: centred shifts do not move it."""
+        return self._point(self.optimum, 0.0)
+
+    def _point(self, point: tuple[float, ...] | None, fill: float) -> Tensor:
+        coordinates = (fill,) * len(self.spectrum) if point is None else point
+        return torch.tensor(coordinates, dtype=torch.float64)

@@ -1,0 +1,78 @@
+"""Random draws by step: what a worker sees does not depend on the process in which it lives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from syncline.problems.base import Rows
+from syncline.seeds import seed64
+
+Draw = Callable[[torch.Generator, tuple[int, ...]], Tensor]
+
+# A block holds about this many numbers, 8 MiB of doubles: enough steps that the cost of a draw vanishes in a step.
+BLOCK_NUMBERS = 2**20
+BLOCK_STEPS = 256
+
+
+def generator(seed: int, *names: str | int) -> torch.Generator:
+    """A CPU generator on the stream ``names`` under ``seed``; draws move to the device afterwards."""
+    return torch.Generator().manual_seed(seed64(seed, *names))
+
+
+class StepStream:
+    """Independent draws for every step and row, ``stream[step] -> (R, *shape)``.
+
+    Steps are drawn in blocks. Block b of replica ``seed`` comes from the stream ``(name, b)``, is drawn for the whole
+    group of M workers and then cut to the local ones. So a process with one worker sees the bits that the simulator
+    sees, and any step can be asked for first.
+
+    Args:
+        rows: the rows to draw for.
+        name: of the random stream.
+        shape: of the draw of one worker in one step.
+        draw: ``draw(generator, size)``, the distribution.
+        dtype: of the result; rounds the draws and changes nothing else.
+        device: of the result.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        name: str,
+        shape: tuple[int, ...],
+        draw: Draw,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._rows, self._name, self._shape, self._draw = rows, name, shape, draw
+        self._dtype, self._device = dtype, device
+        numbers_per_step = max(1, rows.world_size * math.prod(shape))
+        self._steps = max(1, min(BLOCK_STEPS, BLOCK_NUMBERS // numbers_per_step))
+        self._block, self._draws = -1, torch.empty(0)
+
+    def __getitem__(self, step: int) -> Tensor:
+        block, offset = divmod(step, self._steps)
+        if block != self._block:
+            self._block, self._draws = block, self._draw_block(block)
+        return self._draws[offset]
+
+    def _draw_block(self, block: int) -> Tensor:
+        size = (self._steps, self._rows.world_size, *self._shape)
+        workers = list(self._rows.workers)
+        replicas = [self._draw(generator(seed, self._name, block), size)[:, workers] for seed in self._rows.seeds]
+        return torch.cat(replicas, dim=1).to(self._device, self._dtype)
+
+
+def gaussian(std: float) -> Draw:
+    """Independent draws from N(0, std^2), in double precision."""
+    return lambda source, size: std * torch.randn(size, generator=source, dtype=torch.float64)
+
+
+def integers(stop: int) -> Draw:
+    """Independent uniform draws from 0, ..., stop - 1."""
+    return lambda source, size: torch.randint(stop, size, generator=source)

@@ -1,0 +1,128 @@
+"""A small GPT that learns to predict the next byte of a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.problems.base import Rows
+from syncline.problems.corpus import HELD_OUT_ONE_IN, Corpus, standard_library, text_file
+from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
+from syncline.problems.network import NetworkTask, shape_only
+from syncline.problems.per_worker import How
+from syncline.problems.streams import StepStream, integers
+
+BYTES = 256  # the vocabulary: every file is a text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextGPT:
+    """Next-byte prediction; the loss is in nats per byte, about ln 256 = 5.5 before training.
+
+    Args:
+        width: of the residual path.
+        layers: number of blocks.
+        heads: of each attention.
+        context: bytes that a prediction may look at.
+        batch_size: windows of ``context`` bytes per worker and step, drawn anywhere in the text.
+        validation_windows: windows of an evaluation, evenly spaced over the held-out text, always the same.
+        path: a text file of your own; None for the source of Python's standard library.
+
+    Raises:
+        SpecError: a size is below 1, ``heads`` does not divide ``width``, or the file cannot be read or is too short.
+    """
+
+    name: ClassVar[str] = "text-gpt"
+    width: int = 96
+    layers: int = 3
+    heads: int = 4
+    context: int = 64
+    batch_size: int = 8
+    validation_windows: int = 64
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("batch_size", "validation_windows"):
+            if getattr(self, field) < 1:
+                raise SpecError(f"problem.{field}", getattr(self, field), "an integer of at least 1")
+        self.module()
+
+    def module(self) -> GPT:
+        """The network without memory, on the meta device."""
+        module = shape_only(lambda: GPT(BYTES, self.context, self.width, self.layers, self.heads))
+        assert isinstance(module, GPT)
+        return module
+
+    def build(
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+    ) -> NetworkTask:
+        """The task of ``rows``, which reads the text; see ``per_worker_gradients`` for ``how``."""
+        module = self.module()
+        corpus = standard_library() if self.path is None else text_file(self.path)
+        if min(len(corpus.train), len(corpus.validation)) <= self.context:
+            shortest = HELD_OUT_ONE_IN * (self.context + 1)
+            expected = f"a text of at least {shortest} bytes, whose last tenth is longer than the context"
+            raise SpecError("problem.path", self.path, expected)
+        return NetworkTask(
+            module,
+            lambda source: gpt_weights(module, source),
+            Windows(
+                corpus,
+                rows,
+                context=self.context,
+                batch_size=self.batch_size,
+                validation_windows=self.validation_windows,
+                device=device,
+            ),
+            rows,
+            matrices=tuple(name for name, p in module.named_parameters() if name.startswith("blocks.") and p.ndim == 2),
+            flops_per_step=training_flops_per_token(module, self.context) * self.batch_size * self.context,
+            facts={
+                "corpus": corpus.name,
+                "corpus_sha256": corpus.sha256,
+                "train_bytes": len(corpus.train),
+                "validation_bytes": len(corpus.validation),
+            },
+            how=how,
+            dtype=dtype,
+            device=device,
+        )
+
+
+class Windows:
+    """Windows of a text: inputs are its bytes, targets the bytes that follow each."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        rows: Rows,
+        *,
+        context: int,
+        batch_size: int,
+        validation_windows: int,
+        device: torch.device | str,
+    ) -> None:
+        self._windows = corpus.train.to(device).unfold(0, context + 1, 1)  # a view: (starts, context + 1)
+        held_out = corpus.validation.to(device).unfold(0, context + 1, 1)
+        spaced = torch.linspace(0, len(held_out) - 1, validation_windows, dtype=torch.float64)
+        self.validation = _shifted(held_out[spaced.long().to(device)])
+        draw = integers(len(self._windows))
+        self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets ``(R, batch, context)``."""
+        return _shifted(self._windows[self._starts[step]])
+
+
+def _shifted(windows: Tensor) -> tuple[Tensor, Tensor]:
+    tokens = windows.long()
+    return tokens[..., :-1], tokens[..., 1:]

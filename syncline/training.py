@@ -1,0 +1,246 @@
+"""The training loop: problem + method + communicator, the same in every world. It keeps no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.optim.lr_scheduler import LRScheduler
+
+from syncline.errors import SpecError
+from syncline.optim import Method
+from syncline.problems import Rows, Task
+
+CHECK_EVERY = 50
+"""Steps between looks at whether a loss is still finite; the step itself is then found exactly."""
+
+Array = NDArray[Any]
+
+
+@dataclass
+class History:
+    """What a training went through, for ``S`` seeds at once.
+
+    Attributes:
+        seeds: one per replica.
+        steps: steps that were completed, ``T``.
+        loss: ``(T, S)`` training loss, mean over the workers, at the parameters a step began with.
+        trace: name -> ``(T, S, ...)`` the task's cheap diagnostics after each step.
+        eval_step: ``(E,)`` completed steps at each evaluation, from 0.
+        evaluation: name -> ``(E, S)`` metrics of the mean of the workers' parameters.
+        diverged_at: per seed, the first step (from 0) whose training loss was not finite; T if only the evaluation
+            after the last step was not; else None.
+        interrupted: whether the user stopped it; everything above is then what was completed.
+    """
+
+    seeds: tuple[int, ...]
+    steps: int
+    loss: Array
+    trace: dict[str, Array]
+    eval_step: Array
+    evaluation: dict[str, Array]
+    diverged_at: tuple[int | None, ...]
+    interrupted: bool = False
+
+    @classmethod
+    def side_by_side(cls, parts: Sequence[History]) -> History:
+        """Histories of single seeds as one; where one ended early, the others go on beside NaN."""
+        longest = max(parts, key=lambda part: part.steps)
+
+        def padded(values: Array, length: int) -> Array:
+            gap = np.full((length - len(values), *values.shape[1:]), np.nan)
+            return np.concatenate([values, gap]) if len(gap) else values
+
+        def at_evaluations(part: History, values: Array) -> Array:
+            found = {step: row for step, row in zip(part.eval_step.tolist(), values, strict=True)}
+            missing = np.full(values.shape[1:], np.nan)
+            return np.stack([found.get(step, missing) for step in longest.eval_step.tolist()])
+
+        def joined(of: Callable[[History], Array]) -> Array:
+            return np.concatenate([of(part) for part in parts], axis=1)
+
+        return cls(
+            seeds=tuple(seed for part in parts for seed in part.seeds),
+            steps=longest.steps,
+            loss=joined(lambda part: padded(part.loss, longest.steps)),
+            trace={name: joined(lambda p, n=name: padded(p.trace[n], longest.steps)) for name in longest.trace},  # type: ignore[misc]
+            eval_step=longest.eval_step,
+            evaluation={
+                name: joined(lambda p, n=name: at_evaluations(p, p.evaluation[n]))  # type: ignore[misc]
+                for name in longest.evaluation
+            },
+            diverged_at=tuple(step for part in parts for step in part.diverged_at),
+            interrupted=any(part.interrupted for part in parts),
+        )
+
+    def final(self) -> list[dict[str, Any]]:
+        """The last word on each seed: a flat record of metrics.
+
+        ``distance_mean`` is the mean over the last tenth of the steps, for tasks that trace a distance.
+        """
+        tenth = max(1, self.steps // 10)
+        rows = []
+        for s, seed in enumerate(self.seeds):
+            row: dict[str, Any] = {"seed": seed, "steps": self.steps, "diverged_at": self.diverged_at[s]}
+            row |= {name: float(values[-1, s]) for name, values in self.evaluation.items() if len(values)}
+            if self.steps:
+                row["train_loss"] = float(self.loss[-tenth:, s].mean())
+                row |= {
+                    f"{name}_mean": float(values[-tenth:, s].mean())
+                    for name, values in self.trace.items()
+                    if values.ndim == 2
+                }
+            rows.append(row)
+        return rows
+
+
+@dataclass
+class _Recorder:
+    """Collects tensors without looking at them, so that a step never waits for a value."""
+
+    losses: list[torch.Tensor] = field(default_factory=list)
+    trace: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    eval_step: list[int] = field(default_factory=list)
+    evaluation: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+
+    def all_lost(self, last: int) -> bool:
+        """Whether each seed had a loss that was not finite in the last so many steps."""
+        return not bool(torch.isfinite(torch.stack(self.losses[-last:])).all(0).any())
+
+    def history(self, seeds: tuple[int, ...], interrupted: bool) -> History:
+        # An interrupt can fall between two records of one moment: keep whole steps and whole evaluations only.
+        steps, s = len(self.losses), len(seeds)
+        evaluations = min((len(values) for values in self.evaluation.values()), default=0)
+        history = History(
+            seeds=seeds,
+            steps=steps,
+            loss=_stacked(self.losses, (0, s)),
+            trace={name: _stacked(values[:steps], (0, s)) for name, values in self.trace.items()},
+            eval_step=np.array(self.eval_step[:evaluations], dtype=np.int64),
+            evaluation={name: _stacked(values[:evaluations], (0, s)) for name, values in self.evaluation.items()},
+            diverged_at=(),
+            interrupted=interrupted,
+        )
+        history.diverged_at = _diverged_at(history)
+        return history
+
+
+def _diverged_at(history: History) -> tuple[int | None, ...]:
+    """Per seed, the first loss that is not finite; an evaluation after the last step counts as the loss of step T."""
+    losses = history.loss
+    if history.evaluation and history.eval_step[-1] == history.steps:
+        losses = np.concatenate([losses, history.evaluation["loss"][-1:]])
+    lost = ~np.isfinite(losses)
+    return tuple(int(column.argmax()) if column.any() else None for column in lost.T)
+
+
+def _stacked(values: Sequence[torch.Tensor], empty: tuple[int, ...]) -> Array:
+    return torch.stack(list(values)).cpu().numpy() if values else np.zeros(empty)
+
+
+def local_rows(method: Method, seeds: Sequence[int]) -> Rows:
+    """The rows of a task that this method's communicator stands for."""
+    return rows_of(method.comm, seeds)
+
+
+def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
+    """The rows that live with a communicator: its local workers, once per seed.
+
+    Raises:
+        SpecError: if the number of seeds is not the communicator's number of replicas.
+    """
+    if len(seeds) != comm.replicas:
+        raise SpecError("seeds", tuple(seeds), f"{comm.replicas}, one per replica of the communicator")
+    local = comm.local_workers[: len(comm.local_workers) // comm.replicas]
+    return Rows(tuple(seeds), tuple(local), comm.world_size)
+
+
+def parameter_groups(task: Task) -> list[dict[str, Any]]:
+    """A task's parameters as torch's groups, in their order: runs of matrices, and runs of what is none."""
+    runs = groupby(task.params.items(), key=lambda item: item[0] in task.matrices)
+    return [{"params": [p for _, p in run], "matrix": matrix} for matrix, run in runs]
+
+
+def train(
+    task: Task,
+    method: Method,
+    seeds: Sequence[int],
+    steps: int,
+    *,
+    eval_every: int = 0,
+    schedule: LRScheduler | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> History:
+    """Train for ``steps`` steps.
+
+    Args:
+        task: the problem at work, on the rows of ``method.comm``.
+        method: steps the task's parameters.
+        seeds: one per replica.
+        steps: T.
+        eval_every: steps between evaluations; there is always one before the first step and one after the last.
+            0: only these two.
+        schedule: stepped after each step.
+        on_step: called with the number of completed steps, from 0. It may raise ``KeyboardInterrupt`` to end the
+            training there, with an evaluation.
+
+    Returns:
+        The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
+        are told in the history, with everything measured so far.
+    """
+    seeds = tuple(seeds)
+    rows, recorder = local_rows(method, seeds), _Recorder()
+
+    def evaluate(done: int) -> None:
+        with torch.no_grad(), method.comm.ledger.paused():
+            means = {name: rows.by_replica(method.comm.all_reduce(p))[:, 0] for name, p in task.params.items()}
+        metrics = task.evaluate(means)
+        recorder.eval_step.append(done)
+        for name, value in metrics.items():
+            recorder.evaluation.setdefault(name, []).append(value)
+
+    def all_lost() -> bool:
+        """Whether no worker of the group has a seed left; asked of all, so that processes stop together."""
+        left = torch.tensor([0.0 if recorder.all_lost(CHECK_EVERY) else 1.0] * len(rows))
+        with method.comm.ledger.paused():
+            on_device = left.to(next(iter(task.params.values())).device)
+            return not bool(method.comm.all_reduce_max(on_device).any())
+
+    if _stops(on_step, 0):
+        return recorder.history(seeds, interrupted=True)
+    interrupted = False
+    try:
+        evaluate(0)
+        for t in range(steps):
+            loss = task.step_gradients(t)
+            method.step()
+            if schedule is not None:
+                schedule.step()
+            for name, value in task.trace().items():
+                recorder.trace.setdefault(name, []).append(value)
+            recorder.losses.append(rows.by_replica(loss).mean(1))
+            done = t + 1
+            interrupted = _stops(on_step, done) and done < steps
+            last = done == steps or interrupted or (done % CHECK_EVERY == 0 and all_lost())
+            if last or (eval_every and done % eval_every == 0):
+                evaluate(done)
+            if last:
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    return recorder.history(seeds, interrupted)
+
+
+def _stops(on_step: Callable[[int], None] | None, done: int) -> bool:
+    """Tell how far the training is; whether the answer is to stop."""
+    try:
+        if on_step is not None:
+            on_step(done)
+    except KeyboardInterrupt:
+        return True
+    return False

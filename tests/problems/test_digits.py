@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncline.errors import SpecError
+from syncline.problems import Digits, Rows
+from syncline.problems.digits import load, shards
+
+
+def labels_per_worker(skew, world_size=10):
+    labels = load().train_labels
+    cut = shards(labels, world_size, skew, torch.Generator().manual_seed(0))
+    return torch.tensor([len(labels[shard].unique()) for shard in cut])
+
+
+def test_the_split_covers_all_images_once():
+    images = load()
+    assert len(images.train) + len(images.validation) == 1797
+    assert len(images.validation) == 359
+    assert images.train.min() == 0
+    assert images.train.max() == 1
+    assert images.train_labels.unique().tolist() == images.validation_labels.unique().tolist() == list(range(10))
+
+
+@given(world_size=st.integers(1, 300), skew=st.floats(0, 1), seed=st.integers(0, 2**32))
+def test_no_image_is_in_two_shards(world_size, skew, seed):
+    labels = load().train_labels
+    cut = shards(labels, world_size, skew, torch.Generator().manual_seed(seed))
+    assert cut.shape == (world_size, len(labels) // world_size)
+    assert len(cut.unique()) == cut.numel()
+
+
+def test_skew_takes_labels_away():
+    assert labels_per_worker(0.0).min() == 10
+    assert labels_per_worker(1.0).max() <= 3
+    images_of_a_top_label = []
+    for skew in (0.0, 0.25, 0.5, 0.75, 1.0):
+        cut = shards(load().train_labels, 10, skew, torch.Generator().manual_seed(0))
+        top = [load().train_labels[shard].bincount().max().item() for shard in cut]
+        images_of_a_top_label.append(sum(top))
+    assert images_of_a_top_label == sorted(images_of_a_top_label)
+
+
+def test_batches_come_from_the_workers_own_shard():
+    task = Digits(skew=1.0, batch_size=64).build(Rows.whole_group(10))
+    seen = [task._data.batch(step)[1] for step in range(20)]
+    assert max(len(row.unique()) for row in torch.cat(seen, dim=1)) <= 3
+
+
+def test_fresh_weights_are_uniform_in_torch_s_default_bounds():
+    params = Digits(hidden=256).build(Rows.whole_group(1)).params
+    for name, bound in (("0.weight", 1 / 8), ("0.bias", 1 / 8), ("2.weight", 1 / 16), ("2.bias", 1 / 16)):
+        assert params[name].abs().max() <= bound
+    assert params["0.weight"].std().item() == pytest.approx(1 / 8 / math.sqrt(3), rel=0.02)
+
+
+def test_plain_sgd_learns_to_read():
+    task = Digits().build(Rows.whole_group(1))
+    for step in range(400):
+        task.step_gradients(step)
+        with torch.no_grad():
+            for param in task.params.values():
+                param.sub_(param.grad, alpha=0.5)
+    metrics = task.evaluate({name: param.detach() for name, param in task.params.items()})
+    assert metrics["accuracy"].item() > 0.93
+    assert metrics["loss"].item() < 0.3
+
+
+def test_untrained_networks_guess():
+    task = Digits().build(Rows.whole_group(1, seeds=tuple(range(5))))
+    metrics = task.evaluate({name: param.detach() for name, param in task.params.items()})
+    assert metrics["loss"].tolist() == pytest.approx([math.log(10)] * 5, abs=0.1)
+
+
+def test_flops_are_six_per_weight_and_image():
+    assert Digits(hidden=16, batch_size=4).build(Rows.whole_group(1)).flops_per_step == 6 * (64 * 16 + 16 * 10) * 4
+
+
+def test_more_workers_than_images_are_refused():
+    with pytest.raises(SpecError, match=r"^workers: got 2000; expected at most 1438 workers"):
+        Digits().build(Rows.whole_group(2000))
+
+
+@pytest.mark.parametrize(("field", "value"), [("skew", 1.5), ("skew", -0.1), ("hidden", 0), ("batch_size", 0)])
+def test_a_wrong_field_is_named(field, value):
+    with pytest.raises(SpecError, match=rf"^problem\.{field}: got {value}; expected "):
+        Digits(**{field: value})
