@@ -1,0 +1,43 @@
+"""The discrete-event simulator: workers that run programs over links, and the clock of a training.
+
+>>> from syncline.costmodel.networks import network
+>>> each_step = [Call(step, "all_reduce", 619 * 2**20) for step in range(10)]
+>>> f"{clock(each_step, 3.375, network('wan'), workers=2, steps=10).step_time_s:.3f}"
+'8.618'
+"""
+
+from syncline.sim.clock import Clock, clock
+from syncline.sim.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+from syncline.sim.events import run_events
+from syncline.sim.lockstep import run_lockstep
+from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait, data_parallel
+from syncline.sim.rounds import Round, rounds
+from syncline.sim.timeline import STREAMS, Span, Timeline
+from syncline.sim.trace import chrome_trace
+
+__all__ = [
+    "STREAMS",
+    "Call",
+    "Clock",
+    "Collective",
+    "Compute",
+    "ComputeTime",
+    "Disturbance",
+    "Instruction",
+    "LogNormalJitter",
+    "Pause",
+    "Program",
+    "Recv",
+    "Round",
+    "Send",
+    "SlowWorker",
+    "Span",
+    "Timeline",
+    "Wait",
+    "chrome_trace",
+    "clock",
+    "data_parallel",
+    "rounds",
+    "run_events",
+    "run_lockstep",
+]

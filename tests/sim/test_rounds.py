@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncline.costmodel.collectives import COLLECTIVES, wire_bytes
+from syncline.errors import SpecError
+from syncline.sim.rounds import rounds, sent_bytes
+from tests.sim.strategies import kinds, sizes
+
+workers = st.integers(1, 40)
+
+
+@given(kinds, workers, sizes)
+def test_a_worker_sends_once_and_receives_once_in_a_round_and_never_to_itself(kind, workers, nbytes):
+    for senders, receivers, _ in rounds(kind, workers, nbytes):
+        assert len(senders) == len(receivers) > 0
+        assert len(set(senders)) == len(senders) and len(set(receivers)) == len(receivers)
+        assert not np.any(senders == receivers)
+        assert {*senders, *receivers} <= set(range(workers))
+
+
+@given(kinds, workers)
+def test_what_each_worker_has_reaches_whom_it_must(kind, workers):
+    knows = np.eye(workers, dtype=bool)  # knows[i, j]: worker i has heard, first or second hand, from worker j
+    for senders, receivers, _ in rounds(kind, workers, 1.0):
+        knows[receivers] |= knows[senders]
+    assert knows[:, 0].all() if kind == "broadcast" else knows.all()
+
+
+@given(workers)
+def test_pairwise_exchange_visits_each_pair_once(workers):
+    pairs = [pair for of in rounds("all_to_all", workers, 1.0) for pair in zip(of.senders, of.receivers, strict=True)]
+    assert sorted(pairs) == [(i, j) for i in range(workers) for j in range(workers) if i != j]
+
+
+@given(kinds, workers, sizes)
+def test_bytes_on_the_wire_are_the_cost_models(kind, workers, nbytes):
+    sent = sent_bytes(rounds(kind, workers, nbytes), workers)
+    each = sent.mean() if kind == "broadcast" else sent
+    np.testing.assert_allclose(each, wire_bytes(kind, workers, nbytes), rtol=1e-12)
+
+
+def test_a_ring_of_three_in_full():
+    told = [(r.senders.tolist(), r.receivers.tolist(), r.nbytes) for r in rounds("all_reduce", 3, 12.0)]
+    assert told == [([0, 1, 2], [1, 2, 0], 4.0)] * 4
+
+
+def test_a_tree_of_six_in_full():
+    told = [list(zip(r.senders.tolist(), r.receivers.tolist(), strict=True)) for r in rounds("broadcast", 6, 12.0)]
+    assert told == [[(0, 1)], [(0, 2), (1, 3)], [(0, 4), (1, 5)]]
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_one_worker_sends_nothing(kind):
+    assert rounds(kind, 1, 8.0) == ()
+
+
+def test_an_unknown_collective_names_the_closest():
+    with pytest.raises(SpecError, match="did you mean 'all_reduce'"):
+        rounds("allreduce", 4, 8.0)
