@@ -1,0 +1,34 @@
+"""Analysis: what runs measured, as numbers and as figures for print."""
+
+from syncline.analysis.curves import Curve, SeedSeries, lost_seeds, median_and_range, smooth, time_to_target_s
+from syncline.analysis.figures import (
+    Landscape,
+    distance_over_steps,
+    landscape_convergence,
+    landscape_trajectories,
+    loss_against_clock,
+    loss_against_steps,
+    save,
+    timeline_strip,
+)
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+
+__all__ = [
+    "Curve",
+    "Landscape",
+    "MethodStyle",
+    "SeedSeries",
+    "distance_over_steps",
+    "figure_style",
+    "landscape_convergence",
+    "landscape_trajectories",
+    "loss_against_clock",
+    "loss_against_steps",
+    "lost_seeds",
+    "median_and_range",
+    "method_styles",
+    "save",
+    "smooth",
+    "time_to_target_s",
+    "timeline_strip",
+]

@@ -1,0 +1,182 @@
+"""Curves of a training run: loss against steps and against the clock of each network, over one seed or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.errors import SpecError
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class SeedSeries:
+    """A quantity over the steps of a run, for one seed or several.
+
+    Args:
+        label: the name of the run, usually the method.
+        step: (n,) the steps at which it was evaluated, increasing.
+        values: (n,) for one seed, or (S, n) for S seeds.
+
+    Raises:
+        SpecError: the shapes do not fit, or the steps do not increase.
+    """
+
+    label: str
+    step: NDArray[Any]
+    values: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
+        object.__setattr__(self, "values", _as_seeds(f"{self.label}.values", self.values, self.step.size))
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The loss of one method at its evaluated steps, and when each network's clock gets there.
+
+    Args:
+        label: the name of the method.
+        step: (n,) evaluated steps, increasing.
+        loss: (n,) for one seed, or (S, n) for S seeds; NaN or infinity once a seed has diverged.
+        clock_s: network -> (n,) seconds since the start at those steps.
+        diverged_at: the step at which the run diverged. If None, it is read from the loss: the first evaluated step
+            at which the median over the seeds is not finite, if any.
+
+    Raises:
+        SpecError: the shapes do not fit, or the steps or a clock do not increase.
+    """
+
+    label: str
+    step: NDArray[Any]
+    loss: Floats
+    clock_s: Mapping[str, Floats] = field(default_factory=dict)
+    diverged_at: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
+        object.__setattr__(self, "loss", _as_seeds(f"{self.label}.loss", self.loss, self.step.size))
+        clocks = {
+            name: _increasing(f"{self.label}.clock_s.{name}", clock, strictly=False)
+            for name, clock in self.clock_s.items()
+        }
+        for name, clock in clocks.items():
+            if clock.size != self.step.size:
+                raise SpecError(f"{self.label}.clock_s.{name}", clock.size, f"one time per step, {self.step.size}")
+        object.__setattr__(self, "clock_s", clocks)
+        if self.diverged_at is None:
+            lost = ~np.isfinite(median_and_range(self.loss)[0])
+            object.__setattr__(self, "diverged_at", self.step[np.argmax(lost)].item() if lost.any() else None)
+
+    @property
+    def shown(self) -> NDArray[np.bool_]:
+        """(n,) the evaluated steps at which the run had not diverged yet."""
+        finite = np.isfinite(median_and_range(self.loss)[0])
+        return finite if self.diverged_at is None else finite & (self.step < self.diverged_at)
+
+
+def median_and_range(values: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Median over all seeds, where a diverged seed counts as the worst, and the range of those that are finite.
+
+    A value that is not finite is taken as plus infinity in the median, which is finite while more than half of the
+    seeds are: a lost seed is not silently left out. The range is that of the others; ``lost_seeds`` tells how many.
+
+    Args:
+        values: (S, n), or (n,) for one seed.
+
+    Returns:
+        median, lowest and highest, each (n,); infinite where no seed is finite.
+    """
+    seeds = np.atleast_2d(np.asarray(values, dtype=float))
+    finite = np.isfinite(seeds)
+    ordered = np.sort(np.where(finite, seeds, np.inf), axis=0)
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    highest = np.where(finite, seeds, -np.inf).max(axis=0)
+    return middle, ordered[0], np.where(finite.any(axis=0), highest, np.inf)
+
+
+def lost_seeds(values: ArrayLike) -> int:
+    """How many seeds have a value that is not finite; values of shape (S, n), or (n,) for one seed."""
+    return int((~np.isfinite(np.atleast_2d(np.asarray(values, dtype=float)))).any(axis=1).sum())
+
+
+def smooth(values: ArrayLike, window: int) -> Floats:
+    """The mean of the last ``window`` values, of fewer at the start: ``y_t = mean(x_{max(0, t-window+1)} .. x_t)``.
+
+    It looks back only, so a smoothed curve does not reach a loss before the training did.
+
+    Args:
+        values: (..., n).
+        window: how many values, at least 1.
+
+    Returns:
+        (..., n); NaN or infinite exactly where the window holds a value that is not finite.
+
+    Raises:
+        SpecError: the window is below 1.
+    """
+    if window < 1:
+        raise SpecError("window", window, "a whole number of values, at least 1")
+    x = np.asarray(values, dtype=float)
+    ramp = min(window - 1, x.shape[-1])
+    head = np.cumsum(x[..., :ramp], axis=-1) / np.arange(1, ramp + 1)
+    if x.shape[-1] < window:
+        return head
+    return np.concatenate([head, np.lib.stride_tricks.sliding_window_view(x, window, axis=-1).mean(axis=-1)], axis=-1)
+
+
+def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> float:
+    """When the loss first reaches the target, by linear interpolation between evaluated points.
+
+    With i the first point whose loss is at or below the target,
+    ``t = t_{i-1} + (t_i - t_{i-1}) (L_{i-1} - target) / (L_{i-1} - L_i)``. It is t_i itself where no finite point comes
+    before it. What the loss did between two evaluations is not known, so evaluate often where it matters.
+
+    Args:
+        clock_s: (n,) seconds (or steps, for steps to target).
+        loss: (n,) the loss at those times; NaN never reaches a target.
+        target: the loss to reach.
+
+    Returns:
+        seconds, infinite if the target is never reached.
+
+    Raises:
+        SpecError: the two do not have the same length.
+    """
+    times, losses = np.asarray(clock_s, dtype=float), np.asarray(loss, dtype=float)
+    if times.ndim != 1 or times.shape != losses.shape:
+        raise SpecError("loss", losses.shape, f"one value per time, shape {times.shape}")
+    reached = losses <= target
+    if not reached.any():
+        return math.inf
+    i = int(np.argmax(reached))
+    if i == 0 or not np.isfinite(losses[i - 1 : i + 1]).all():
+        return float(times[i])
+    share = (losses[i - 1] - target) / (losses[i - 1] - losses[i])
+    return float(times[i - 1] + (times[i] - times[i - 1]) * share)
+
+
+def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
+        raise SpecError(path, f"array of shape {array.shape}", "a non-empty row of finite numbers")
+    gaps = np.diff(array)
+    bad = gaps <= 0 if strictly else gaps < 0
+    if bad.any():
+        i = int(np.argmax(bad))
+        order = "strictly increasing" if strictly else "non-decreasing"
+        raise SpecError(f"{path}[{i + 1}]", array[i + 1].item(), f"{order} values, after {array[i].item()}")
+    return array
+
+
+def _as_seeds(path: str, values: ArrayLike, points: int) -> Floats:
+    array = np.atleast_2d(np.asarray(values, dtype=float))
+    if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != points:
+        raise SpecError(path, np.shape(values), f"shape ({points},) or (seeds, {points}), one value per step")
+    return array

@@ -1,0 +1,22 @@
+"""Figures for print: each function takes data and returns a ``matplotlib.figure.Figure``; ``save`` writes it."""
+
+from syncline.analysis.figures.axes import save
+from syncline.analysis.figures.landscape import (
+    Landscape,
+    distance_over_steps,
+    landscape_convergence,
+    landscape_trajectories,
+)
+from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
+from syncline.analysis.figures.timeline import timeline_strip
+
+__all__ = [
+    "Landscape",
+    "distance_over_steps",
+    "landscape_convergence",
+    "landscape_trajectories",
+    "loss_against_clock",
+    "loss_against_steps",
+    "save",
+    "timeline_strip",
+]

@@ -1,0 +1,207 @@
+"""What figures share: axes for steps and for time, labels at the ends of lines, markers, saving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.analysis.curves import Floats
+from syncline.analysis.style import MethodStyle, figure_style
+from syncline.errors import SpecError
+
+# How long a unit of time is, and which multiples of it get a label on a logarithmic axis.
+TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
+    ("ns", 1e-9, (1, 10, 100)),
+    ("µs", 1e-6, (1, 10, 100)),
+    ("ms", 1e-3, (1, 10, 100)),
+    ("s", 1.0, (1, 10)),
+    ("min", 60.0, (1, 10)),
+    ("h", 3600.0, (1, 10)),
+    ("d", 86400.0, (1, 10, 100, 1000, 10000)),
+)
+TICK_GAP = 0.14  # least distance of two labels on a time axis, as a share of it: what "10 min" takes in a narrow panel
+MARKERS_PER_LINE = 7
+MOST_POINTS = 2000  # per line: more than the dots of a printed panel, few enough to keep a PDF small
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """An empty figure on the Agg canvas; pyplot, with its global list of figures, is not involved."""
+    fig = Figure(figsize=(width_in, height_in))
+    FigureCanvasAgg(fig)
+    return fig
+
+
+def save(fig: Figure, path: str | Path) -> Path:
+    """Write a figure, in the format of the path's suffix; the same figure gives the same bytes.
+
+    Args:
+        fig: the figure.
+        path: ends in .pdf, .svg or .png; missing folders are made.
+
+    Returns:
+        the path.
+
+    Raises:
+        SpecError: the suffix is another one.
+    """
+    path = Path(path)
+    metadata: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
+    if path.suffix.lower() not in metadata:
+        raise SpecError("path", str(path), "a name that ends in .pdf, .svg or .png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with figure_style():
+        fig.savefig(path, metadata=metadata[path.suffix.lower()])
+    return path
+
+
+def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
+    """Which of ``count`` points to draw: all, or ``most`` of them evenly spaced with the first and the last.
+
+    Points are left out, never averaged, so every point drawn is one that was computed.
+    """
+    return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.intp))
+
+
+def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: str) -> None:
+    """Draw one line with a few markers, evenly spaced along the axis and apart from the markers of other lines.
+
+    The limits and the scale of the x axis must be final: the spacing of the markers follows them.
+    """
+    xs = np.asarray(x, dtype=float)
+    at = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0] if xs.size else xs
+    start, end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
+    drawn_before = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
+    phase = 0.1 + 0.8 * ((0.5 + 0.382 * drawn_before) % 1)  # steps of the golden section never fall together
+    wanted = start + (end - start) * (np.arange(MARKERS_PER_LINE) + phase) / MARKERS_PER_LINE
+    wanted = wanted[(wanted >= at[0]) & (wanted <= at[-1])] if xs.size else wanted[:0]
+    marked = np.abs(at[:, None] - wanted[None, :]).argmin(axis=0).tolist() if wanted.size else []
+    ax.plot(xs, y, markevery=marked, label=label, zorder=3, **_look(style))
+
+
+def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
+    """The title and line samples above all panels, in the order given, in one row or in rows of about one length."""
+    entry_in = 0.6 + 0.06 * max(map(len, styles), default=0)  # the sample and the text at 7.5 pt
+    rows = -(-len(styles) // max(1, int(fig.get_size_inches()[0] / entry_in)))
+    fig.legend(handles=[Line2D([], [], label=name, **_look(style)) for name, style in styles.items()],
+               loc="outside upper center", ncols=-(-len(styles) // rows), title=title or None,
+               title_fontsize=9)  # fmt: skip
+
+
+def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]]) -> None:
+    """Name each line at the right edge, beside its end, with a sample of the line; labels keep apart from each other.
+
+    Args:
+        fig: the figure, of which ``ax`` takes the full height.
+        ax: axes whose limits and scales are final.
+        ends: for each line, the y at which it ends, its name and its style.
+    """
+    # A line of text in units of the axes' height, which is about 0.78 of the figure's when its labels have their room.
+    text = 10.5 / (0.78 * 72 * float(fig.get_size_inches()[1]))
+    points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
+    heights = spread(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
+    for height, (_, name, style) in zip(heights, ends, strict=True):
+        ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
+                label="_key", **_look(style))  # fmt: skip
+        ax.text(1.11, height, name, transform=ax.transAxes, va="center", fontsize=7.5)
+
+
+def _look(style: MethodStyle) -> dict[str, Any]:
+    return {
+        "color": style.color,
+        "linestyle": style.linestyle,
+        "marker": style.marker,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+    }
+
+
+def spread(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> Floats:
+    """Move positions as little as needed for neighbours to be ``gap`` apart, in their order.
+
+    Neighbours that are too close form a block centred on the mean of where its members want to be; blocks that then
+    touch are merged. This is isotonic regression (pool adjacent violators) on ``wanted_i - i gap``, clipped to the
+    bounds: the least squares solution.
+
+    Args:
+        wanted: (n,) positions.
+        gap: the least distance.
+        lowest, highest: bounds; where n labels do not fit between them, the lower bound holds.
+
+    Returns:
+        (n,) positions, in the order given.
+    """
+    positions = np.asarray(wanted, dtype=float)
+    order = np.argsort(positions, kind="stable")
+    blocks: list[tuple[float, int]] = []
+    for value in positions[order] - gap * np.arange(order.size):
+        mean, size = float(value), 1
+        while blocks and blocks[-1][0] > mean:
+            before, count = blocks.pop()
+            mean, size = (before * count + mean * size) / (count + size), count + size
+        blocks.append((mean, size))
+    moved = np.concatenate([np.full(size, mean) for mean, size in blocks]) if blocks else np.empty(0)
+    moved = np.maximum(np.minimum(moved, highest - gap * (order.size - 1)), lowest)
+    result = np.empty_like(positions)
+    result[order] = moved + gap * np.arange(order.size)
+    return result
+
+
+def step_axis(ax: Axes, last_step: float) -> None:
+    """A linear axis of steps from 0, with thousands separated."""
+    ax.set_xlim(0, last_step or 1)
+    ax.set_xlabel("step")
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
+    """A logarithmic axis of time whose ticks are read at a glance: 1 s, 10 s, 1 min, 10 min, 1 h, 1 d."""
+    ax.set_xscale("log")
+    ax.set_xlim(first_s, last_s)
+    ticks = time_ticks(first_s, last_s)
+    ax.xaxis.set_major_locator(FixedLocator([seconds for seconds, _ in ticks]))
+    ax.xaxis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+    ax.xaxis.set_minor_locator(FixedLocator([s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9))]))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def time_ticks(first_s: float, last_s: float) -> list[tuple[float, str]]:
+    """The ticks of a logarithmic time axis: (seconds, text), the roundest first until there are three, none too close.
+
+    The roundest are 1 s, 10 s, 1 min and the like; then come threes, which halve a decade; then the rest.
+    """
+    kept: list[tuple[float, str]] = []
+    for steps in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
+        for seconds, text in _multiples(steps):
+            apart = all(abs(np.log(seconds / other)) >= TICK_GAP * np.log(last_s / first_s) for other, _ in kept)
+            if first_s <= seconds <= last_s and apart:
+                kept.append((seconds, text))
+        if len(kept) >= 3:
+            break
+    return sorted(kept)
+
+
+def _multiples(steps: Iterable[int]) -> list[tuple[float, str]]:
+    """Round times in every unit, up to where the next unit begins: 50 s, then 1 min."""
+    ends = [length for _, length, _ in TIME_UNITS[1:]] + [float("inf")]
+    return [
+        (decade * step * length, f"{decade * step:,} {unit}")
+        for (unit, length, decades), end in zip(TIME_UNITS, ends, strict=True)
+        for decade in decades
+        for step in steps
+        if decade * step * length < 0.99 * end
+    ]
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """The unit (name, seconds) in which ``longest_s`` is a number of at least 2; nanoseconds for the shortest."""
+    return next(((name, length) for name, length, _ in reversed(TIME_UNITS) if longest_s >= 2 * length), ("ns", 1e-9))

@@ -1,0 +1,224 @@
+"""Loss against steps and against the clock of each network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from syncline.analysis.curves import Curve, Floats, lost_seeds, median_and_range, time_to_target_s
+from syncline.analysis.figures.axes import (
+    draw_line,
+    label_ends,
+    legend_above,
+    log_time_axis,
+    new_figure,
+    step_axis,
+    thinned,
+    time_unit,
+)
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.costmodel.link import Link
+from syncline.errors import SpecError
+from syncline.units import format_bandwidth, format_seconds
+
+# Totals further apart than this share no linear axis: the fastest method would have a fifth of the panel or less.
+LOG_TIME_RATIO = 5.0
+
+
+def loss_against_steps(
+    curves: Sequence[Curve],
+    *,
+    loss_label: str = "loss",
+    log_loss: bool = False,
+    target: float | None = None,
+    title: str = "",
+    styles: Mapping[str, MethodStyle] | None = None,
+) -> Figure:
+    """Loss against the number of steps: one line per method, named at its end.
+
+    The line is the median over the seeds, the band their range. A run that diverged ends in a cross.
+
+    Args:
+        curves: one per method.
+        loss_label: the name of the loss, with its unit: "validation loss (nats per byte)".
+        log_loss: a logarithmic loss axis.
+        target: a loss to mark, with a ring where each method first reaches it.
+        title: an optional title.
+        styles: label -> style; by default ``method_styles``.
+
+    Returns:
+        the figure.
+
+    Raises:
+        SpecError: there is no curve.
+    """
+    _need(curves)
+    with figure_style():
+        fig = new_figure(5.0, 2.7)
+        ax = fig.add_subplot()
+        _loss_axis(ax, curves, loss_label, log_loss)
+        step_axis(ax, max(float(curve.step[-1]) for curve in curves))
+        styles = styles or method_styles(curve.label for curve in curves)
+        ends = [
+            (_draw(ax, curve, curve.step, styles[curve.label], target), _name(curve), styles[curve.label])
+            for curve in curves
+        ]
+        _target_line(ax, target)
+        label_ends(fig, ax, ends)
+        ax.set_title(title, loc="left")
+    return fig
+
+
+def loss_against_clock(
+    curves: Sequence[Curve],
+    networks: Mapping[str, Link],
+    *,
+    loss_label: str = "loss",
+    log_loss: bool = False,
+    target: float | None = None,
+    time_scale: Literal["auto", "linear", "log"] = "auto",
+    title: str = "",
+    styles: Mapping[str, MethodStyle] | None = None,
+) -> Figure:
+    """Loss against wall-clock time: one panel per network, the same loss axis, one legend.
+
+    Args:
+        curves: one per method, each with a clock for every network.
+        networks: name -> link; the panels, in this order. The title of each tells its bandwidth and latency.
+        loss_label: the name of the loss, with its unit.
+        log_loss: a logarithmic loss axis.
+        target: a loss to mark, with a ring where each method first reaches it.
+        time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another.
+        title: an optional title above all panels.
+        styles: label -> style; by default ``method_styles``.
+
+    Returns:
+        the figure.
+
+    Raises:
+        SpecError: there is no curve or no network, or a curve lacks the clock of a network.
+    """
+    _need(curves)
+    if not networks:
+        raise SpecError("networks", dict(networks), "at least one network")
+    for curve in curves:
+        for name in networks:
+            if name not in curve.clock_s:
+                raise SpecError(f"{curve.label}.clock_s", sorted(curve.clock_s), f"a clock for the network {name!r}")
+    log_time = time_scale == "log" or (time_scale == "auto" and _spans_differ(curves, networks))
+    styles = styles or method_styles(curve.label for curve in curves)
+    with figure_style():
+        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), 3.0 if title else 2.8)
+        panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
+        for ax, (name, link) in zip(panels, networks.items(), strict=True):
+            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss, after_start=log_time)
+            unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
+            for curve in curves:
+                _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], target)
+            _target_line(ax, target)
+            ax.set_title(f"{name}\n{_describe(link)}", loc="left")
+        legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
+    return fig
+
+
+def _draw(ax: Axes, curve: Curve, x: Floats, style: MethodStyle, target: float | None) -> float:
+    """Draw median, range, cross and ring of one curve; return the loss at which its line ends or leaves the panel."""
+    middle, low, high = median_and_range(curve.loss)
+    shown = np.flatnonzero(curve.shown & (x > 0) if ax.get_xscale() == "log" else curve.shown)
+    drawn = shown[thinned(shown.size)]
+    draw_line(ax, x[drawn], middle[drawn], style, curve.label)
+    if len(curve.loss) > 1:
+        ax.fill_between(x[drawn], low[drawn], high[drawn], color=style.color, alpha=0.2, linewidth=0, zorder=2)
+    if curve.diverged_at is not None or not shown.size:
+        _cross(ax, x[shown], middle[shown], style)
+        return float(ax.get_ylim()[1])
+    if target is not None and np.isfinite(crossing := time_to_target_s(x, middle, target)):
+        ax.plot(crossing, target, marker="o", markersize=5.5, markerfacecolor="white", markeredgecolor=style.color,
+                markeredgewidth=1.2, zorder=5, label="_reached")  # fmt: skip
+    return float(middle[shown[-1]])
+
+
+def _cross(ax: Axes, x: Floats, loss: Floats, style: MethodStyle) -> None:
+    """Mark where a diverged line ends, or where it leaves the panel for good."""
+    if not x.size:
+        return
+    top = ax.get_ylim()[1]
+    inside = np.flatnonzero(loss <= top)
+    last = inside[-1] if inside.size else 0
+    end = (x[last], min(loss[last], top))
+    if inside.size and last + 1 < x.size:
+        (x0, y0), (x1, y1) = ax.transScale.transform([(x[last], loss[last]), (x[last + 1], loss[last + 1])])
+        edge = ax.transScale.transform((x[last], top))[1]
+        end = tuple(ax.transScale.inverted().transform((x0 + (x1 - x0) * (edge - y0) / (y1 - y0), edge)))
+    ax.plot(*end, marker="x", color=style.color, markersize=6, markeredgewidth=1.5, clip_on=False, zorder=5,
+            label="_diverged")  # fmt: skip
+
+
+def _name(curve: Curve) -> str:
+    lost, seeds = lost_seeds(curve.loss), len(curve.loss)
+    if curve.diverged_at is not None:
+        return f"{curve.label} (diverged)"
+    return f"{curve.label} ({lost} of {seeds} diverged)" if lost else curve.label
+
+
+def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool, *, after_start: bool = False) -> None:
+    """The loss axis reaches from the best loss to the worst start: what rises above every start has diverged.
+
+    With ``after_start`` the evaluation at step 0 does not count, as a logarithmic time axis cannot show it.
+    """
+    medians = [median_and_range(c.loss)[0][c.shown & (c.step > 0 if after_start else True)] for c in curves]
+    if logarithmic:
+        medians = [middle[middle > 0] for middle in medians]
+    medians = [middle for middle in medians if middle.size] or [np.array([1.0])]
+    low, high = min(float(m.min()) for m in medians), max(float(m[0]) for m in medians)
+    if logarithmic:
+        margin = max(high / low, 1.1) ** 0.05
+        ax.set_yscale("log")
+        ax.set_ylim(low / margin, high * margin)
+    else:
+        margin = 0.05 * (high - low) or 0.5
+        ax.set_ylim(low - margin, high + margin)
+    ax.set_ylabel(label)
+
+
+def _time_axis(ax: Axes, clocks_s: Sequence[Floats], logarithmic: bool) -> float:
+    """Set up the time axis; return the length in seconds of the unit in which the curves are to be drawn."""
+    last_s = max(float(clock[-1]) for clock in clocks_s)
+    if logarithmic:
+        first_s = min((float(clock[clock > 0][0]) for clock in clocks_s if clock[-1] > 0), default=1.0)
+        log_time_axis(ax, first_s / 1.1, max(last_s, first_s) * 1.1)
+        ax.set_xlabel("wall-clock time")
+        return 1.0
+    unit, unit_s = time_unit(last_s)
+    ax.set_xlim(0, last_s / unit_s or 1)
+    ax.set_xlabel(f"wall-clock time ({unit})")
+    return unit_s
+
+
+def _spans_differ(curves: Sequence[Curve], networks: Mapping[str, Link]) -> bool:
+    totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
+    return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
+
+
+def _target_line(ax: Axes, target: float | None) -> None:
+    low, high = ax.get_ylim()
+    # A name outside the panel would still claim room for itself.
+    if target is not None and low <= target <= high:
+        ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
+        # Below the line at the left: curves come from above it.
+        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3, -2),
+                    textcoords="offset points", va="top", fontsize=6.5, color="#444444")  # fmt: skip
+
+
+def _describe(link: Link) -> str:
+    latency = format_seconds(float(link.latency_s)).replace(" us", " µs")
+    return f"{format_bandwidth(float(link.bandwidth_bytes_per_s))}, latency {latency}"
+
+
+def _need(curves: Sequence[Curve]) -> None:
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
