@@ -1,0 +1,229 @@
+"""The commands: parse, call, print. What they do is in ``syncline.experiments``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from syncline import __version__
+from syncline.errors import SpecError, SynclineError, one_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
+
+app = typer.Typer(
+    help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SpecArgument = Annotated[str, typer.Argument(help="A YAML file or a bundled spec; see 'syncline list specs'.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a field: --set method.lr=0.01.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object with 'rows' to standard output.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go; runs/NAME by default.")
+]
+NetworkOption = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="NET", help="A preset, a YAML file, or latency,bandwidth as in 50us,10Gbit/s."),
+]
+
+
+def _console() -> Console:
+    """Progress and tables go to standard error; standard output is for JSON."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=True, width=160)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        _say(f"warning: {line}")
+
+
+def _networks(overrides: list[str] | None, networks: list[str] | None, field: str) -> list[str]:
+    """``--network`` as overrides of the spec."""
+    given = list(overrides or [])
+    if networks and field == "network" and len(networks) > 1:
+        raise SpecError("--network", networks, "one network, as this trains on one; 'syncline compare' takes several")
+    if networks:
+        given.append(f"{field}={json.dumps(networks if field == 'networks' else networks[0])}")
+    return given
+
+
+def _emit(result: dict[str, Any]) -> None:
+    """The JSON object; numbers that JSON does not have become null."""
+    from syncline.experiments.plain import plain
+
+    print(json.dumps(plain(result), indent=1))
+
+
+def _show_files(console: Console, folder: str) -> None:
+    """Where things are, one path per line, so that it can be copied."""
+    root = Path(folder)
+    console.print(f"\nresults in {root}/", highlight=False, soft_wrap=True)
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
+        console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def compare(
+    spec: SpecArgument = "compare-text",
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    text: Annotated[Path | None, typer.Option("--text", help="Train on this text file instead.")] = None,
+    out: OutOption = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings side by side; one per core.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train several methods and time each on several networks: the loss and the clock."""
+    from syncline.specs import CompareSpec, load_spec
+
+    given = _networks(overrides, network, "networks")
+    if text is not None:
+        given.append(f"problem.path={json.dumps(str(text))}")
+    loaded = load_spec(spec, given, CompareSpec)
+    _warn(loaded.warnings())
+    from syncline.experiments import display
+    from syncline.experiments.compare import compare as run_compare
+
+    console = _console()
+    with display.progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
+        result = run_compare(
+            loaded, out or Path("runs") / loaded.name, exact=out is not None, jobs=jobs, on_progress=update
+        )
+    _finish(console, result, as_json, display.compare_tables(result["rows"], loaded))
+
+
+@app.command()
+def run(
+    spec: SpecArgument,
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train one method on one network, in full detail."""
+    from syncline.specs import RunSpec, load_spec
+
+    loaded = load_spec(spec, _networks(overrides, network, "network"), RunSpec)
+    _warn(loaded.warnings())
+    from syncline.experiments import display
+    from syncline.experiments.run import run as run_run
+
+    console = _console()
+    with display.progress(console, [loaded.method.name], loaded.steps) as update:
+        target = out or Path("runs") / loaded.name
+        result = run_run(loaded, target, exact=out is not None, on_progress=lambda done: update([done]))
+    _finish(console, result, as_json, display.run_tables(result["rows"], loaded))
+
+
+@app.command()
+def project(
+    spec: SpecArgument = "project-gpt-160m",
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Project the clock in closed form: no training, an answer at once."""
+    from syncline.specs import ProjectSpec, TableSpec, load_spec
+
+    given = _networks(overrides, network, "networks")
+    loaded = load_spec(spec, given, ProjectSpec, *get_args(TableSpec))
+    assert isinstance(loaded, ProjectSpec | TableSpec)
+    _warn(loaded.warnings())
+    from syncline.experiments.project import project as run_project
+
+    rows = run_project(loaded)
+    if as_json:
+        _emit({"spec": loaded.name, "rows": rows})
+        return
+    from syncline.experiments import display
+
+    console = _console()
+    for table in display.project_tables(rows, loaded):
+        console.print(table)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="networks, hardware, models, methods, problems or specs")],
+    model: Annotated[
+        str | None, typer.Option("--model", help="For whose tensors 'list methods' counts bytes; gpt-160m by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what a spec can name."""
+    from syncline.costmodel import model as model_shape
+    from syncline.experiments.catalogue import CATALOGUES
+
+    if what not in CATALOGUES:
+        raise SpecError("list", what, one_of(CATALOGUES, what))
+    if model is not None and what != "methods":
+        raise SpecError("--model", model, f"no model, as a list of {what} depends on none")
+    rows = CATALOGUES[what](*([] if model is None else [model_shape(model, "--model")]))
+    if as_json:
+        _emit({"rows": rows})
+        return
+    from syncline.experiments import display
+
+    _console().print(display.catalogue_table(what, rows))
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def _finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:
+    for table in tables:
+        console.print(table)
+    for row in result["rows"]:
+        if row["diverged_at"] is not None and row["network"] == result["rows"][0]["network"]:
+            seed = f", seed {row['seed']}" if "seed" in row else ""
+            _warn([f"{row['method']}{seed}: diverged at step {row['diverged_at']}"])
+    _show_files(console, result["folder"])
+    if as_json:
+        _emit(result)
+    if result["interrupted"]:
+        _say("interrupted: what was finished until then is in the folder above")
+        raise typer.Exit(INTERRUPTED)
+
+
+def main() -> None:
+    """The entry point: a mistake in the input is one line on standard error and exit code 2."""
+    # Until a training listens there is nothing to save, and an exception would surface from within half an import.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        app()
+    except SynclineError as error:
+        _say(f"error: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Experiments: from a spec to results in a folder."""

@@ -1,0 +1,114 @@
+"""What a spec can name, as rows for ``syncline list``. Only the list of problems loads torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from syncline.costmodel import HARDWARE, MODELS, NETWORKS, ModelShape, mean_bytes_per_step
+from syncline.specs import METHODS, bundled
+from syncline.specs.methods import method_of
+from syncline.units import format_bandwidth, format_seconds
+
+Rows = list[dict[str, Any]]
+
+
+def networks() -> Rows:
+    """Network presets; latency is one way, bandwidth per direction."""
+    return [
+        {
+            "name": name,
+            "latency_s": preset.link.latency_s,
+            "bandwidth_bytes_per_s": preset.link.bandwidth_bytes_per_s,
+            "latency": format_seconds(float(preset.link.latency_s)),
+            "bandwidth": format_bandwidth(float(preset.link.bandwidth_bytes_per_s)),
+            "description": preset.description,
+            "source": preset.source,
+        }
+        for name, preset in NETWORKS.items()
+    ]
+
+
+def hardware() -> Rows:
+    """Hardware presets."""
+    return [dataclasses.asdict(one) for one in HARDWARE.values()]
+
+
+def models() -> Rows:
+    """Model shapes with their exact parameter counts."""
+    return [
+        {
+            "name": name,
+            "parameters": shape.parameters,
+            "fp32_bytes": shape.parameter_bytes(),
+            "flops_per_token": shape.flops_per_token,
+            "layers": shape.layers,
+            "width": shape.width,
+            "heads": shape.heads,
+            "vocabulary": shape.vocabulary,
+            "sequence": shape.sequence,
+            "source": shape.source,
+        }
+        for name, shape in MODELS.items()
+    ]
+
+
+def methods(shape: ModelShape = MODELS["gpt-160m"]) -> Rows:
+    """Named methods: what they are, what each sends and keeps, as a formula and for a model in fp32."""
+    rows = []
+    for name in METHODS:
+        spec = method_of(name)
+        kept = spec.kept_elements(shape.tensors)
+        rows.append({
+            "name": name,
+            "kind": spec.kind,
+            "family": spec.family,
+            "source": spec.source,
+            "bytes_per_worker_and_step": spec.traffic_formula(),
+            "model": shape.name,
+            "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors)),
+            "state_per_parameter": kept / shape.parameters,
+            "state_bytes": 4 * kept,
+            "description": (type(spec).__doc__ or "").strip().splitlines()[0].replace("``", ""),
+            "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
+        })  # fmt: skip
+    return rows
+
+
+def problems() -> Rows:
+    """Problems and their fields."""
+    from syncline.problems import PROBLEMS
+
+    return [
+        {
+            "name": name,
+            "description": (problem.__doc__ or "").strip().splitlines()[0],
+            "fields": {field.name: field.default for field in dataclasses.fields(problem)},  # type: ignore[arg-type]
+        }
+        for name, problem in PROBLEMS.items()
+    ]
+
+
+def specs() -> Rows:
+    """Bundled specs and the command that each is for."""
+    from syncline.specs.load import COMMAND_OF_KIND
+
+    rows = []
+    for name, path in bundled().items():
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+        command = f"syncline {COMMAND_OF_KIND[fields['kind']]} {name}"
+        rows.append({"name": name, "command": command, "description": fields.get("description", "")})
+    return rows
+
+
+CATALOGUES: dict[str, Callable[..., Rows]] = {
+    "networks": networks,
+    "hardware": hardware,
+    "models": models,
+    "methods": methods,
+    "problems": problems,
+    "specs": specs,
+}

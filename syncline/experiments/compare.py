@@ -1,0 +1,171 @@
+"""``syncline compare``: several methods trained once each, and timed on several networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from joblib import Parallel, cpu_count, delayed
+
+from syncline.costmodel import Link
+from syncline.experiments.board import Board, board, uninterrupted_children
+from syncline.experiments.figures import compare_figures
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
+from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
+from syncline.experiments.trained import Trained, time_method, train_method
+from syncline.sim import Clock, chrome_trace
+from syncline.specs import CompareSpec
+
+Clocks = dict[tuple[str, str], Clock]
+"""Clocks by (method, network)."""
+
+
+def compare(
+    spec: CompareSpec,
+    out: Path,
+    *,
+    exact: bool = False,
+    jobs: int | None = None,
+    on_progress: Callable[[list[int]], None] | None = None,
+) -> dict[str, Any]:
+    """Train each method once, time it on every network, and write the folder.
+
+    Args:
+        spec: what to compare.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        jobs: processes that train side by side; one per core if none. It does not change any number.
+        on_progress: called now and then with the completed steps of each method.
+
+    Returns:
+        ``rows`` (one per method and network), ``folder``, ``target_loss``, ``interrupted``. After Ctrl-C there are rows
+        of every method that completed a step.
+    """
+    with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, _watched(progress, on_progress):
+        folder.spec(spec)
+        finished: list[Trained] = []
+        for trained in _train_all(spec, progress, jobs):
+            finished = _in_order([*finished, trained], spec)
+            # Written again after each method: a crash of the next one loses nothing.
+            folder.table("metrics", metrics_columns(finished))
+            folder.table("ledger", ledger_columns(finished))
+        clocks: Clocks = {}
+        for trained in finished:
+            for link in spec.networks:
+                timed = time_method(spec, trained, link)
+                if timed:
+                    clocks[trained.method, link.name] = timed
+        target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
+        rows = [_record(spec, one, link, clocks, target) for link in spec.networks for one in finished]
+        _write(folder, spec, finished, clocks, rows)
+        interrupted = progress.stopped
+    return {"rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted}
+
+
+def _train_all(spec: CompareSpec, progress: Board, jobs: int | None) -> Iterator[Trained]:
+    """Trainings as they finish; those that a stop left without a single step are not among them."""
+    jobs = min(jobs or cpu_count(), len(spec.methods))
+    if jobs == 1:
+        results: Any = (train_method(spec, m, progress.reporter(i)) for i, m in enumerate(spec.methods))
+    else:
+        calls = (delayed(train_method)(spec, m, progress.reporter(i)) for i, m in enumerate(spec.methods))
+        with uninterrupted_children():
+            results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(calls)
+    for trained in results:
+        if trained.history.steps:
+            yield trained
+
+
+def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
+    order = [method.name for method in spec.methods]
+    return sorted(trained, key=lambda one: order.index(one.method))
+
+
+def _record(spec: CompareSpec, one: Trained, link: Link, clocks: Clocks, target: float | None) -> dict[str, Any]:
+    """One row. Speedups are against the first method, on the same network; None where that one is missing."""
+    timed = clocks[one.method, link.name]
+    baseline = clocks.get((spec.methods[0].name, link.name))
+    loss, loss_min, loss_max = final_loss(one)
+    diverged = [step for step in one.history.diverged_at if step is not None]
+    return {
+        "method": one.method,
+        "network": link.name,
+        "workers": spec.workers,
+        "steps": one.history.steps,
+        **clock_record(timed),
+        "speedup": baseline.step_time_s / timed.step_time_s if baseline else None,
+        "loss": loss,
+        "loss_min": loss_min,
+        "loss_max": loss_max,
+        "target_loss": target,
+        "time_to_target_s": time_to_target(one, timed, target),
+        "diverged_at": min(diverged) if diverged else None,
+        "diverged_seeds": len(diverged),
+        "interrupted": one.history.interrupted,
+    }
+
+
+def _write(
+    folder: RunFolder, spec: CompareSpec, finished: list[Trained], clocks: Clocks, rows: list[dict[str, Any]]
+) -> None:
+    baseline = {row["network"]: row["time_to_target_s"] for row in rows if row["method"] == spec.methods[0].name}
+    for row in rows:
+        own, base = row["time_to_target_s"], baseline.get(row["network"], math.inf)
+        row["time_to_target_speedup"] = base / own if math.isfinite(own) and math.isfinite(base) and own else None
+    folder.json(
+        "run",
+        environment()
+        | {
+            "seeds": spec.seeds,
+            "wall_s": {one.method: one.wall_s for one in finished},
+            "interrupted": [one.method for one in finished if one.history.interrupted],
+            "problem": finished[0].facts if finished else None,
+            "rows": rows,
+        },
+    )
+    if not finished:
+        return
+    timelines = [(method, network, timed.timeline) for (method, network), timed in clocks.items()]
+    folder.table("timeline", timeline_columns(timelines))
+    events: list[dict[str, Any]] = []
+    for number, (method, network, timeline) in enumerate(timelines):
+        names = [f"{method} on {network}, worker {worker}" for worker in range(spec.workers)]
+        events += _shifted(chrome_trace(timeline, names)["traceEvents"], number * spec.workers)
+    folder.trace({"traceEvents": events, "displayTimeUnit": "ms"})
+    compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
+
+
+def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:
+    """The same events with process ids of their own, so that several traces open side by side."""
+    for event in events:
+        event["pid"] += by
+        if event["name"] == "process_sort_index":
+            event["args"] = {"sort_index": event["args"]["sort_index"] + by}
+    return events
+
+
+class _watched:
+    """Calls back about every tenth of a second with what the board says, from a thread of its own."""
+
+    def __init__(self, progress: Board, call: Callable[[list[int]], None] | None) -> None:
+        self._progress, self._call, self._over = progress, call, Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._call:
+            self._call(self._progress.steps_done())
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._tell()

@@ -1,0 +1,251 @@
+"""Results for people: rich tables and a progress bar."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from syncline.costmodel import Link
+from syncline.specs import CompareSpec, ProjectSpec, RunSpec, TableSpec
+from syncline.units import format_bandwidth, format_bytes, format_seconds
+
+Record = dict[str, Any]
+Column = tuple[str, Callable[[Record], str]]
+
+
+WHOLE_NAME = 24
+"""Characters of a name that is not folded."""
+
+
+@contextmanager
+def progress(console: Console, names: list[str], steps: int) -> Iterator[Callable[[list[int]], None]]:
+    """A bar per training; yields the function that takes the completed steps of each."""
+    bars = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+    with bars:
+        tasks = [bars.add_task(name, total=steps) for name in names]
+
+        def update(done: list[int]) -> None:
+            for task, count in zip(tasks, done, strict=True):
+                bars.update(task, completed=count)
+
+        yield update
+
+
+def _table(
+    title: str, columns: list[Column], rows: list[Record], note: str = "", left: Collection[int] = (0,)
+) -> Group:
+    """A title, a table, a note; ``left`` are the columns that hold text."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, (heading, show) in enumerate(columns):
+        # What does not fit is continued on the next line: nothing is cut off. Names stay whole, for copying.
+        width = min(max((len(show(row)) for row in rows), default=0), WHOLE_NAME) if number == 0 else None
+        table.add_column(heading, justify="left" if number in left else "right", overflow="fold", min_width=width)
+    for row in rows:
+        table.add_row(*(show(row) for _, show in columns))
+    # Beside the table and not in it, where they would be folded at its width.
+    return Group(Text(title, style="bold"), table, *([Text(note + "\n")] if note else []))
+
+
+def _seconds(name: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row.get(name) in (None, math.inf) else format_seconds(row[name])
+
+
+def _number(name: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row.get(name) is None else _four_digits(row[name])
+
+
+def _four_digits(value: float) -> str:
+    return format(value, "#.4g")
+
+
+def _times(name: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row[name] is None else f"{row[name]:.2f}x"
+
+
+def _communication(row: Record) -> str:
+    return f"{format_seconds(row['communication_s'])} ({row['communication_share']:.0%})"
+
+
+CLOCK_COLUMNS: list[Column] = [
+    ("step\ntime", _seconds("step_time_s")),
+    ("communication", _communication),
+    ("bytes\n/step", lambda row: format_bytes(row["bytes_per_worker"])),
+    ("wall\nclock", _seconds("wall_clock_s")),
+]
+CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and worker. Wall clock: all steps."
+
+
+def _title(link: Link, workers: int, steps: int) -> str:
+    latency, bandwidth = format_seconds(float(link.latency_s)), format_bandwidth(float(link.bandwidth_bytes_per_s))
+    name = f"{link.name}: " if "," not in link.name else ""
+    return f"{name}{latency} one way, {bandwidth}, {workers:,} workers, {steps:,} steps"
+
+
+def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
+    """One table per network; none where an interrupt came before the first step."""
+    if not rows:
+        return []
+    target = rows[0]["target_loss"]
+    columns: list[Column] = [
+        ("method", lambda row: row["method"]),
+        ("val loss", _loss),
+        *CLOCK_COLUMNS,
+        ("speedup", _times("speedup")),
+        ("time to\ntarget" if target is None else f"to loss\n{_four_digits(target)}", _seconds("time_to_target_s")),
+        ("speedup\nto it", _times("time_to_target_speedup")),
+    ]
+    return _per_network(columns, rows, spec)
+
+
+def _per_network(columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec) -> list[Group]:
+    """One table per network; the last one says what the columns mean."""
+    note = f"{CLOCK_NOTE} Speedups: over {spec.methods[0].name}."
+    return [
+        _table(
+            _title(link, spec.workers, spec.steps),
+            columns,
+            [row for row in rows if row["network"] == link.name],
+            note if link is spec.networks[-1] else "",
+        )
+        for link in spec.networks
+    ]
+
+
+def _loss(row: Record) -> str:
+    if row["diverged_at"] is not None and not math.isfinite(row["loss"]):
+        return f"diverged\n(step {row['diverged_at']})"
+    return _four_digits(row["loss"]) + (f"\n(step {row['steps']})" if row["interrupted"] else "")
+
+
+def run_tables(rows: list[Record], spec: RunSpec) -> list[Group]:
+    """What each seed reached, every metric that was measured; then the clock, which they share."""
+    title = f"{spec.method.name}, {spec.workers:,} workers, {rows[0]['steps']:,} steps"
+    clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
+    clock |= {"bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed", "diverged_at"}
+    columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
+    columns += [(name.replace("_", " "), _number(name)) for name in rows[0] if name not in clock]
+    note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
+    tables = [_table(title, columns, rows, note)]
+    if "step_time_s" in rows[0]:
+        network: Column = ("network", lambda row: row["network"])
+        tables.append(_table(_title(spec.network, spec.workers, rows[0]["steps"]), [network, *CLOCK_COLUMNS], rows[:1],
+                             CLOCK_NOTE))  # fmt: skip
+    return tables
+
+
+def project_tables(rows: list[Record], spec: ProjectSpec | TableSpec) -> list[Group]:
+    """One table per network, or the table of a paper."""
+    if not isinstance(spec, ProjectSpec):
+        columns, note = PAPER_TABLES[spec.kind]
+        left = [number for number, (heading, _) in enumerate(columns) if heading in TEXT_HEADINGS]
+        return [_table(spec.description, columns, rows, f"{note}Source: {spec.source}.", left)]
+    columns = [_text("method"), *CLOCK_COLUMNS, ("speedup", _times("speedup"))]
+    return _per_network(columns, rows, spec)
+
+
+def _text(name: str) -> Column:
+    return name, lambda row: row[name]
+
+
+def _count(name: str) -> Column:
+    return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
+
+
+TEXT_HEADINGS = ("method", "model", "network", "unit")
+
+VERDICT_COLUMNS: list[Column] = [
+    ("same", lambda row: "yes" if row["matches"] else "no"),
+    ("paper's\ndeviation", lambda row: f"{row['deviation']:+.1%}"),
+]
+
+SYNC_COLUMNS: list[Column] = [
+    _text("network"),
+    ("sync\n(paper)", _seconds("sync_s")),
+    ("speedup\n(paper)", lambda row: f"{row['speedup']:.4f}"),
+    ("sync\n(alpha-beta)", _seconds("alpha_beta_sync_s")),
+    ("speedup\n(alpha-beta)", lambda row: f"{row['alpha_beta_speedup']:.4f}"),
+    ("sync beyond\nalpha-beta", _seconds("unexplained_sync_s")),
+]
+
+TRAFFIC_COLUMNS: list[Column] = [
+    _text("method"),
+    _text("model"),
+    _count("k"),
+    _count("chunk"),
+    ("MB/step", lambda row: f"{row['megabytes_per_step']:,.3f}"),
+    ("MB/step\n(paper)", lambda row: f"{row['paper_megabytes_per_step']:,}"),
+    *VERDICT_COLUMNS,
+]
+
+VOLUME_COLUMNS: list[Column] = [
+    _text("method"),
+    _text("model"),
+    _count("steps"),
+    ("volume", lambda row: f"{row['volume']:,.2f}"),
+    _text("unit"),
+    ("volume\n(paper)", lambda row: f"{row['paper_volume']:,.10g} {row['paper_unit']}"),
+    *VERDICT_COLUMNS,
+]
+
+PAPER_TABLES = {
+    "curvadion-table": (SYNC_COLUMNS, ""),
+    "traffic-table": (TRAFFIC_COLUMNS, "Same: equal when cut off after as many digits as the paper prints. "),
+    "volume-table": (
+        VOLUME_COLUMNS,
+        "Unit: the reading of the paper's unit that comes nearest to its number; without 'same', none explains it. ",
+    ),
+}
+"""Columns and note of each kind of table."""
+
+CATALOGUE_COLUMNS = {
+    "networks": ("name", "latency", "bandwidth", "description"),
+    "hardware": ("name", "peak_flops", "mfu", "precision", "source"),
+    "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence"),
+    "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "source"),
+    "problems": ("name", "description", "fields"),
+    "specs": ("command", "description"),
+}
+"""What a list shows to people; ``--json`` has all fields."""
+
+
+METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes"}
+
+METHODS_NOTE = (
+    "Sends: per worker and step, mean; keeps: states beyond the parameters; both for {} in fp32.\n"
+    "N: parameters; N': those that are no matrices; Σ: matrices m by n that travel as factors of rank r.\n"
+)
+
+
+def catalogue_table(what: str, rows: list[Record]) -> Group:
+    """A list of what a spec can name."""
+    names = CATALOGUE_COLUMNS[what]
+    if what == "methods":
+        rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
+    columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _plain(row[name])) for name in names]  # type: ignore[misc]
+    left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
+    note = METHODS_NOTE.format(rows[0]["model"]) if what == "methods" else ""
+    return _table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
+
+
+def _plain(value: Any) -> str:
+    """Values as a spec writes them."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None:
+        return "null"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,109 @@
+"""Which figures a run folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from syncline.analysis import (
+    Curve,
+    SeedSeries,
+    distance_over_steps,
+    landscape_convergence,
+    loss_against_clock,
+    loss_against_steps,
+    save,
+    timeline_strip,
+)
+from syncline.analysis.figures import Landscape
+from syncline.experiments.folder import RunFolder
+from syncline.experiments.records import eval_clock_s
+from syncline.experiments.trained import Trained
+from syncline.sim import Clock
+from syncline.specs import CompareSpec, RunSpec, Training
+
+STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
+"""What a timeline strip shows: two collectives with the steps around them, and as many workers as can be read."""
+
+
+def curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
+    """Evaluation loss against steps and against each network's clock."""
+    history = trained.history
+    clock_s = {network: eval_clock_s(trained, clock) for network, clock in clocks.items()}
+    return Curve(trained.method, history.eval_step, history.evaluation["loss"].T, clock_s)
+
+
+def compare_figures(
+    folder: RunFolder,
+    spec: CompareSpec,
+    trained: list[Trained],
+    clocks: Mapping[tuple[str, str], Clock],
+    target: float | None = None,
+) -> None:
+    """Loss against simulated wall-clock, one panel per network; against steps; a landscape's picture if it is one."""
+    curves = [curve(one, {link.name: clocks[one.method, link.name] for link in spec.networks}) for one in trained]
+    loss = _loss_name(spec)
+    links = {link.name: link for link in spec.networks}
+    save(loss_against_clock(curves, links, loss_label=loss, target=target), folder.figure("loss_against_clock"))
+    save(loss_against_steps(curves, loss_label=loss, target=target), folder.figure("loss_against_steps"))
+    _landscape_figures(folder, spec, trained)
+
+
+def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock) -> None:
+    """Loss against steps and clock, the first steps as a strip, a landscape's picture if it is one."""
+    curves = [curve(trained, {spec.network.name: clock})]
+    links = {spec.network.name: spec.network}
+    save(loss_against_clock(curves, links, loss_label=_loss_name(spec)), folder.figure("loss_against_clock"))
+    strip_figure(folder, clock)
+    _landscape_figures(folder, spec, [trained])
+
+
+def strip_figure(folder: RunFolder, clock: Clock) -> None:
+    """The first workers from a little before the first collective to the end of the second, if anything was kept."""
+    timeline = clock.timeline
+    timeline = timeline[timeline.worker < STRIP_WORKERS]
+    if not len(timeline):
+        return
+    syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
+    first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
+    shown = timeline[(timeline.step >= first) & (timeline.step <= last)]
+    of_all = f", first {STRIP_WORKERS} of the workers" if clock.timeline.workers > STRIP_WORKERS else ""
+    title = f"steps {first} to {int(shown.step.max())}{of_all}"
+    start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
+    save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
+
+
+def _loss_name(spec: Training) -> str:
+    return {"text-gpt": "validation loss (nats per byte)", "digits": "validation loss (nats)"}.get(
+        spec.problem.name, "loss of the workers' mean"
+    )
+
+
+def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
+    """Distance to the optimum over the steps, beside the way there where that can be drawn."""
+    if not all("distance" in one.history.trace for one in trained):
+        return
+    series = [
+        SeedSeries(one.method, np.arange(1, one.history.steps + 1), one.history.trace["distance"].T) for one in trained
+    ]
+    if all("position" in one.history.trace for one in trained) and not spec.problem.shift_std:
+        ways = {one.method: one.history.trace["position"][:, 0] for one in trained}
+        figure = landscape_convergence(series, landscape_of(spec, trained[0]), ways)
+    else:
+        figure = distance_over_steps(series)
+    save(figure, folder.figure("distance"))
+
+
+def landscape_of(spec: Training, trained: Trained) -> Landscape:
+    """The surface that a landscape problem of two variables is drawn on."""
+    import torch
+
+    oracle = spec.problem.oracle(dtype=torch.float64)
+
+    def f(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return oracle(torch.from_numpy(np.stack([x, y], axis=-1)))[0].numpy()
+
+    start = tuple(spec.problem.start_point().tolist())
+    optimum = tuple(trained.facts["optima"][0])
+    return Landscape(f, start, optimum)

@@ -1,0 +1,71 @@
+"""Results as flat records: the rows of ``--json``, whose names are kept stable."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from syncline.analysis import median_and_range, time_to_target_s
+from syncline.costmodel import Link
+from syncline.experiments.trained import Trained
+from syncline.sim import Clock
+
+
+def clock_record(clock: Clock) -> dict[str, float]:
+    """What the time of a mean step goes into; seconds and bytes, means per worker and step.
+
+    ``bytes_per_worker`` is payload: what a worker hands to collectives, whatever algorithm carries it.
+    """
+    return {
+        "step_time_s": clock.step_time_s,
+        "compute_s": clock.compute_s,
+        "communication_s": clock.communication_s,
+        "communication_share": clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0,
+        "exposed_communication_s": clock.exposed_communication_s,
+        "bytes_per_worker": clock.bytes_per_worker,
+        "wall_clock_s": clock.wall_s,
+    }
+
+
+def final_loss(trained: Trained) -> tuple[float, float, float]:
+    """Median, lowest and highest final loss over the seeds; infinite where most seeds diverged."""
+    losses = trained.history.evaluation.get("loss")
+    if losses is None or not len(losses):
+        return math.inf, math.inf, math.inf
+    lost = np.array([step is not None for step in trained.history.diverged_at])
+    last = np.where(lost, np.nan, losses[-1])
+    middle, low, high = median_and_range(last[:, None])
+    return float(middle[0]), float(low[0]), float(high[0])
+
+
+def reachable_target(trained: list[Trained]) -> float | None:
+    """The highest final loss of those methods that learned something: the lowest loss that each of them reached.
+
+    A method whose loss is not below where it began, finite or not, sets no target for the others.
+    """
+    finals = [final_loss(one)[0] for one in trained if one.history.steps]
+    starts = [median_and_range(one.history.evaluation["loss"].T)[0][0] for one in trained if one.history.steps]
+    learned = [final for final, start in zip(finals, starts, strict=True) if final < start]
+    return max(learned) if learned else None
+
+
+def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
+    """When each evaluation's step was done, ``(E,)`` seconds."""
+    return np.concatenate([[0.0], clock.step_end_s])[trained.history.eval_step]
+
+
+def time_to_target(trained: Trained, clock: Clock, target: float | None) -> float:
+    """When the median evaluation loss over the seeds first reached the target; infinite if never."""
+    if target is None:
+        return math.inf
+    median, _, _ = median_and_range(trained.history.evaluation["loss"].T)
+    return time_to_target_s(eval_clock_s(trained, clock), median, target)
+
+
+def run_records(trained: Trained, clock: Clock | None, link: Link, workers: int) -> list[dict[str, Any]]:
+    """One record per seed: the final metrics, and the clock that all seeds share."""
+    shared = {"method": trained.method, "network": link.name, "workers": workers}
+    timed = clock_record(clock) if clock else {}
+    return [shared | row | timed for row in trained.history.final()]

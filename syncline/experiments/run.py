@@ -1,0 +1,51 @@
+"""``syncline run``: one method, one network, full detail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from syncline.experiments.board import board
+from syncline.experiments.figures import run_figures
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.records import run_records
+from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
+from syncline.experiments.trained import time_method, train_method
+from syncline.sim import chrome_trace
+from syncline.specs import RunSpec
+
+
+def run(
+    spec: RunSpec, out: Path, *, exact: bool = False, on_progress: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """Train and time one method, and write its folder.
+
+    Args:
+        spec: what to run.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        on_progress: called with the number of completed steps.
+
+    Returns:
+        ``rows`` (one per seed), ``folder``, ``interrupted``.
+    """
+    with RunFolder(out, exact) as folder, board(1) as progress:
+        folder.spec(spec)
+
+        def on_step(done: int) -> None:
+            if on_progress:
+                on_progress(done)
+            progress.report(0, done)
+
+        trained = train_method(spec, spec.method, on_step)
+        folder.table("metrics", metrics_columns([trained]))
+        folder.table("ledger", ledger_columns([trained]))
+        timed = time_method(spec, trained, spec.network)
+        rows = run_records(trained, timed, spec.network, spec.workers)
+        facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
+        folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
+        if timed:
+            folder.table("timeline", timeline_columns([(trained.method, spec.network.name, timed.timeline)]))
+            folder.trace(chrome_trace(timed.timeline))
+            run_figures(folder, spec, trained, timed)
+    return {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}

@@ -1,0 +1,118 @@
+"""Train one method of a spec in the simulated world, and time it on a network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.costmodel import Link
+from syncline.sim import Call, Clock, clock
+from syncline.specs import MethodBase, Training
+from syncline.training import History
+
+SECONDS_BETWEEN_REPORTS = 0.05
+
+
+@dataclass
+class Trained:
+    """What one method's training left: its history, its traffic, and facts about it."""
+
+    method: str
+    history: History
+    ledger: dict[str, list]
+    facts: dict[str, Any]
+    flops_per_step: float | None
+    wall_s: float
+
+    def calls(self) -> list[Call]:
+        """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
+        fields = ("step", "collective", "payload_bytes", "label", "group_size")
+        rows = zip(*(self.ledger[name] for name in fields), strict=True)
+        return [Call(*call) for *call, group_size in rows if call[0] < self.history.steps and group_size > 1]
+
+
+def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None = None) -> Trained:
+    """Train ``method`` as ``spec`` says, all workers and all seeds in this process.
+
+    Args:
+        spec: problem, workers, steps, seeds.
+        method: which of the spec's methods.
+        on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
+            ``KeyboardInterrupt`` to stop the training, which then returns what it has.
+
+    Raises:
+        SpecError: what only the problem can tell: a text that is too short, more workers than images, no FLOPs.
+    """
+    import torch
+
+    from syncline.training import History
+
+    torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
+    start_s = time.perf_counter()
+    if not method.one_seed_at_a_time:
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s)
+    parts: list[Trained] = []
+    for number, seed in enumerate(spec.seeds):
+        # Steps of all seeds together, so that the count rises from 0 to T once.
+        report = on_step and (lambda done, n=number: on_step((n * spec.steps + done) // len(spec.seeds)))  # type: ignore[misc]
+        part = _train_seeds(spec, method, (seed,), report, start_s)
+        if parts and part.history.interrupted:
+            break  # seeds that were finished are kept, and the clock needs whole ones
+        parts.append(part)
+    # What the first seed sent stands for all: each triggers by itself.
+    return replace(parts[0], history=History.side_by_side([p.history for p in parts]), wall_s=parts[-1].wall_s)
+
+
+def _train_seeds(
+    spec: Training,
+    method: MethodBase,
+    seeds: tuple[int, ...],
+    on_step: Callable[[int], None] | None,
+    start_s: float,
+) -> Trained:
+    """Seeds side by side."""
+    from syncline.comm import SimulatedCommunicator
+    from syncline.training import parameter_groups, rows_of, train
+
+    comm = SimulatedCommunicator(spec.workers, replicas=len(seeds))
+    task = spec.problem.build(rows_of(comm, seeds))
+    spec.compute.base_s(task.flops_per_step, spec.problem.name)  # refused now rather than after the training
+    optimizer = method.build(parameter_groups(task), comm)
+    schedule = spec.schedule.build(optimizer, spec.steps)
+    report = _seldom(on_step, spec.steps) if on_step else None
+    history = train(task, optimizer, seeds, spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=report)
+    wall_s = time.perf_counter() - start_s
+    return Trained(method.name, history, comm.ledger.columns(), task.describe(), task.flops_per_step, wall_s)
+
+
+def time_method(spec: Training, trained: Trained, link: Link) -> Clock | None:
+    """The clock of a training on one network; None if no step was completed.
+
+    The first seed's streams disturb the computing, the same for every method and network.
+    """
+    steps = trained.history.steps
+    if not steps:
+        return None
+    base_s = spec.compute.base_s(trained.flops_per_step, spec.problem.name)
+    # Sampled for all steps that were asked for, so that an interrupted run saw the same machine.
+    compute_s = spec.compute.sample(base_s, spec.steps, spec.workers, spec.seeds[0])[:steps]
+    return clock(
+        trained.calls(), compute_s, link, spec.workers, steps,
+        starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
+    )  # fmt: skip
+
+
+def _seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
+    """Call at most every 50 ms, so that watching a fast training costs it nothing."""
+    last_s = 0.0
+
+    def call(done: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if done == steps or now_s - last_s >= SECONDS_BETWEEN_REPORTS:
+            last_s = now_s
+            on_step(done)
+
+    return call

@@ -1,0 +1,26 @@
+"""Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
+
+from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
+from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
+from syncline.specs.methods import METHODS, MethodBase, MethodSpec
+from syncline.specs.tables import CurvaDionTableSpec, TableSpec, TrafficTableSpec, VolumeTableSpec
+
+__all__ = [
+    "KINDS",
+    "METHODS",
+    "AnySpec",
+    "CompareSpec",
+    "ComputeSpec",
+    "CurvaDionTableSpec",
+    "MethodBase",
+    "MethodSpec",
+    "ProjectSpec",
+    "RunSpec",
+    "TableSpec",
+    "TrafficTableSpec",
+    "Training",
+    "VolumeTableSpec",
+    "bundled",
+    "load_spec",
+    "validate",
+]

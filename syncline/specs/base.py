@@ -1,0 +1,111 @@
+"""What all specs share: frozen pydantic models that forbid unknown keys, and errors that help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from syncline.errors import SpecError, one_of
+from syncline.units import parse_seconds
+
+
+class Spec(BaseModel):
+    """A part of a spec."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+"""A decay rate."""
+
+Period = Annotated[int, Field(ge=1)]
+"""Steps between averages."""
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
+    """A validator from a parser ``parse(value, path)`` that raises ``SpecError``; its sub-path joins pydantic's."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return parse(value, "")
+        except SpecError as error:
+            raise refusal(error.path, error.value, error.expected) from None
+
+    return BeforeValidator(validate)
+
+
+def refusal(path: str, value: Any, expected: str) -> PydanticCustomError:
+    """What a validator raises: the path below its own field, the value there, and what would be accepted."""
+    return PydanticCustomError("refused", "{expected}", {"expected": expected, "path": path, "value": value})
+
+
+Seconds = Annotated[float, parsed(parse_seconds), Field(ge=0)]
+"""A time: ``0.05``, ``"50 ms"``."""
+
+
+def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:
+    """The first of pydantic's complaints as one line: path, value, what would be accepted.
+
+    Args:
+        error: what pydantic raised.
+        fields: the names that are known at a location, to find the closest match of a misspelt one.
+    """
+    details = error.errors(include_url=False)
+    # An unknown key says more than the missing one that it may have been meant for.
+    first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
+    parts = [str(part) for part in first["loc"] if not _is_tag(part)]
+    value, context = first["input"], first.get("ctx", {})
+    if first["type"] == "refused":
+        parts += [context["path"].strip(".")]
+        value = context["value"]
+    elif first["type"] == "union_tag_invalid":
+        parts += ["kind"]
+        value = str(context["tag"]).removeprefix("kind:") or None
+    elif first["type"] == "missing":
+        value = None
+    return SpecError(".".join(filter(None, parts)) or "spec", value, _expected(first, fields))
+
+
+def _is_tag(part: Any) -> bool:
+    """Pydantic puts the tag of a discriminated union into the path; the user did not write it there."""
+    return isinstance(part, str) and part.startswith("kind:")
+
+
+def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "refused":
+        return str(context["expected"])
+    if kind == "extra_forbidden":
+        return "no such field here, but " + one_of(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
+    if kind == "missing":
+        return "a value, as this field has no default"
+    if kind == "union_tag_invalid":
+        tags = [tag.strip().strip("'").removeprefix("kind:") for tag in str(context["expected_tags"]).split(",")]
+        return one_of(tags, str(context["tag"]).removeprefix("kind:"))
+    if kind in _IN_WORDS:
+        return _IN_WORDS[kind].format(**context)
+    text = str(detail["msg"]).removeprefix("Input should be ")
+    return (text[:1].lower() + text[1:]).replace("greater than or equal to", "at least")
+
+
+_IN_WORDS = {
+    "model_type": "fields, as in {{field: value}}",
+    "tuple_type": "a list, as in [1, 2]",
+    "too_short": "at least {min_length}",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}
+"""Pydantic's complaints that speak of Python or of pydantic, for people who write YAML."""

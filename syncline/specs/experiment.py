@@ -1,0 +1,271 @@
+"""Specs of whole experiments: one training, a comparison, a projection."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
+
+from syncline.costmodel import HARDWARE, Hardware, Link, ModelShape, compute_s, hardware, model, network
+from syncline.errors import SpecError, one_of
+from syncline.specs.base import Positive, Seconds, Spec, parsed, refusal
+from syncline.specs.methods import MethodBase, MethodSpec
+from syncline.units import format_bandwidth, format_seconds
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+
+def _dump_link(link: Link) -> dict[str, Any]:
+    return {"name": link.name, "latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
+
+
+def _link(value: Any, path: str) -> Link:
+    """The network that a user means; one without a name is called by its numbers."""
+    link = network(value, path)
+    numbers = f"{format_seconds(float(link.latency_s))}, {format_bandwidth(float(link.bandwidth_bytes_per_s))}"
+    return link if link.name else dataclasses.replace(link, name=numbers)
+
+
+NetworkField = Annotated[InstanceOf[Link], parsed(_link), PlainSerializer(_dump_link)]
+"""A preset's name, ``"latency,bandwidth"``, a mapping of the two, or a YAML file."""
+
+HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(lambda h: h.name)]
+ModelField = Annotated[InstanceOf[ModelShape], parsed(model), PlainSerializer(lambda m: m.name)]
+
+
+def _problem(value: Any) -> Any:
+    """A mapping with a ``kind`` as the problem's dataclass; its other keys are the dataclass's fields."""
+    from pydantic import TypeAdapter
+
+    from syncline.problems import PROBLEMS
+
+    if isinstance(value, str):
+        value = {"kind": value}
+    if not isinstance(value, dict):
+        return value
+    fields = dict(value)
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str) or kind not in PROBLEMS:
+        raise refusal("kind", kind, one_of(PROBLEMS, str(kind)))
+    known = [field.name for field in dataclasses.fields(PROBLEMS[kind])]  # type: ignore[arg-type]
+    for field, given in fields.items():
+        if field not in known:
+            raise refusal(field, given, "no such field here, but " + one_of(["kind", *known], field))
+    try:
+        return TypeAdapter(PROBLEMS[kind]).validate_python(fields)
+    except SpecError as error:
+        raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
+
+
+def _dump_problem(problem: Any) -> dict[str, Any]:
+    return {"kind": problem.name} | dataclasses.asdict(problem)
+
+
+ProblemField = Annotated[Any, BeforeValidator(_problem), PlainSerializer(_dump_problem)]
+"""A problem of ``syncline.problems``: its name, or a mapping with ``kind`` and the problem's fields."""
+
+
+class SlowWorkerSpec(Spec):
+    """A worker that computes slower than the others."""
+
+    worker: int = Field(ge=0)
+    factor: Positive
+
+
+class PauseSpec(Spec):
+    """A worker that stands still once."""
+
+    worker: int = Field(ge=0)
+    step: int = Field(ge=0)
+    seconds: Seconds
+
+
+class ComputeSpec(Spec):
+    """How long a worker computes in a step: measured ``seconds``, or the problem's FLOPs on ``hardware``.
+
+    Disturbances: log-normal jitter (sigma of the logarithm, mean kept), slow workers, pauses, late starts.
+    """
+
+    seconds: Seconds | None = None
+    hardware: HardwareField | None = None
+    mfu: Annotated[float, Field(gt=0, le=1)] | None = None
+    jitter: float = Field(default=0.0, ge=0)
+    slow_workers: tuple[SlowWorkerSpec, ...] = ()
+    pauses: tuple[PauseSpec, ...] = ()
+    starts: tuple[Seconds, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ComputeSpec:
+        if self.seconds is not None and self.hardware is not None:
+            raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
+        if self.mfu is not None and self.hardware is None:
+            raise refusal("mfu", self.mfu, "hardware beside it, whose peak it is a fraction of")
+        return self
+
+    def base_s(self, flops: float | None, what: str) -> float:
+        """Seconds of an undisturbed step.
+
+        Raises:
+            SpecError: if only FLOPs could tell and there are none.
+        """
+        if self.seconds is not None:
+            return self.seconds
+        if flops is None:
+            raise SpecError("compute.seconds", None, f"seconds per step, as {what} has no FLOPs to derive them from")
+        machine = self.hardware or HARDWARE["cpu-core"]
+        if self.mfu is not None:
+            machine = dataclasses.replace(machine, mfu=self.mfu)
+        return float(compute_s(flops, machine))
+
+    def sample(self, base_s: float, steps: int, workers: int, seed: int) -> np.ndarray:
+        """Seconds that each worker computes in each step, ``(T, P)``."""
+        from syncline.seeds import generator
+        from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+
+        disturbances: list[Disturbance] = [
+            *([LogNormalJitter(self.jitter)] if self.jitter else []),
+            *(SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers),
+            *(Pause(pause.worker, pause.step, pause.seconds) for pause in self.pauses),
+        ]
+        rng = generator(seed, "compute time")
+        return ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
+
+    def check(self, workers: int, steps: int) -> None:
+        """Refuse disturbances of workers or steps that there are not.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        if self.starts and len(self.starts) != workers:
+            raise refusal("compute.starts", self.starts, f"one time per worker ({workers})")
+        disturbed = [(f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)]
+        for i, pause in enumerate(self.pauses):
+            disturbed += [(f"pauses.{i}.worker", pause.worker, workers), (f"pauses.{i}.step", pause.step, steps)]
+        for path, index, length in disturbed:
+            if index >= length:
+                raise refusal(f"compute.{path}", index, f"a number from 0 to {length - 1}")
+
+
+class ScheduleSpec(Spec):
+    """Learning rate over the steps: linear warmup, flat, ``1 - sqrt`` cooldown. Both zero: constant."""
+
+    warmup_steps: int = Field(default=0, ge=0)
+    cooldown_steps: int = Field(default=0, ge=0)
+
+    def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
+        """Torch's scheduler; None if the rate is constant."""
+        from syncline.optim import warmup_stable_decay
+
+        if not (self.warmup_steps or self.cooldown_steps):
+            return None
+        return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
+
+
+class Experiment(Spec):
+    """What every spec has."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    description: str = ""
+    source: str = ""
+
+
+class Training(Experiment):
+    """What every spec of a training has."""
+
+    problem: ProblemField
+    workers: int = Field(ge=1)
+    steps: int = Field(ge=1)
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    eval_every: int = Field(default=0, ge=0)
+    schedule: ScheduleSpec = ScheduleSpec()
+    compute: ComputeSpec = ComputeSpec()
+    timeline_steps: int = Field(default=50, ge=0)
+    threads: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Training:
+        if self.schedule.warmup_steps + self.schedule.cooldown_steps > self.steps:
+            raise refusal(
+                "schedule", self.schedule.model_dump(), f"warmup and cooldown that fit into {self.steps} steps"
+            )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise refusal("seeds", self.seeds, "seeds that differ from each other")
+        self.compute.check(self.workers, self.steps)
+        return self
+
+    def never_averaged(self, method: MethodBase) -> list[str]:
+        """A warning if the training ends before something is averaged for the first time."""
+        late = [exchange for exchange in method.exchanges(1) if not exchange.times(self.steps)]
+        if not late or self.workers == 1:
+            return []
+        states = ", ".join(f"{exchange.label} (every {exchange.period})" for exchange in late)
+        return [f"{method.name}: never averaged in {self.steps} steps: {states}"]
+
+
+class RunSpec(Training):
+    """One method on one problem, timed on one network."""
+
+    kind: Literal["run"]
+    method: MethodSpec
+    network: NetworkField
+
+    def warnings(self) -> list[str]:
+        """What is allowed but surely not meant, a line each."""
+        return self.never_averaged(self.method)
+
+
+class CompareSpec(Training):
+    """Several methods on one problem, timed on several networks. The first method is the baseline of the speedups.
+
+    ``target_loss`` is the loss whose time is told; by default the highest final loss of the methods that ended below
+    where they began, which each of them has reached.
+    """
+
+    kind: Literal["compare"]
+    methods: tuple[MethodSpec, ...] = Field(min_length=1)
+    networks: tuple[NetworkField, ...] = Field(min_length=1)
+    target_loss: float | None = None
+
+    def warnings(self) -> list[str]:
+        """What is allowed but surely not meant, a line each."""
+        return [line for method in self.methods for line in self.never_averaged(method)]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> CompareSpec:
+        _check_distinct("methods", [method.name for method in self.methods])
+        _check_distinct("networks", [link.name for link in self.networks])
+        return self
+
+
+class ProjectSpec(Experiment):
+    """The clock alone, in closed form: a model's shape, methods, networks. No training."""
+
+    kind: Literal["project"]
+    model: ModelField
+    tokens_per_worker: int = Field(ge=1)
+    workers: int = Field(ge=1)
+    steps: int = Field(default=10_000, ge=1)
+    methods: tuple[MethodSpec, ...] = Field(min_length=1)
+    networks: tuple[NetworkField, ...] = Field(min_length=1)
+    compute: ComputeSpec = ComputeSpec()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> ProjectSpec:
+        _check_distinct("methods", [method.name for method in self.methods])
+        _check_distinct("networks", [link.name for link in self.networks])
+        return self
+
+    def warnings(self) -> list[str]:
+        """Disturbances, which a closed form cannot see."""
+        given = self.compute.model_dump(include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True)
+        return [f"compute.{field} has no effect on a closed form; use 'run' or 'compare'" for field in given]
+
+
+def _check_distinct(field: str, names: list[str]) -> None:
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise refusal(field, names, f"different names; {doubled[0]!r} is there twice (a method's label is its name)")

@@ -1,0 +1,153 @@
+"""From a file or a bundled name, with overrides, to a spec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from syncline.errors import SpecError, SynclineError, one_of
+from syncline.specs.base import explain
+from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
+from syncline.specs.methods import METHODS
+from syncline.specs.tables import TableSpec
+
+LIBRARY = Path(__file__).parent / "library"
+"""The specs that come with the package."""
+
+S = TypeVar("S", bound=BaseModel)
+
+AnySpec = RunSpec | CompareSpec | ProjectSpec | TableSpec
+
+KINDS: dict[str, type[BaseModel]] = {
+    get_args(spec.model_fields["kind"].annotation)[0]: spec for spec in get_args(AnySpec)
+}
+
+COMMAND_OF_KIND = {kind: kind if kind in ("run", "compare") else "project" for kind in KINDS}
+
+
+def bundled() -> dict[str, Path]:
+    """Bundled specs by name."""
+    return {path.stem: path for path in sorted(LIBRARY.glob("*.yaml"))}
+
+
+def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: type[S]) -> S:
+    """Read a spec.
+
+    Args:
+        name_or_path: a bundled spec's name, or a YAML file.
+        overrides: ``field.path=value`` each, where the value is read as YAML; a number in the path indexes a list.
+        *specs: the kinds of spec that the caller can use; all of them if none is named.
+
+    Raises:
+        SynclineError: one line: what is wrong, where, and what would be accepted.
+    """
+    fields = _read(name_or_path)
+    for override in overrides:
+        _apply(fields, override)
+    usable = {_kind_of(spec): spec for spec in specs or KINDS.values()}
+    kind = fields.get("kind")
+    if not isinstance(kind, str) or kind not in usable:
+        command = COMMAND_OF_KIND.get(str(kind))
+        hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
+        raise SpecError("kind", kind, one_of(usable, str(kind)) + hint)
+    return validate(usable[kind], fields)  # type: ignore[return-value]
+
+
+def validate(model: type[BaseModel], fields: Any) -> BaseModel:
+    """A model from its fields, with pydantic's complaint turned into one line."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, lambda location: _known_fields(model, fields, location)) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, where 1e-3 is text as its floats need a dot, but for that: people mean a number, as in YAML 1.2."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def _parse(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
+
+
+def _read(name_or_path: str | Path) -> dict[str, Any]:
+    path = bundled().get(str(name_or_path), Path(name_or_path))
+    if not path.is_file():
+        if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
+            raise SpecError("spec", str(name_or_path), "a YAML file that exists")
+        raise SpecError("spec", str(name_or_path), f"a YAML file, or {one_of(bundled(), str(name_or_path))}")
+    try:
+        fields = _parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError("spec", str(path), f"a file that can be read ({error.strerror})") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, a day that is no date
+        raise SynclineError(f"spec: {path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(fields, dict):
+        raise SpecError("spec", str(path), "a file with fields: 'kind: ...', 'name: ...' and so on")
+    return fields
+
+
+def _apply(fields: dict[str, Any], override: str) -> None:
+    """Set one field in place. Names that stand for fields (a method's) are expanded where the path goes into them."""
+    path, equals, text = override.partition("=")
+    if not equals or not path:
+        raise SpecError("--set", override, "field.path=value, as in method.lr=0.01")
+    try:
+        value = _parse(text)
+    except (yaml.YAMLError, ValueError):
+        raise SpecError(f"--set {path}", text, "a value in YAML") from None
+    *parents, last = path.split(".")
+    here: Any = fields
+    for depth, part in enumerate(parents):
+        key = _key(here, part, path)
+        inner = here[key] if not isinstance(here, dict) else here.setdefault(key, {})
+        if isinstance(inner, str):
+            is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
+            # A method's name stands for all its fields; any other name is a kind.
+            inner = here[key] = METHODS.get(inner, {"kind": inner}).copy() if is_method else {"kind": inner}
+        if not isinstance(inner, dict | list):
+            raise SpecError(f"--set {path}", text, f"a path into fields, and {part!r} is a plain value")
+        here = inner
+    here[_key(here, last, path)] = value
+
+
+def _key(here: Any, part: str, path: str) -> Any:
+    if isinstance(here, dict):
+        return part
+    if part.isdecimal() and int(part) < len(here):
+        return int(part)
+    raise SpecError(
+        f"--set {path}", part, f"an index from 0 to {len(here) - 1}" if here else "no index: the list is empty"
+    )
+
+
+def _known_fields(model: type[BaseModel], fields: Any, location: Sequence[Any]) -> list[str]:
+    """The field names of the model that pydantic was in at a location, for the closest match of a misspelt one."""
+    here: Any = model
+    for part in location:
+        if isinstance(part, str) and part.startswith("kind:"):
+            here = next((m for m in _models_in(here) if _kind_of(m) == part.removeprefix("kind:")), here)
+        elif isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
+            here = here.model_fields[part].annotation
+    found = _models_in(here)
+    return sorted(found[0].model_fields) if found else []
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    field = model.model_fields.get("kind")
+    return get_args(field.annotation)[0] if field is not None else ""

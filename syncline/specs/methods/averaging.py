@@ -1,0 +1,261 @@
+"""Methods that average gradients, or parameters and states, as specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from syncline.costmodel import Exchange, TensorShape, half_life_period
+from syncline.specs.base import Period, Positive, Rate, refusal
+from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
+from syncline.specs.methods.outer import OuterSpec
+from syncline.specs.methods.rules import AdamRule, RuleSpec
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+class DDPSpec(MethodBase):
+    """Data parallelism: the gradient is averaged in every step."""
+
+    family: ClassVar[str] = "data parallel"
+    source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
+
+    kind: Literal["ddp"] = "ddp"
+    rule: RuleSpec = AdamRule()
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or f"ddp-{self.rule.kind}"
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """One gradient per step."""
+        return [Exchange(self._bytes(elements(tensors_of(model))), label="gradient")]
+
+    def kept_elements(self, model: Tensors) -> int:
+        """See ``MethodBase.kept_elements``."""
+        return self.rule.state_elements(tensors_of(model))
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import DDP
+
+        return DDP(params, self.lr, self.rule.build(), **self._common(comm, worker_axis))
+
+
+class LocalSpec(MethodBase):
+    """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps."""
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "Stich (2019); Cheng & Glasgow (2025)"
+
+    kind: Literal["local"] = "local"
+    rule: RuleSpec = AdamRule()
+    period: Period = 32
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or f"local-{self.rule.kind}"
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """Parameters and states together."""
+        tensors = tensors_of(model)
+        sent = elements(tensors) + self.rule.state_elements(tensors)
+        return [Exchange(self._bytes(sent), self.period, "params and states")]
+
+    def kept_elements(self, model: Tensors) -> int:
+        """See ``MethodBase.kept_elements``."""
+        return self.rule.state_elements(tensors_of(model))
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import Local
+
+        return Local(params, self.lr, self.rule.build(), self.period, **self._common(comm, worker_axis))
+
+
+class DiLoCoSpec(MethodBase):
+    """DiLoCo: local rounds joined by an outer Nesterov step."""
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
+
+    kind: Literal["diloco"] = "diloco"
+    rule: RuleSpec = AdamRule()
+    period: Period = 32
+    outer_lr: Positive = 0.7
+    outer_momentum: Rate = 0.9
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{self.rule.kind}")
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """One pseudo-gradient per round."""
+        return [Exchange(self._bytes(elements(tensors_of(model))), self.period, "params")]
+
+    def kept_elements(self, model: Tensors) -> int:
+        """The rule's states, where the round started, and the outer momentum."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + 2 * elements(tensors)
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import DiLoCo
+
+        common = self._common(comm, worker_axis)
+        outer = {"outer_lr": self.outer_lr, "outer_momentum": self.outer_momentum}
+        return DiLoCo(params, self.lr, self.rule.build(), self.period, **outer, **common)
+
+
+class MTDAOSpec(MethodBase):
+    """MT-DAO: several momenta, each with its weight and its period."""
+
+    family: ClassVar[str] = "time scales"
+    source: ClassVar[str] = "MT-DAO, Algorithms 1 to 3"
+
+    kind: Literal["mt-dao"] = "mt-dao"
+    base: Literal["adam", "adopt", "sgdm", "muon"] = "adam"
+    betas: tuple[Rate, ...] = (0.999,)
+    omegas: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (0.95,)
+    beta2: Rate | None = None
+    eps: Positive | None = None
+    bias_correction: bool = True
+    period: Period = 32
+    momentum_periods: tuple[Period, ...] | None = None
+    second_moment_period: Period | None = None
+    phase: Literal["aligned", "paper"] = "aligned"
+    outer: OuterSpec | None = None
+    switch_step: int = Field(default=0, ge=0)
+    warmup_beta: Rate = 0.9
+
+    @model_validator(mode="after")
+    def _lengths(self) -> MTDAOSpec:
+        if len(self.omegas) != len(self.betas):
+            raise refusal("omegas", self.omegas, f"one weight per beta ({len(self.betas)})")
+        if self.momentum_periods is not None and len(self.momentum_periods) != len(self.betas):
+            raise refusal("momentum_periods", self.momentum_periods, f"one period per beta ({len(self.betas)})")
+        if sum(self.omegas) > 1 + 1e-12:
+            raise refusal("omegas", self.omegas, "weights whose sum is at most 1")
+        return self
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or ("mt-dao" if self.base == "adam" else f"mt-dao-{self.base}")
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """One exchange per state; those that are due together travel together."""
+        offset = 1 if self.phase == "paper" else 0
+        tensors = tensors_of(model)
+        counts = {state: self.state_elements(state, tensors) for state in self.periods()}
+        return [
+            Exchange(self._bytes(counts[state]), period, state, offset=0 if state == "params" else offset)
+            for state, period in self.periods().items()
+            if counts[state]
+        ]
+
+    def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:
+        """Numbers in one averaged state: Muon's matrices have no second moment."""
+        if state == "second_moment" and self.base == "muon":
+            return sum(tensor.elements for tensor in tensors if not tensor.is_matrix)
+        return elements(tensors)
+
+    def periods(self) -> dict[str, int]:
+        """K_x, K_j, K_v."""
+        k_j = self.momentum_periods or (self.period,) * len(self.betas)
+        periods = {"params": self.period} | {f"momentum_{j}": k for j, k in enumerate(k_j, start=1)}
+        if self.base != "sgdm":
+            periods["second_moment"] = self.second_moment_period or self.period
+        return periods
+
+    def kept_elements(self, model: Tensors) -> int:
+        """Every averaged state but the parameters, and what the outer optimizer keeps."""
+        tensors = tensors_of(model)
+        states = sum(self.state_elements(state, tensors) for state in self.periods() if state != "params")
+        return states + (self.outer.state_elements(tensors) if self.outer else 0)
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import MTDAO
+
+        return MTDAO(
+            params,
+            self.lr,
+            betas=self.betas,
+            omegas=self.omegas,
+            base=self.base,
+            beta2=self.beta2,
+            eps=self.eps,
+            bias_correction=self.bias_correction,
+            period=self.period,
+            momentum_periods=self.momentum_periods,
+            second_moment_period=self.second_moment_period,
+            phase=self.phase,
+            outer=self.outer.build() if self.outer else None,
+            switch_step=self.switch_step,
+            warmup_beta=self.warmup_beta,
+            **self._common(comm, worker_axis),
+        )
+
+
+class DESLOCSpec(MethodBase):
+    """DES-LOC: local Adam or ADOPT with periods from half-lives."""
+
+    family: ClassVar[str] = "time scales"
+    source: ClassVar[str] = "DES-LOC (Iacob et al., 2025)"
+
+    kind: Literal["des-loc"] = "des-loc"
+    base: Literal["adam", "adopt"] = "adam"
+    beta1: Rate = 0.95
+    beta2: Rate | None = None
+    eps: Positive | None = None
+    period: Period = 32
+    momentum_period: Period | None = None
+    second_moment_period: Period | None = None
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or ("des-loc" if self.base == "adam" else f"des-loc-{self.base}")
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """One exchange per state; those that are due together travel together."""
+        nbytes = self._bytes(elements(tensors_of(model)))
+        return [Exchange(nbytes, k, state) for state, k in self.periods().items()]
+
+    def periods(self) -> dict[str, int]:
+        """K_x, K_u, K_v."""
+        beta2 = {"adam": 0.99, "adopt": 0.9999}[self.base] if self.beta2 is None else self.beta2
+        return {
+            "params": self.period,
+            "momentum_1": self.momentum_period or half_life_period(self.beta1, self.period),
+            "second_moment": self.second_moment_period or half_life_period(beta2, self.period),
+        }
+
+    def kept_elements(self, model: Tensors) -> int:
+        """Both moments."""
+        return 2 * elements(tensors_of(model))
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import DESLOC
+
+        return DESLOC(
+            params,
+            self.lr,
+            base=self.base,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            eps=self.eps,
+            period=self.period,
+            momentum_period=self.momentum_period,
+            second_moment_period=self.second_moment_period,
+            **self._common(comm, worker_axis),
+        )

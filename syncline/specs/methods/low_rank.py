@@ -1,0 +1,192 @@
+"""Methods that send low-rank factors, or seldom anything, as specs: the Dion family and PowerSGD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from syncline.costmodel import Exchange, TensorShape
+from syncline.specs.base import Period, Rate
+from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
+from syncline.specs.methods.rules import RuleSpec, SGDMRule
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+FLAG_BYTES = 4
+"""CurvaDion's trigger: one fp32 maximum."""
+
+
+FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
+"""Bytes per number, of the factors of matrices m by n at rank r and of the parameters that travel as they are."""
+
+
+def factored(tensor: TensorShape, rank: int) -> bool:
+    """Whether a matrix's factors are smaller than it is: ``(m + n) r < m n``."""
+    m, n = tensor.shape
+    return (m + n) * rank < m * n
+
+
+class DionBase(MethodBase):
+    """What the Dion family shares."""
+
+    family: ClassVar[str] = "low rank"
+
+    rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
+    mu: Rate = 0.95
+    exchange: Literal["gradient", "compressed"] = "gradient"
+
+    def rank(self, tensor: TensorShape) -> int:
+        """``ceil(fraction min(m, n))``."""
+        return max(1, math.ceil(self.rank_fraction * min(tensor.shape)))
+
+    def _synced(self, model: Tensors, period: int) -> list[Exchange]:
+        """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
+        tensors = tensors_of(model)
+        low = [t for t in tensors if self.exchange == "compressed" and t.is_matrix and factored(t, self.rank(t))]
+        plain = elements(tensors) - elements(low)
+        p = sum(max(t.shape) * self.rank(t) for t in low)
+        r = sum(min(t.shape) * self.rank(t) for t in low)
+        sent = [("gradient", plain), ("P", p), ("R", r)]
+        return [Exchange(self._bytes(n), period, label, joins=False) for label, n in sent if n]
+
+    def traffic_formula(self) -> str:
+        """See ``MethodBase.traffic_formula``."""
+        if self.exchange == "gradient":
+            return super().traffic_formula()
+        *flag, synced = self.exchanges(1)
+        terms = [f"{one.payload_bytes:g}" for one in flag]
+        return " + ".join([*terms, every(FACTORS_FORMULA.format(self._bytes(1)), synced.period)])
+
+    def kept_elements(self, model: Tensors) -> int:
+        """Of a matrix its momentum and its right factor, of everything else Adam's moments."""
+        return sum(
+            t.elements + min(t.shape) * self.rank(t) if t.is_matrix else 2 * t.elements for t in tensors_of(model)
+        )
+
+    def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
+        own = {"rank_fraction": self.rank_fraction, "mu": self.mu, "exchange": self.exchange}
+        return own | self._common(comm, worker_axis)
+
+
+class DionSpec(DionBase):
+    """Dion: low-rank orthonormal updates; with ``period`` above 1, Scheduled-Sync Dion."""
+
+    source: ClassVar[str] = "Dion (Ahn et al., 2025), Algorithm 1"
+
+    kind: Literal["dion"] = "dion"
+    period: Period = 1
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
+        return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "")
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """Gradients, or gradients, P and R."""
+        return self._synced(model, self.period)
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import Dion, Every
+
+        return Dion(params, self.lr, trigger=Every(self.period), **self._options(comm, worker_axis))
+
+
+class CurvaDionSpec(DionBase):
+    """CurvaDion: Dion that exchanges when a layer's momentum norm changes (RMMC above ``threshold``).
+
+    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
+    """
+
+    source: ClassVar[str] = "CurvaDion, Algorithm 2"
+
+    kind: Literal["curvadion"] = "curvadion"
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
+    form: Literal["paper", "code"] = "paper"
+    expected_sync_rate: Annotated[float, Field(gt=0, le=1)] = 0.01
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or "curvadion"
+
+    @property
+    def one_seed_at_a_time(self) -> bool:
+        """Each seed triggers by itself."""
+        return True
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """The flag in every step, and an exchange at the expected rate, taken as a period."""
+        flag = Exchange(FLAG_BYTES, label="trigger", joins=False)
+        return [flag, *self._synced(model, round(1 / self.expected_sync_rate))]
+
+    def kept_elements(self, model: Tensors) -> int:
+        """Dion's, and one norm per matrix."""
+        return super().kept_elements(model) + sum(tensor.is_matrix for tensor in tensors_of(model))
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import CurvaDion
+
+        options = self._options(comm, worker_axis)
+        return CurvaDion(params, self.lr, threshold=self.threshold, form=self.form, **options)
+
+
+class PowerSGDSpec(MethodBase):
+    """PowerSGD: gradients of matrices as low-rank factors, with error feedback."""
+
+    family: ClassVar[str] = "low rank"
+    source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
+
+    kind: Literal["powersgd"] = "powersgd"
+    rule: RuleSpec = SGDMRule()
+    rank: int = Field(default=2, ge=1)
+    warm_start: bool = True
+    error_feedback: bool = True
+    warmup_steps: int = Field(default=0, ge=0)
+    always: bool = False
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or "powersgd"
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """After the warm-up: gradients of what is not compressed, P and R of what is."""
+        tensors = tensors_of(model)
+        low = [t for t in tensors if self._rank_of(t)]
+        sent = [
+            ("gradient", elements(tensors) - elements(low)),
+            ("P", sum(t.shape[0] * self._rank_of(t) for t in low)),
+            ("R", sum(t.shape[1] * self._rank_of(t) for t in low)),
+        ]
+        return [Exchange(self._bytes(n), label=label, joins=False) for label, n in sent if n]
+
+    def _rank_of(self, tensor: TensorShape) -> int:
+        if len(tensor.shape) != 2:
+            return 0
+        rank = min(self.rank, *tensor.shape)
+        return rank if self.always or factored(tensor, rank) else 0
+
+    def traffic_formula(self) -> str:
+        """See ``MethodBase.traffic_formula``."""
+        return FACTORS_FORMULA.format(self._bytes(1))
+
+    def kept_elements(self, model: Tensors) -> int:
+        """The rule's states; of what is compressed the error and the right factor."""
+        tensors = tensors_of(model)
+        low = [t for t in tensors if self._rank_of(t)]
+        return self.rule.state_elements(tensors) + elements(low) + sum(t.shape[1] * self._rank_of(t) for t in low)
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.optim import DDP, PowerSGD
+
+        reducer = PowerSGD(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
+        return DDP(params, self.lr, self.rule.build(), reducer=reducer, **self._common(comm, worker_axis))

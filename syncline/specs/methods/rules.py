@@ -1,0 +1,101 @@
+"""Update rules as specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Tag
+
+from syncline.costmodel import TensorShape
+from syncline.specs.base import Positive, Rate, Spec
+from syncline.specs.methods.base import elements, from_name, tag
+
+if TYPE_CHECKING:
+    from syncline.optim import UpdateRule
+
+
+class SGDMRule(Spec):
+    """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form."""
+
+    kind: Literal["sgdm"] = "sgdm"
+    momentum: Rate = 0.9
+    form: Literal["heavy-ball", "ema"] = "heavy-ball"
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return elements(tensors) if self.momentum else 0
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import sgdm
+
+        return sgdm(self.momentum, self.form)
+
+
+class AdamRule(Spec):
+    """Adam; AdamW with the method's ``weight_decay``."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+    bias_correction: bool = True
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import adam
+
+        return adam(self.beta1, self.beta2, self.eps, self.bias_correction)
+
+
+class AdoptRule(Spec):
+    """ADOPT, with its published defaults."""
+
+    kind: Literal["adopt"] = "adopt"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.9999
+    eps: Positive = 1e-6
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import adopt
+
+        return adopt(self.beta1, self.beta2, self.eps)
+
+
+class MuonRule(Spec):
+    """Muon for matrices, Adam with its defaults for everything else."""
+
+    kind: Literal["muon"] = "muon"
+    momentum: Rate = 0.95
+    nesterov: bool = True
+    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return sum(tensor.elements * (1 if tensor.is_matrix else 2) for tensor in tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import muon
+
+        return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust)
+
+
+RuleSpec = Annotated[
+    Annotated[SGDMRule, Tag("kind:sgdm")]
+    | Annotated[AdamRule, Tag("kind:adam")]
+    | Annotated[AdoptRule, Tag("kind:adopt")]
+    | Annotated[MuonRule, Tag("kind:muon")],
+    Discriminator(tag),
+    BeforeValidator(from_name),
+]

@@ -1,0 +1,87 @@
+"""Methods that send a few coefficients, as specs: DeMo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from syncline.costmodel import Exchange, largest_divisor
+from syncline.errors import SpecError
+from syncline.specs.base import Rate
+from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+class DeMoSpec(MethodBase):
+    """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers."""
+
+    family: ClassVar[str] = "sparse"
+    source: ClassVar[str] = "DeMo, Algorithm 4"
+
+    kind: Literal["demo"] = "demo"
+    base: Literal["sgd", "signum", "muon"] = "signum"
+    k: int = Field(default=32, ge=1)
+    chunk: int = Field(default=64, ge=1)
+    beta: Rate = 0.999
+    alpha: Annotated[float, Field(ge=0, le=1)] = 1.0
+    basis: Literal["dct", "random", "identity"] = "dct"
+    average: Literal["senders", "all"] = "senders"
+    index_bits: Literal[0, 16, 32, 64] = 64
+    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+    @property
+    def name(self) -> str:
+        """See ``MethodBase.name``."""
+        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}")
+
+    def tensor_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of one parameter's pairs: all its indices packed, then all its values.
+
+        Raises:
+            SpecError: if the index cannot tell the entries of a block apart.
+        """
+        block = math.prod(largest_divisor(length, self.chunk) for length in shape)
+        pairs = math.prod(shape) // block * min(self.k, block)
+        enough = max(1, (block - 1).bit_length())
+        if self.index_bits and self.index_bits < enough:
+            raise SpecError("index_bits", self.index_bits, f"at least {enough} bits for chunks of {block} entries")
+        bits = int(self.index_bits) or enough
+        return math.ceil(pairs * bits / 8) + pairs * VALUE_BYTES[self.value]
+
+    def exchanges(self, model: Tensors) -> list[Exchange]:
+        """One all-gather per step."""
+        nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors_of(model))
+        return [Exchange(nbytes, label="top-k", collective="all_gather")]
+
+    def traffic_formula(self) -> str:
+        """See ``MethodBase.traffic_formula``; of matrices, whose sides ``chunk`` divides."""
+        pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
+        return f"{pair:g} × {self.k} N / {self.chunk}²"
+
+    def kept_elements(self, model: Tensors) -> int:
+        """The momentum; no base keeps anything."""
+        return elements(tensors_of(model))
+
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """See ``MethodBase.build``."""
+        from syncline.comm import SparsePairs
+        from syncline.optim import DDP, DeMo, demo_rule
+
+        reducer = DeMo(
+            self.k,
+            self.chunk,
+            self.beta,
+            self.alpha,
+            self.basis,
+            self.average,
+            SparsePairs(self.index_bits, self.value),
+        )
+        return DDP(params, self.lr, demo_rule(self.base), reducer=reducer, **self._common(comm, worker_axis))

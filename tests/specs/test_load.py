@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from syncline.costmodel import HARDWARE
+from syncline.experiments.folder import RunFolder
+from syncline.specs import KINDS, METHODS, CompareSpec, ProjectSpec, RunSpec, bundled, load_spec
+from syncline.specs.methods import AdoptRule, LocalSpec, MTDAOSpec, SGDMRule, method_of
+
+RICH = """
+kind: run
+name: rich
+problem: {kind: quadratic, spectrum: [1, 1e1, 1e2], rotation_seed: 3, noise_std: 1e-1}
+workers: 3
+steps: 20
+seeds: [4, 5]
+schedule: {warmup_steps: 2}
+compute:
+  hardware: h100
+  mfu: 0.3
+  jitter: 0.1
+  slow_workers: [{worker: 2, factor: 1.5}]
+  pauses: [{worker: 0, step: 19, seconds: 2 min}]
+  starts: [0, 1 ms, 2us]
+method:
+  kind: mt-dao
+  lr: 1e-3
+  betas: [0.9, 0.99]
+  omegas: [0.3, 0.6]
+  momentum_periods: [4, 8]
+  outer: {lr: 0.5}
+  clip_norm: 1
+  wire: bf16
+network: {latency: 50us, bandwidth: 10 Gbit/s}
+"""
+
+
+def resolved(spec, folder):
+    """What a run writes as its spec.yaml."""
+    with RunFolder(folder / "run") as run:
+        run.spec(spec)
+    return folder / "run" / "spec.yaml"
+
+
+@pytest.mark.parametrize("name", bundled())
+def test_a_bundled_spec_loads_and_so_does_what_a_run_writes_of_it(name, tmp_path):
+    spec = load_spec(name)
+    assert spec.name == name and spec.description
+    assert load_spec(resolved(spec, tmp_path)) == spec
+
+
+def test_a_spec_with_everything_in_it_survives_being_written(tmp_path):
+    (tmp_path / "rich.yaml").write_text(RICH)
+    spec = load_spec(tmp_path / "rich.yaml", (), RunSpec)
+    assert load_spec(resolved(spec, tmp_path)) == spec
+    assert spec.method.lr == 1e-3 and spec.problem.spectrum == (1.0, 10.0, 100.0)
+    assert spec.compute.starts == (0.0, 1e-3, 2e-6) and spec.compute.pauses[0].seconds == 120.0
+    assert spec.compute.hardware == HARDWARE["h100"]
+    assert spec.network.name == "50 us, 10 Gbit/s"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_named_method_survives_being_written(name):
+    method = method_of(name)
+    assert method_of(yaml.safe_load(yaml.safe_dump(method.model_dump(mode="json")))) == method
+
+
+def test_every_kind_of_spec_can_be_loaded_without_saying_which():
+    assert {type(load_spec(name)) for name in bundled()} == set(KINDS.values())
+
+
+def digits(*overrides):
+    return load_spec("digits-skewed", overrides, CompareSpec)
+
+
+@pytest.mark.parametrize(
+    ("override", "read"),
+    [
+        ("steps=1024", lambda s: s.steps == 1024),
+        ("seeds=[7, 8]", lambda s: s.seeds == (7, 8)),
+        ("problem.skew=0.25", lambda s: s.problem.skew == 0.25 and s.problem.hidden == 64),
+        ("problem=digits", lambda s: s.problem.skew == 0),
+        ("schedule.warmup_steps=9", lambda s: s.schedule.warmup_steps == 9),
+        ("compute={seconds: 1e-4}", lambda s: s.compute.seconds == 1e-4),
+        ("compute.seconds=2 us", lambda s: s.compute.seconds == 2e-6),
+        ("networks.1=1gbe", lambda s: [n.name for n in s.networks] == ["infiniband", "1gbe", "wan"]),
+        ("networks=[wan]", lambda s: [n.name for n in s.networks] == ["wan"]),
+        # A number without the dot that YAML 1.1 asks for.
+        ("methods.1.lr=1e-3", lambda s: s.methods[1].lr == 1e-3),
+        # A name stands for its fields, and one of them changes.
+        ("methods.1.period=8", lambda s: s.methods[1] == method_of("local-adam").model_copy(update={"period": 8})),
+        ("methods.1.rule=sgdm", lambda s: s.methods[1].rule == SGDMRule()),
+        ("methods.1.rule.beta1=0.5", lambda s: s.methods[1].rule.beta1 == 0.5 and s.methods[1].rule.kind == "adam"),
+        ("methods.3.label=mine", lambda s: s.methods[3].name == "mine" and isinstance(s.methods[3], MTDAOSpec)),
+        ("methods.0=mt-dao-adopt", lambda s: s.methods[0].base == "adopt"),
+        ("methods.0={kind: local, lr: 1, rule: adopt}", lambda s: s.methods[0] == LocalSpec(lr=1, rule=AdoptRule())),
+        ("description=a = b", lambda s: s.description == "a = b"),
+    ],
+)  # fmt: skip
+def test_an_override_changes_its_field(override, read):
+    assert read(digits(override))
+    before, after = digits().model_dump(), digits(override).model_dump()
+    assert [field for field in before if before[field] != after[field]] == [override.split("=")[0].split(".")[0]]
+
+
+def test_of_two_overrides_the_later_counts():
+    assert digits("steps=600", "steps=700").steps == 700
+
+
+def test_an_override_can_name_a_method_where_the_spec_has_fields():
+    spec = load_spec("rosenbrock-mt-dao", ["method=local-sgdm", "method.lr=0.5"], RunSpec)
+    assert spec.method == LocalSpec(lr=0.5, rule=SGDMRule())
+
+
+def test_defaults_are_not_touched_by_overrides():
+    digits("methods.1.lr=5")
+    assert digits().methods[1].lr == METHODS["local-adam"]["lr"]
+
+
+def test_a_network_can_be_a_file(tmp_path):
+    (tmp_path / "lab.yaml").write_text("latency: 1 ms\nbandwidth: 2 Gbit/s\n")
+    spec = load_spec("project-gpt-160m", [f"networks=[{tmp_path / 'lab.yaml'}]"], ProjectSpec)
+    (link,) = spec.networks
+    assert (link.name, link.latency_s, link.bandwidth_bytes_per_s) == ("lab", 1e-3, 0.25e9)
+
+
+def test_a_period_longer_than_the_training_is_a_warning():
+    spec = digits("steps=40")
+    assert spec.warnings() == ["des-loc: never averaged in 40 steps: second_moment (every 69)"]
+    assert digits("steps=69").warnings() == []
+    assert digits("steps=40", "workers=1").warnings() == []
+
+
+def test_an_exchange_that_is_due_before_its_first_period_is_over_is_averaged():
+    paper = {"kind": "mt-dao", "lr": 0.1, "phase": "paper"}
+    spec = load_spec("rosenbrock-mt-dao", [f"method={yaml.safe_dump(paper, default_flow_style=True)}", "steps=8"])
+    assert spec.warnings() == ["mt-dao: never averaged in 8 steps: params (every 32)"]
+
+
+def test_what_a_closed_form_cannot_see_is_a_warning():
+    spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.starts=[1, 2]"])
+    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.starts"]

@@ -1,0 +1,239 @@
+"""The command line as a user meets it: exit codes, what goes to which stream, what is left on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from syncline import __version__
+from syncline.experiments.catalogue import CATALOGUES
+from syncline.specs import bundled
+
+SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "methods=[ddp-adam, local-adam]",
+         "--set", "methods.1.period=4", "--jobs", "1")  # fmt: skip
+GPT = ("compare-text", "--set", "steps=2", "--set", "schedule={}", "--set", "methods=[ddp-adam]", "--jobs", "1",
+       "--set", "problem.width=8", "--set", "problem.context=8", "--set", "problem.layers=1")  # fmt: skip
+CLOCK = {"method", "network", "workers", "step_time_s", "compute_s", "communication_s", "communication_share",
+         "exposed_communication_s", "bytes_per_worker", "wall_clock_s"}  # fmt: skip
+
+
+def everything_under(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_the_version_and_the_commands_are_told(command):
+    assert command("--version") == (0, f"{__version__}\n", "")
+    help_ = command("--help")
+    assert help_.code == 0 and all(name in help_.out for name in ("compare", "run", "project", "list", "--version"))
+    for name in ("compare", "run", "project"):
+        assert "--set" in command(name, "--help").out
+
+
+@pytest.mark.parametrize("what", CATALOGUES)
+def test_lists_come_as_a_table_and_as_json(what, command):
+    table, listed = command("list", what), command("list", what, "--json")
+    assert (table.code, table.out, listed.code, listed.err) == (0, "", 0, "")
+    for row in json.loads(listed.out)["rows"]:
+        assert row["name"] in table.err
+
+
+def test_every_bundled_spec_is_listed_with_a_command_that_takes_it(command):
+    rows = json.loads(command("list", "specs", "--json").out)["rows"]
+    assert [row["name"] for row in rows] == list(bundled())
+    for row in rows:
+        program, verb, name = row["command"].split()
+        assert (program, name) == ("syncline", row["name"])
+        # A mistake in the last override is told only after the kind of the spec was found right.
+        assert "workers: got 0" in command(verb, name, "--set", "workers=0").err
+
+
+def test_a_projection_as_json_and_as_tables(command):
+    told, shown = command("project", "--json"), command("project")
+    result = json.loads(told.out)
+    assert (told.code, told.err, shown.code, shown.out) == (0, "", 0, "")
+    assert result.keys() == {"spec", "rows"} and result["spec"] == "project-gpt-160m"
+    assert len(result["rows"]) == 15 and all(row.keys() == CLOCK | {"speedup"} for row in result["rows"])
+    assert all(f"{row['speedup']:.2f}x" in shown.err for row in result["rows"])
+
+
+def test_the_paper_s_table_as_json(command):
+    rows = json.loads(command("project", "curvadion-table3", "--json").out)["rows"]
+    assert [round(row["speedup"], 4) for row in rows] == [1.0201, 1.2024, 4.3610]
+
+
+@pytest.mark.parametrize(("name", "count", "same"), [("demo-table1", 24, 22), ("curvadion-table2", 7, 3)])
+def test_tables_of_papers_as_json_and_for_people(name, count, same, command):
+    told, shown = command("project", name, "--json"), command("project", name)
+    rows = json.loads(told.out)["rows"]
+    assert (told.code, told.err, shown.code, shown.out) == (0, "", 0, "")
+    assert (len(rows), sum(row["matches"] for row in rows)) == (count, same)
+    assert sum(" yes " in line for line in shown.err.splitlines()) == same
+
+
+def test_methods_are_listed_for_a_model(command):
+    rows = json.loads(command("list", "methods", "--model", "olmo-1b", "--json").out)["rows"]
+    adam = next(row for row in rows if row["name"] == "ddp-adam")
+    assert (adam["bytes_per_worker"], adam["state_bytes"]) == (4 * 1_176_764_416, 8 * 1_176_764_416)
+    assert all(row["model"] == "olmo-1b" and row["family"] and row["source"] for row in rows)
+    default = json.loads(command("list", "methods", "--json").out)["rows"]
+    assert {row["model"] for row in default} == {"gpt-160m"}
+
+
+def test_projecting_loads_no_torch():
+    code = """
+import atexit, os, sys
+from syncline.cli import main
+atexit.register(lambda: os._exit(not {"torch", "matplotlib", "sklearn"}.isdisjoint(sys.modules)))
+sys.argv[1:] = ["project", "--json"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_networks_are_presets_numbers_or_files(command, tmp_path):
+    (tmp_path / "lab.yaml").write_text("latency: 1 ms\nbandwidth: 2 Gbit/s\n")
+    networks = ("--network", "50us,10Gbit/s", "--network", "10gbe", "--network", "lab.yaml")
+    rows = json.loads(command("project", *networks, "--set", "methods=[ddp-adam]", "--json").out)["rows"]
+    assert [row["network"] for row in rows] == ["50us,10Gbit/s", "10gbe", "lab"]
+    assert rows[0]["step_time_s"] == rows[1]["step_time_s"] < rows[2]["step_time_s"]
+
+
+def test_comparing_writes_json_to_one_stream_and_the_rest_to_the_other(command, tmp_path):
+    done = command("compare", *SMALL, "--json")
+    result = json.loads(done.out)
+    assert done.code == 0
+    assert result.keys() == {"rows", "folder", "target_loss", "interrupted"}
+    keys = {"steps", "speedup", "loss", "loss_min", "loss_max", "target_loss", "time_to_target_s",
+            "time_to_target_speedup", "diverged_at", "diverged_seeds", "interrupted"}  # fmt: skip
+    assert all(row.keys() == CLOCK | keys for row in result["rows"]) and len(result["rows"]) == 6
+    assert result["folder"] == "runs/digits-skewed" and result["interrupted"] is False
+    assert "local-adam" in done.err and "runs/digits-skewed/figures/loss_against_clock.png" in done.err
+    again = command("compare", *SMALL)
+    assert again.out == "" and "results in runs/digits-skewed-2/" in again.err
+    assert everything_under(tmp_path / "runs" / "digits-skewed") == everything_under(tmp_path / "runs/digits-skewed-2")
+    metrics = [pq.read_table(tmp_path / "runs" / name / "metrics.parquet") for name in os.listdir(tmp_path / "runs")]
+    assert metrics[0].equals(metrics[1])
+
+
+def test_running_writes_a_row_per_seed_as_json(command):
+    options = ("--set", "workers=2", "--set", "steps=40", "--set", "seeds=[3, 4]", "--network", "wan", "--json")
+    done = command("run", "rosenbrock-mt-dao", *options, "--out", "here")
+    result = json.loads(done.out)
+    assert done.code == 0 and result.keys() == {"rows", "folder", "interrupted"} and result["folder"] == "here"
+    metrics = {"seed", "steps", "diverged_at", "loss", "distance", "train_loss", "distance_mean", "spread_mean"}
+    assert [row["seed"] for row in result["rows"]] == [3, 4]
+    assert all(row.keys() == CLOCK | metrics and row["network"] == "wan" for row in result["rows"])
+    assert "here/trace.json" in done.err and "here/figures/timeline.png" in done.err
+
+
+def test_a_period_longer_than_the_training_is_a_warning_and_no_error(command):
+    done = command("run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=3", "--set", "seeds=[0]")
+    assert done.code == 0
+    assert "warning: mt-dao: never averaged in 3 steps: params (every 32), momentum_1 (every 32)" in done.err
+
+
+def test_a_divergence_is_told_and_json_has_null(command):
+    done = command("compare", *SMALL, "--set", "steps=60", "--set", "methods.1.lr=1e30", "--json")
+    rows = json.loads(done.out, parse_constant=pytest.fail)["rows"]
+    assert done.code == 0
+    assert {row["diverged_at"] for row in rows if row["method"] == "local-adam"} == {1}
+    assert {row["loss"] for row in rows if row["method"] == "local-adam"} == {None}
+    assert all(row["steps"] == 60 and row["loss"] for row in rows if row["method"] == "ddp-adam")
+    assert done.err.count("warning: local-adam: diverged at step 1\n") == 1
+
+
+def test_a_text_of_one_s_own(command, tmp_path):
+    (tmp_path / "mine.txt").write_text("to be or not to be, " * 100)
+    done = command("compare", *GPT, "--text", "mine.txt", "--json", "--out", "out")
+    assert done.code == 0
+    told = json.loads((tmp_path / "out" / "run.json").read_text())["problem"]
+    assert (told["corpus"], told["train_bytes"], told["validation_bytes"]) == ("mine.txt", 1800, 200)
+
+
+REFUSED = [
+    (("project", "--set", "worker=3"), "worker: got 3; expected no such field here, but one of"),
+    (("compare", "digits-skewed", "--set", "seeds=[1, 1]"), "seeds: got (1, 1); expected seeds that differ"),
+    (("compare", "rosenbrock-mt-dao"), "kind: got 'run'; expected one of 'compare'; a spec of kind 'run'"),
+    (("run", "nothing.yaml"), "spec: got 'nothing.yaml'; expected a YAML file that exists"),
+    (("list", "network"), "list: got 'network'; expected one of"),
+    (("list", "methods", "--model", "gpt-16m"), "--model: got 'gpt-16m'; expected one of"),
+    (("list", "models", "--model", "gpt-160m"), "--model: got 'gpt-160m'; expected no model"),
+    (("project", "--network", "10gb"), "networks.0: got '10gb'; expected one of"),
+    (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
+    (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),
+    (("compare", *SMALL, "--text", "x.txt"), "problem.path: got 'x.txt'; expected no such field here"),
+    (("compare", *SMALL, "--set", "workers=2000"), "workers: got 2000; expected at most 1438 workers"),
+    (("compare", *GPT, "--text", "no.txt"), "problem.path: got 'no.txt'; expected a text file that can be read"),
+    (("compare", *GPT, "--text", "short.txt"), "problem.path: got 'short.txt'; expected a text of at least 90 bytes"),
+    (("compare", *SMALL, "--out", "short.txt"), "--out: got 'short.txt'; expected a folder that does not exist yet"),
+    (("compare", *SMALL, "--out", "short.txt/x"), "--out: got 'short.txt/x'; expected a place that can be written to"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[said for _, said in REFUSED])
+def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command, tmp_path):
+    (tmp_path / "short.txt").write_text("too short")
+    done = command(*arguments)
+    errors = [line for line in done.err.splitlines() if not line.startswith("warning: ")]
+    assert (done.code, done.out, len(errors)) == (2, "", 1)
+    assert errors[0].startswith(f"error: {said}")
+    assert [name for name in everything_under(tmp_path) if name != "runs"] == ["short.txt"]
+
+
+def test_columns_are_as_wide_as_the_reader_says(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, command("project").err.splitlines())) <= 60
+
+
+def interrupted(arguments: list[str], folder: Path, started: str) -> tuple[int, str]:
+    """Run a command, interrupt it as a terminal does once a file of it is there and it trains, and wait."""
+    program = [sys.executable, "-c", "from syncline.cli import main; main()", *arguments]
+    process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not any(folder.rglob(started)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
+def test_an_interrupted_comparison_keeps_what_was_finished(jobs, tmp_path):
+    # The first method is through quickly; its metrics are the sign that the second one has the processor.
+    methods = "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"
+    arguments = ["compare", "digits-skewed", "--set", methods, "--set", "steps=100000000", "--set", "seeds=[0]",
+                 "--set", "eval_every=0", "--jobs", jobs]  # fmt: skip
+    code, errors = interrupted(arguments, tmp_path, "metrics.parquet")
+    assert code == 130 and "Traceback" not in errors
+    assert "interrupted: what was finished until then is in the folder above" in errors
+    assert os.listdir(tmp_path / "runs") == ["digits-skewed"]
+    told = json.loads((tmp_path / "runs" / "digits-skewed" / "run.json").read_text())
+    steps = {row["method"]: row["steps"] for row in told["rows"]}
+    assert steps["short"] == 50
+    assert told["interrupted"] == [name for name in steps if name == "long"]
+
+
+def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
+    arguments = ["run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=100000000"]
+    code, errors = interrupted(arguments, tmp_path, "spec.yaml")
+    assert code == 130 and "Traceback" not in errors
+    folder = tmp_path / "runs" / "rosenbrock-mt-dao"
+    told = json.loads((folder / "run.json").read_text())
+    steps = told["rows"][0]["steps"]
+    assert told["interrupted"] and 0 <= steps < 100_000_000
+    assert pq.read_table(folder / "metrics.parquet").num_rows == 5 * (steps + 1)
+
+
+@pytest.mark.slow
+def test_an_interrupt_before_the_first_step_is_no_traceback_either(tmp_path):
+    code, errors = interrupted(["compare", "digits-skewed", "--jobs", "2"], tmp_path, "runs")
+    assert code == 130 and "Traceback" not in errors

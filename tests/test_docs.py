@@ -1,0 +1,239 @@
+"""The documentation is executed: its examples run, and its tables name what the commands emit."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from syncline.cli import app
+from syncline.problems import PROBLEMS
+from syncline.specs import KINDS, METHODS, ComputeSpec, bundled, validate
+from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
+from syncline.specs.methods import (
+    AdamRule,
+    AdoptRule,
+    CurvaDionSpec,
+    DDPSpec,
+    DeMoSpec,
+    DESLOCSpec,
+    DiLoCoSpec,
+    DionSpec,
+    FedAdamOuter,
+    LocalSpec,
+    MTDAOSpec,
+    MuonRule,
+    NesterovOuter,
+    PowerSGDSpec,
+    SGDMRule,
+    StreamingDiLoCoSpec,
+    StreamingMTDAOSpec,
+    StreamSpec,
+)
+from tests.torchrun import TORCHRUN, run
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def documented(section: str, page: str = "records.md") -> set[str]:
+    """The names in the first column of a section's table."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    (body,) = re.findall(rf"^## {re.escape(section)}(?=:|$).*?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"^\| `(\w+)` \|", body, re.MULTILINE)
+    assert len(names) == len(set(names))
+    return set(names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_at_the_prompt_run(page: Path) -> None:
+    assert doctest.testfile(str(page), module_relative=False).failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        # The figure is made by a run of minutes and committed beside the text.
+        if "://" not in target and not target.endswith(".png"):
+            assert (page.parent / target).exists(), target
+
+
+# The README's program.
+
+
+def run_example(tmp_path: Path, *command: str) -> list[tuple[float, int]]:
+    """Run the README's program; the loss and the bytes that each worker prints."""
+    (example,) = blocks(ROOT / "README.md", "python")
+    script = tmp_path / "train.py"
+    script.write_text(example, encoding="utf-8")
+    done = run(*command, str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = re.findall(r"loss ([\d.]+), (\d+) bytes", done.stdout)  # lines of several workers may run together
+    return [(float(loss), int(nbytes)) for loss, nbytes in printed]
+
+
+def check_example(results: list[tuple[float, int]], workers: int) -> None:
+    """Each worker has learned something of its own, and has sent parameters and two states in each of four rounds."""
+    parameters = 64 * 64 + 64 + 64 * 10 + 10
+    assert len({loss for loss, _ in results}) == workers
+    for loss, nbytes in results:
+        assert loss < math.log(10) - 0.5  # ln 10 before training
+        assert nbytes == 4 * parameters * 3 * (128 // 32)
+
+
+def test_the_readme_program_trains_one_worker(tmp_path: Path) -> None:
+    check_example(run_example(tmp_path, sys.executable), workers=1)
+
+
+def test_the_readme_program_trains_under_torchrun(tmp_path: Path) -> None:
+    check_example(run_example(tmp_path, *TORCHRUN, "--nproc-per-node", "2"), workers=2)
+
+
+# Records.
+
+TINY = {"steps": 4, "workers": 2, "compute": {"seconds": 0.001}}
+PROBLEM_OF = {
+    "rosenbrock": {"kind": "rosenbrock", "noise_std": 1.0},
+    "quadratic": {"kind": "quadratic", "spectrum": [1.0, 2.0, 3.0]},
+    "digits": {"kind": "digits", "hidden": 4, "batch_size": 2},
+}
+METHOD = {"kind": "local", "lr": 0.01, "period": 2}
+
+
+def emitted(tmp_path: Path, command: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """What a command prints with --json for a spec of these fields."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump(fields), encoding="utf-8")
+    where = ["--out", str(tmp_path / "out")] if command != "project" else []
+    jobs = ["--jobs", "1"] if command == "compare" else []
+    done = CliRunner().invoke(app, [command, str(spec), "--json", *where, *jobs], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """A tiny run of every cheap problem."""
+    results = {}
+    for name, problem in PROBLEM_OF.items():
+        folder = tmp_path_factory.mktemp(name)
+        fields = {"kind": "run", "name": name, "problem": problem, "method": METHOD, "network": "wan", **TINY}
+        results[name] = folder, emitted(folder, "run", fields)
+    return results
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("compare")
+    methods = [{"kind": "ddp", "rule": "sgdm", "lr": 0.01}, METHOD]
+    fields = {"kind": "compare", "name": "c", "problem": PROBLEM_OF["digits"], "methods": methods}
+    return folder, emitted(folder, "compare", fields | {"networks": ["wan", "10gbe"]} | TINY)
+
+
+def names_of(rows: list[dict[str, Any]]) -> set[str]:
+    """The names that all rows have; rows of one result have the same ones."""
+    (names,) = {tuple(sorted(row)) for row in rows}
+    return set(names)
+
+
+def test_project_emits_what_is_documented(tmp_path: Path) -> None:
+    fields = {"kind": "project", "name": "p", "model": "gpt-160m", "tokens_per_worker": 1024, "workers": 4}
+    result = emitted(tmp_path, "project", fields | {"methods": ["ddp-adam", "mt-dao"], "networks": ["wan"]})
+    assert set(result) == {"spec", "rows"}
+    assert names_of(result["rows"]) == documented("project")
+
+
+@pytest.mark.parametrize(
+    ("section", "command"),
+    [
+        ("curvadion-table", ["project", "curvadion-table3"]),
+        ("traffic-table", ["project", "demo-table1"]),
+        ("volume-table", ["project", "curvadion-table2"]),
+        ("list methods", ["list", "methods"]),
+    ],
+)
+def test_tables_and_methods_emit_what_is_documented(section: str, command: list[str]) -> None:
+    done = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
+    assert names_of(json.loads(done.stdout)["rows"]) == documented(section)
+
+
+def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:
+    result = comparison[1]
+    assert set(result) == {"rows", "folder", "target_loss", "interrupted"}
+    assert names_of(result["rows"]) == documented("compare")
+
+
+def test_run_emits_what_is_documented(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
+    assert all(set(result) == {"rows", "folder", "interrupted"} for _, result in runs.values())
+    named = {problem: names_of(result["rows"]) for problem, (_, result) in runs.items()}
+    assert set.union(*named.values()) == documented("run")
+    landscapes = {"distance", "distance_mean", "spread_mean"}
+    assert landscapes <= named["rosenbrock"] & named["quadratic"]
+    assert documented("run") - named["digits"] == landscapes
+    assert documented("run") - named["rosenbrock"] == {"accuracy"}
+
+
+def test_tables_hold_what_is_documented(
+    runs: dict[str, tuple[Path, dict[str, Any]]], comparison: tuple[Path, dict[str, Any]]
+) -> None:
+    folders = [folder / "out" for folder, _ in (*runs.values(), comparison)]
+    for table in ("ledger", "timeline"):
+        for folder in folders:
+            assert set(pq.read_schema(folder / f"{table}.parquet").names) == documented(f"{table}.parquet")
+    columns = [set(pq.read_schema(folder / "metrics.parquet").names) for folder in folders]
+    assert set.union(*columns) == documented("metrics.parquet")
+
+
+def test_run_json_holds_what_is_documented(
+    runs: dict[str, tuple[Path, dict[str, Any]]], comparison: tuple[Path, dict[str, Any]]
+) -> None:
+    for folder, result in (*runs.values(), comparison):
+        record = json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))
+        assert set(record) == documented("run.json")
+        assert record["rows"] == result["rows"]
+
+
+# Specs.
+
+
+def test_the_examples_of_the_spec_page_are_specs() -> None:
+    examples = [yaml.safe_load(text) for text in blocks(DOCS / "specs.md", "yaml")]
+    assert {example["kind"] for example in examples} == set(KINDS)
+    for example in examples:
+        validate(KINDS[example["kind"]], example)
+
+
+def test_the_spec_page_names_every_field() -> None:
+    text = (DOCS / "specs.md").read_text(encoding="utf-8")
+    models = [*KINDS.values(), ComputeSpec, ScheduleSpec, SlowWorkerSpec, PauseSpec, NesterovOuter, FedAdamOuter]
+    models += [DDPSpec, LocalSpec, DiLoCoSpec, MTDAOSpec, DESLOCSpec, SGDMRule, AdamRule, AdoptRule, MuonRule]
+    models += [StreamingMTDAOSpec, StreamingDiLoCoSpec, StreamSpec, DionSpec, CurvaDionSpec, PowerSGDSpec, DeMoSpec]
+    fields = {field for model in models for field in model.model_fields}
+    fields |= {field for problem in PROBLEMS.values() for field in problem.__dataclass_fields__}  # type: ignore[attr-defined]
+    missing = sorted(field for field in fields if not re.search(rf"\b{field}\b", text))
+    assert not missing
+
+
+def test_pages_name_only_what_exists() -> None:
+    """Bundled specs and named methods that a page gives to a command."""
+    known = {*bundled(), *METHODS}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        given = re.findall(r"syncline (?:compare|run|project) +([a-z][\w-]+)(?![\w./-])", text)
+        assert set(given) <= known | {"my"}, page.name
