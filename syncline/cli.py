@@ -171,6 +171,9 @@ def list_(
     model: Annotated[
         str | None, typer.Option("--model", help="For whose tensors 'list methods' counts bytes; gpt-160m by default.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="For how many workers 'list methods' counts; 8 by default.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what a spec can name."""
@@ -179,9 +182,13 @@ def list_(
 
     if what not in CATALOGUES:
         raise SpecError("list", what, one_of(CATALOGUES, what))
-    if model is not None and what != "methods":
-        raise SpecError("--model", model, f"no model, as a list of {what} depends on none")
-    rows = CATALOGUES[what](*([] if model is None else [model_shape(model, "--model")]))
+    options: dict[str, Any] = {"shape": model and model_shape(model, "--model"), "workers": workers}
+    given = {name: value for name, value in options.items() if value is not None}
+    if what != "methods":
+        for name, value in (("model", model), ("workers", workers)):
+            if value is not None:
+                raise SpecError(f"--{name}", value, f"no {name}, as a list of {what} depends on none")
+    rows = CATALOGUES[what](**given)
     if as_json:
         _emit({"rows": rows})
         return

@@ -161,9 +161,9 @@ def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
 
 
 def parameter_groups(task: Task) -> list[dict[str, Any]]:
-    """A task's parameters as torch's groups, in their order: runs of matrices, and runs of what is none."""
+    """A task's named parameters as torch's groups, in their order: runs of matrices, and runs of what is none."""
     runs = groupby(task.params.items(), key=lambda item: item[0] in task.matrices)
-    return [{"params": [p for _, p in run], "matrix": matrix} for matrix, run in runs]
+    return [{"params": list(run), "matrix": matrix} for matrix, run in runs]
 
 
 def train(

@@ -167,6 +167,7 @@ REFUSED = [
     (("list", "network"), "list: got 'network'; expected one of"),
     (("list", "methods", "--model", "gpt-16m"), "--model: got 'gpt-16m'; expected one of"),
     (("list", "models", "--model", "gpt-160m"), "--model: got 'gpt-160m'; expected no model"),
+    (("list", "networks", "--workers", "4"), "--workers: got 4; expected no workers"),
     (("project", "--network", "10gb"), "networks.0: got '10gb'; expected one of"),
     (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
     (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),

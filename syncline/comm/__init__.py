@@ -1,9 +1,11 @@
 """Communicators over the worker axis, wire formats, and the ledger of what was sent."""
 
 from syncline.comm.base import Communicator, Handle, ReduceOp
+from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import Ledger, Record
 from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
+from syncline.comm.signs import PackedSigns
 from syncline.comm.simulated import SimulatedCommunicator, stack
 from syncline.comm.sparse import SparsePairs
 from syncline.comm.wire import BF16, DENSE, FP16, WIRE_FORMATS, Cast, Dense, WireFormat
@@ -18,6 +20,8 @@ __all__ = [
     "Dense",
     "Handle",
     "Ledger",
+    "PackedIntegers",
+    "PackedSigns",
     "ProcessGroupCommunicator",
     "Record",
     "ReduceOp",

@@ -119,11 +119,11 @@ def elements_per_row(x: Tensor) -> int:
 
 
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
-    """``x`` reduced along ``dim``, which stays as a dimension of length 1."""
+    """``x`` reduced along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
     if op == "mean":
         return x.mean(dim, keepdim=True)
     if op == "sum":
-        return x.sum(dim, keepdim=True)
+        return x.sum(dim, keepdim=True, dtype=x.dtype)
     if op == "max":
         return x.amax(dim, keepdim=True)
     raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")

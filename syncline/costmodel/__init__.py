@@ -22,7 +22,7 @@ from syncline.costmodel.link import Link
 from syncline.costmodel.models import MODELS, ModelShape, model
 from syncline.costmodel.networks import NETWORKS, Preset, network
 from syncline.costmodel.steptime import StepTime, mean_step, step_time_s
-from syncline.costmodel.tensors import TensorShape, balanced_parts, largest_divisor
+from syncline.costmodel.tensors import TensorShape, balanced_parts, first_and_last_layers, largest_divisor
 from syncline.costmodel.traffic import (
     Call,
     CallPattern,
@@ -73,6 +73,7 @@ __all__ = [
     "compute_s",
     "curvadion_speedup",
     "curvadion_step_s",
+    "first_and_last_layers",
     "half_life",
     "half_life_period",
     "half_life_total_s",

@@ -23,6 +23,21 @@ class TensorShape(NamedTuple):
         return math.prod(self.shape)
 
 
+def first_and_last_layers(names: Sequence[str]) -> list[bool]:
+    """Which parameters belong to the first or to the last layer of a model.
+
+    A layer is what stands before the last dot of a name; ``embedding`` alone is a layer too.
+
+    Args:
+        names: the parameters' names, in the model's order.
+
+    >>> first_and_last_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"])
+    [True, False, False, True, True]
+    """
+    layers = [name.rpartition(".")[0] or name for name in names]
+    return [layer in (layers[0], layers[-1]) for layer in layers]
+
+
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     """Cut a row of tensors into runs of about equal size, none of them empty while there are tensors for all.
 

@@ -56,20 +56,21 @@ def models() -> Rows:
     ]
 
 
-def methods(shape: ModelShape = MODELS["gpt-160m"]) -> Rows:
-    """Named methods: what they are, what each sends and keeps, as a formula and for a model in fp32."""
+def methods(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Rows:
+    """Named methods: what they are, what each of so many workers sends and keeps, as a formula and for a model."""
     rows = []
     for name in METHODS:
         spec = method_of(name)
-        kept = spec.kept_elements(shape.tensors)
+        kept = spec.kept_elements(shape.tensors, workers)
         rows.append({
             "name": name,
             "kind": spec.kind,
             "family": spec.family,
             "source": spec.source,
-            "bytes_per_worker_and_step": spec.traffic_formula(),
+            "bytes_per_worker_and_step": spec.traffic_formula(workers),
             "model": shape.name,
-            "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors)),
+            "workers": workers,
+            "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
             "state_per_parameter": kept / shape.parameters,
             "state_bytes": 4 * kept,
             "description": (type(spec).__doc__ or "").strip().splitlines()[0].replace("``", ""),

@@ -26,7 +26,7 @@ def project_methods(spec: ProjectSpec) -> list[dict[str, Any]]:
     for link in spec.networks:
         baseline_s: float | None = None
         for method in spec.methods:
-            exchanges = method.exchanges(shape.tensors) if spec.workers > 1 else []
+            exchanges = method.exchanges(shape.tensors, spec.workers) if spec.workers > 1 else []
             step = mean_step(compute_s, exchanges, spec.steps, spec.workers, link)
             step_time_s = float(step.step_time_s)
             baseline_s = step_time_s if baseline_s is None else baseline_s

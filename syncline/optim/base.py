@@ -60,7 +60,10 @@ class SyncPolicy(Protocol):
     """When which state is averaged over the workers."""
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Names of what is averaged in step ``t`` (from 0): ``gradient`` before the update, the others after it."""
+        """Names of what is exchanged in step ``t`` (from 0).
+
+        ``gradient`` before the update rule sees it, ``direction`` before it moves the parameters, the others after.
+        """
         ...
 
     def check(self, available: tuple[str, ...]) -> None:
@@ -70,7 +73,7 @@ class SyncPolicy(Protocol):
 
 @runtime_checkable
 class Reducer(Protocol):
-    """What becomes of the workers' gradients when they are exchanged."""
+    """What becomes of the workers' gradients, or directions, when they are exchanged."""
 
     def hyperparameters(self) -> dict[str, Any]:
         """The knobs and their values, which become defaults of the parameter groups."""
@@ -81,7 +84,7 @@ class Reducer(Protocol):
         ...
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """What takes the place of each row's gradient at step ``t``."""
+        """What takes the place of each row's ``g`` at step ``t``: its gradient, or its direction."""
         ...
 
 
@@ -107,13 +110,14 @@ class OuterOptimizer(Protocol):
 
 
 class Row(NamedTuple):
-    """One parameter seen over the worker axis: views of shape ``(R, *s)``, its state, its group and its rule."""
+    """One parameter seen over the worker axis: views of shape ``(R, *s)``, its state, group, rule and number."""
 
     x: Tensor
     g: Tensor
     state: dict[str, Tensor]
     group: dict[str, Any]
     rule: UpdateRule
+    number: int
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ class Method(torch.optim.Optimizer):
 
     1. ``gradient`` due: the reducer's ``g``, by default ``mean_m g_m``. Then ``g <- g min(1, clip_norm / ||g||)`` per
        worker.
-    2. ``x <- (1 - lr weight_decay) x - lr d(g, state, t)``.
+    2. The rule's direction ``d(g, state, t)``; ``direction`` due: what the reducer makes of all workers'. Then
+       ``x <- (1 - lr weight_decay) x - lr d``.
     3. Everything else that is due is averaged in one call; averaged parameters pass through the outer optimizer.
 
     Args:
@@ -158,7 +163,7 @@ class Method(torch.optim.Optimizer):
         lr: learning rate.
         rule: the update rule.
         sync: the sync policy.
-        reducer: what becomes of gradients when they are due.
+        reducer: what becomes of gradients, or directions, when they are due.
         outer: the outer optimizer; if none, averaged parameters are adopted.
         weight_decay: decoupled weight decay (AdamW's form).
         clip_norm: radius of each worker's clipped gradient, over all parameters together; None to not clip.
@@ -193,7 +198,7 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
-        sync.check(("gradient", "params", *rule.states))
+        sync.check(("gradient", "direction", "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.comm = default_communicator() if comm is None else comm
@@ -204,9 +209,7 @@ class Method(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Torch's, but for a rule that shares the parameters among several: a group for each, with its own knobs."""
-        given = param_group["params"]
-        group = {"other_lr": self._other_lr, **param_group}
-        group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        group = {"other_lr": self._other_lr, **param_group, **_unzipped(param_group["params"])}
         for rule, part in self.rule.parts(group, int(self.worker_axis)):
             part.pop("other_lr")
             super().add_param_group(rule.hyperparameters() | part)
@@ -216,6 +219,12 @@ class Method(torch.optim.Optimizer):
     def steps_done(self) -> int:
         """How many steps were taken; kept in the parameter groups, so that ``state_dict`` carries it."""
         return self.param_groups[0]["step"]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names, by number; empty where they came without, as ``module.parameters()`` has them."""
+        groups = self.param_groups
+        return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
 
     def _rows(self, *, without_gradient: bool = False) -> list[Row]:
         """Parameters as rows: those with a gradient, or those without one too, whose ``g`` then means nothing."""
@@ -232,7 +241,7 @@ class Method(torch.optim.Optimizer):
                 state.update(rule.init(x, number) | self.reducer.init(x, number))
                 if self.outer:
                     state.update(self.outer.init(x))
-            rows.append(Row(x, g, state, group, rule))
+            rows.append(Row(x, g, state, group, rule, number))
         return rows
 
     @torch.no_grad()
@@ -248,13 +257,16 @@ class Method(torch.optim.Optimizer):
             rows = self._exchange(rows, t)
         if self.clip_norm is not None:
             rows = clip_rows(rows, self.clip_norm)
-        for row, d in zip(rows, self._directions(rows, t), strict=True):
+        directions = self._directions(rows, t)
+        if "direction" in due:
+            directions = self._exchange_directions(rows, directions, t)
+        for row, d in zip(rows, directions, strict=True):
             if d is not None:
                 lr, weight_decay = row.group["lr"], row.group["weight_decay"]
                 if weight_decay:
                     row.x.mul_(1 - lr * weight_decay)
                 row.x.add_(d, alpha=-lr)
-        self._average(rows, tuple(name for name in due if name != "gradient"))
+        self._average(rows, tuple(name for name in due if name not in ("gradient", "direction")))
         for group in self.param_groups:
             group["step"] += 1
         return loss
@@ -267,6 +279,12 @@ class Method(torch.optim.Optimizer):
     def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """The direction of each row; a method whose rule talks to the other workers does so here."""
         return [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
+
+    def _exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
+        """What takes the place of the directions of those rows that move."""
+        moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]
+        reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
+        return [None if d is None else next(reduced) for d in directions]
 
     def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states, all in one call; ``params`` through the outer optimizer."""
@@ -285,6 +303,15 @@ class Method(torch.optim.Optimizer):
                 self.outer.absorb(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
+
+
+def _unzipped(params: Any) -> dict[str, list]:
+    """A group's parameters, and their names where it has torch's (name, parameter) pairs."""
+    given = [params] if isinstance(params, Tensor) else list(params)
+    if not given or isinstance(given[0], Tensor):
+        return {"params": given}
+    names, tensors = zip(*given, strict=True)
+    return {"params": list(tensors), "param_names": list(names)}
 
 
 def clip_rows(rows: list[Row], radius: float) -> list[Row]:

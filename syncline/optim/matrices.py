@@ -40,9 +40,13 @@ class MatrixSplit:
         is_matrix = [allowed and p.dim() - worker_axes == 2 for p in group["params"]]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
         for wanted, rule in ((True, self.matrix), (False, self.other)):
-            params = [p for p, matrix in zip(group["params"], is_matrix, strict=True) if matrix == wanted]
-            if params:
-                part = {**group, "params": params, "matrix": wanted}
+            kept = {
+                key: [one for one, matrix in zip(group[key], is_matrix, strict=True) if matrix == wanted]
+                for key in ("params", "param_names")
+                if key in group
+            }
+            if kept["params"]:
+                part = {**group, **kept, "matrix": wanted}
                 if not wanted and part["other_lr"] is not None:
                     part["lr"] = part["other_lr"]
                 out.append((rule, part))

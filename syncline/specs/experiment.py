@@ -199,7 +199,7 @@ class Training(Experiment):
 
     def never_averaged(self, method: MethodBase) -> list[str]:
         """A warning if the training ends before something is averaged for the first time."""
-        late = [exchange for exchange in method.exchanges(1) if not exchange.times(self.steps)]
+        late = [exchange for exchange in method.exchanges(1, self.workers) if not exchange.times(self.steps)]
         if not late or self.workers == 1:
             return []
         states = ", ".join(f"{exchange.label} (every {exchange.period})" for exchange in late)

@@ -80,7 +80,7 @@ def test_the_ledger_is_what_the_exchanges_say(method, text):
     (planned,) = spec.methods
     ledger = train_method(spec, planned).ledger
     for step in range(STEPS):
-        due = [call.payload_bytes for call in calls_at(planned.exchanges(SHAPE.tensors), step)]
+        due = [call.payload_bytes for call in calls_at(planned.exchanges(SHAPE.tensors, spec.workers), step)]
         sent = [n for n, at in zip(ledger["payload_bytes"], ledger["step"], strict=True) if at == step]
         assert sent == due
 
@@ -194,7 +194,7 @@ def test_a_method_keeps_as_many_numbers_as_its_spec_says(fields, text):
     task.step_gradients(0)
     optimizer.step()
     kept = sum(tensor.numel() for state in optimizer.state.values() for tensor in state.values())
-    assert kept == planned.kept_elements(SHAPE.tensors)
+    assert kept == planned.kept_elements(SHAPE.tensors, 1)
 
 
 def test_formulas_in_the_number_of_parameters_give_the_bytes_of_a_model():

@@ -158,7 +158,7 @@ NARROW = method_of({"kind": "demo", "lr": LR, "chunk": 512, "index_bits": 16})
         (lambda: DeMo(average="some"), "average: got 'some'; expected 'senders' or 'all'"),
         (lambda: demo_rule("lion"), "base: got 'lion'; expected 'sgd', 'signum' or 'muon'"),
         (lambda: DeMo(chunk=512, pairs=SparsePairs(16)).nbytes((512, 512)), "index_bits: got 16; expected at least 18"),
-        (lambda: NARROW.exchanges([TensorShape("w", (512, 512), True)]), "index_bits: got 16; expected at least 18"),
+        (lambda: NARROW.exchanges([TensorShape("w", (512, 512), True)], 4), "index_bits: got 16; expected at least 18"),
     ],
 )
 def test_misuse_is_one_helpful_line(unchecked, call, message: str) -> None:

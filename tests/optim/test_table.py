@@ -21,7 +21,7 @@ rows = pytest.mark.parametrize("name", METHODS)
 
 def exchanges_every_step(name: str) -> bool:
     """Whether workers hold equal parameters after every step."""
-    return all(exchange.period == 1 for exchange in METHODS[name].spec.exchanges(1))
+    return all(exchange.period == 1 for exchange in METHODS[name].spec.exchanges(1, 4))
 
 
 @rows
@@ -102,7 +102,7 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
     comm = ShapesCommunicator(8)
     method = spec.build(groups, comm)
     # Where every step is like the first, one more shows it; shapes of large models take long to compute.
-    steps = 2 if all(e.period == 1 for e in spec.exchanges(tensors)) else 24
+    steps = 2 if all(e.period == 1 for e in spec.exchanges(tensors, 8)) else 24
     for _ in range(steps):
         for group in groups:
             for p in group["params"]:
@@ -110,7 +110,7 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
         method.step()
     # The order of the optimizer's groups: what is cut into fragments is cut in this order.
     in_order = sorted(tensors, key=lambda t: not t.is_matrix)
-    assert sent(comm.ledger.records) == expected_calls(spec, in_order, steps)
+    assert sent(comm.ledger.records) == expected_calls(spec, in_order, 8, steps)
     assert comm.ledger.records, "a method that never talks tests nothing here"
 
 
@@ -122,8 +122,10 @@ def sent(records: list[Record]) -> list[tuple[int, str, int]]:
     return [(r.step, r.collective, r.payload_bytes) for r in records]
 
 
-def expected_calls(spec: MethodBase, tensors: list[TensorShape], steps: int) -> list[tuple[int, str, int]]:
-    exchanges = spec.exchanges(tensors)
+def expected_calls(
+    spec: MethodBase, tensors: list[TensorShape], workers: int, steps: int
+) -> list[tuple[int, str, int]]:
+    exchanges = spec.exchanges(tensors, workers)
     return [(t, c.collective, int(c.payload_bytes)) for t in range(steps) for c in calls_at(exchanges, t)]
 
 
@@ -137,7 +139,7 @@ def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
         task.step_gradients(t)
         method.step()
     tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
-    assert sent(comm.ledger.records) == expected_calls(METHODS[name].spec, tensors, 24)
+    assert sent(comm.ledger.records) == expected_calls(METHODS[name].spec, tensors, 4, 24)
 
 
 @rows

@@ -19,7 +19,7 @@ RULE = DionRule()
 def layer(momentum: list[list[float]], gradient: list[list[float]], trigger: RMMC) -> Row:
     """Two workers with a matrix of one row."""
     m, g = (torch.tensor(v, dtype=torch.float64).unsqueeze(1) for v in (momentum, gradient))
-    return Row(torch.zeros_like(m), g, {"momentum": m, **trigger.init(m)}, {}, RULE)
+    return Row(torch.zeros_like(m), g, {"momentum": m, **trigger.init(m)}, {}, RULE, 0)
 
 
 def test_paper_form_compares_with_the_step_before() -> None:

@@ -32,11 +32,11 @@ class DDPSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or f"ddp-{self.rule.kind}"
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One gradient per step."""
         return [Exchange(self._bytes(elements(tensors_of(model))), label="gradient")]
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """See ``MethodBase.kept_elements``."""
         return self.rule.state_elements(tensors_of(model))
 
@@ -62,13 +62,13 @@ class LocalSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or f"local-{self.rule.kind}"
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Parameters and states together."""
         tensors = tensors_of(model)
         sent = elements(tensors) + self.rule.state_elements(tensors)
         return [Exchange(self._bytes(sent), self.period, "params and states")]
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """See ``MethodBase.kept_elements``."""
         return self.rule.state_elements(tensors_of(model))
 
@@ -96,11 +96,11 @@ class DiLoCoSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{self.rule.kind}")
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One pseudo-gradient per round."""
         return [Exchange(self._bytes(elements(tensors_of(model))), self.period, "params")]
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """The rule's states, where the round started, and the outer momentum."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
@@ -150,7 +150,7 @@ class MTDAOSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or ("mt-dao" if self.base == "adam" else f"mt-dao-{self.base}")
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One exchange per state; those that are due together travel together."""
         offset = 1 if self.phase == "paper" else 0
         tensors = tensors_of(model)
@@ -175,7 +175,7 @@ class MTDAOSpec(MethodBase):
             periods["second_moment"] = self.second_moment_period or self.period
         return periods
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """Every averaged state but the parameters, and what the outer optimizer keeps."""
         tensors = tensors_of(model)
         states = sum(self.state_elements(state, tensors) for state in self.periods() if state != "params")
@@ -225,7 +225,7 @@ class DESLOCSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or ("des-loc" if self.base == "adam" else f"des-loc-{self.base}")
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One exchange per state; those that are due together travel together."""
         nbytes = self._bytes(elements(tensors_of(model)))
         return [Exchange(nbytes, k, state) for state, k in self.periods().items()]
@@ -239,7 +239,7 @@ class DESLOCSpec(MethodBase):
             "second_moment": self.second_moment_period or half_life_period(beta2, self.period),
         }
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """Both moments."""
         return 2 * elements(tensors_of(model))
 

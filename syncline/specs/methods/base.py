@@ -85,16 +85,16 @@ class MethodBase(Spec):
         return False
 
     @abstractmethod
-    def exchanges(self, model: Tensors) -> list[Exchange]:
-        """What it sends in closed form, for a model in fp32."""
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """What a worker sends in closed form, for a model in fp32 and a group of ``workers``."""
 
-    def traffic_formula(self) -> str:
+    def traffic_formula(self, workers: int) -> str:
         """Bytes per worker and step, with N for the model's parameters and N' for those that are no matrices.
 
         Of exchanges whose bytes grow with the numbers of both; a method with others has a formula of its own.
         """
         probes = [[TensorShape("", (matrix, 1), is_matrix=True), TensorShape("", (other,))] for matrix, other in SIZES]
-        once, more_matrix, more_other = (self._bytes_by_period(probe) for probe in probes)
+        once, more_matrix, more_other = (self._bytes_by_period(probe, workers) for probe in probes)
         terms = []
         for period, nbytes in once.items():
             matrix, other = more_matrix[period] - nbytes, more_other[period] - nbytes
@@ -103,15 +103,15 @@ class MethodBase(Spec):
             terms.append(every(" + ".join(parts), period))
         return " + ".join(terms)
 
-    def _bytes_by_period(self, model: Tensors) -> dict[int, float]:
+    def _bytes_by_period(self, model: Tensors, workers: int) -> dict[int, float]:
         out: dict[int, float] = {}
-        for exchange in self.exchanges(model):
+        for exchange in self.exchanges(model, workers):
             out[exchange.period] = out.get(exchange.period, 0) + exchange.payload_bytes
         return out
 
     @abstractmethod
-    def kept_elements(self, model: Tensors) -> int:
-        """Numbers that a worker keeps from step to step beyond its parameters: momenta, anchors, errors, factors.
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Numbers that one of ``workers`` keeps from step to step beyond its parameters: momenta, anchors, errors.
 
         What is under way in a stream is not counted.
         """

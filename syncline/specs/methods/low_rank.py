@@ -54,15 +54,15 @@ class DionBase(MethodBase):
         sent = [("gradient", plain), ("P", p), ("R", r)]
         return [Exchange(self._bytes(n), period, label, joins=False) for label, n in sent if n]
 
-    def traffic_formula(self) -> str:
+    def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``."""
         if self.exchange == "gradient":
-            return super().traffic_formula()
-        *flag, synced = self.exchanges(1)
+            return super().traffic_formula(workers)
+        *flag, synced = self.exchanges(1, workers=2)
         terms = [f"{one.payload_bytes:g}" for one in flag]
         return " + ".join([*terms, every(FACTORS_FORMULA.format(self._bytes(1)), synced.period)])
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """Of a matrix its momentum and its right factor, of everything else Adam's moments."""
         return sum(
             t.elements + min(t.shape) * self.rank(t) if t.is_matrix else 2 * t.elements for t in tensors_of(model)
@@ -87,7 +87,7 @@ class DionSpec(DionBase):
         scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
         return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "")
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Gradients, or gradients, P and R."""
         return self._synced(model, self.period)
 
@@ -121,14 +121,14 @@ class CurvaDionSpec(DionBase):
         """Each seed triggers by itself."""
         return True
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an exchange at the expected rate, taken as a period."""
         flag = Exchange(FLAG_BYTES, label="trigger", joins=False)
         return [flag, *self._synced(model, round(1 / self.expected_sync_rate))]
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """Dion's, and one norm per matrix."""
-        return super().kept_elements(model) + sum(tensor.is_matrix for tensor in tensors_of(model))
+        return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
@@ -157,7 +157,7 @@ class PowerSGDSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or "powersgd"
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """After the warm-up: gradients of what is not compressed, P and R of what is."""
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
@@ -174,11 +174,11 @@ class PowerSGDSpec(MethodBase):
         rank = min(self.rank, *tensor.shape)
         return rank if self.always or factored(tensor, rank) else 0
 
-    def traffic_formula(self) -> str:
+    def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``."""
         return FACTORS_FORMULA.format(self._bytes(1))
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """The rule's states; of what is compressed the error and the right factor."""
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]

@@ -56,17 +56,17 @@ class DeMoSpec(MethodBase):
         bits = int(self.index_bits) or enough
         return math.ceil(pairs * bits / 8) + pairs * VALUE_BYTES[self.value]
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One all-gather per step."""
         nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors_of(model))
         return [Exchange(nbytes, label="top-k", collective="all_gather")]
 
-    def traffic_formula(self) -> str:
+    def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``; of matrices, whose sides ``chunk`` divides."""
         pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
         return f"{pair:g} × {self.k} N / {self.chunk}²"
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """The momentum; no base keeps anything."""
         return elements(tensors_of(model))
 

@@ -70,7 +70,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
         """See ``MethodBase.name``."""
         return self.label or ("streaming-mt-dao" if self.base == "adam" else f"streaming-mt-dao-{self.base}")
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """See ``StreamSpec.exchanges``."""
         tensors = tensors_of(model)
         return self.stream.exchanges(
@@ -122,12 +122,12 @@ class StreamingDiLoCoSpec(MethodBase):
         """See ``MethodBase.name``."""
         return self.label or "streaming-diloco"
 
-    def exchanges(self, model: Tensors) -> list[Exchange]:
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """See ``StreamSpec.exchanges``."""
         periods = {"params": self.period}
         return self.stream.exchanges(tensors_of(model), periods, lambda state, part: self._bytes(elements(part)))
 
-    def kept_elements(self, model: Tensors) -> int:
+    def kept_elements(self, model: Tensors, workers: int) -> int:
         """As for DiLoCo."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
