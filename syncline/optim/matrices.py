@@ -40,11 +40,10 @@ class MatrixSplit:
         is_matrix = [allowed and p.dim() - worker_axes == 2 for p in group["params"]]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
         for wanted, rule in ((True, self.matrix), (False, self.other)):
-            kept = {
-                key: [one for one, matrix in zip(group[key], is_matrix, strict=True) if matrix == wanted]
-                for key in ("params", "param_names")
-                if key in group
-            }
+            kept: dict[str, list[Any]] = {}
+            for key in ("params", "param_names"):
+                if key in group:
+                    kept[key] = [one for one, matrix in zip(group[key], is_matrix, strict=True) if matrix == wanted]
             if kept["params"]:
                 part = {**group, **kept, "matrix": wanted}
                 if not wanted and part["other_lr"] is not None:
