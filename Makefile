@@ -28,6 +28,7 @@ lint: .venv/installed-dev
 
 bench: .venv/installed-test
 	$(BIN)/python -m pytest benchmarks --benchmark-only
+	$(BIN)/python -m benchmarks.wire
 
 clean:
 	rm -rf .venv build runs

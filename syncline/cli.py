@@ -123,16 +123,18 @@ def run(
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train one method on one network, in full detail."""
-    from syncline.specs import RunSpec, load_spec
+    """Train one method on one network, in full detail; or run a study, which no network times."""
+    from syncline.specs import RunSpec, StudySpec, load_spec
 
-    loaded = load_spec(spec, _networks(overrides, network, "network"), RunSpec)
+    loaded = load_spec(spec, _networks(overrides, network, "network"), RunSpec, *get_args(StudySpec))
+    assert isinstance(loaded, RunSpec | StudySpec)
     _warn(loaded.warnings())
     from syncline.experiments import display
     from syncline.experiments.run import run as run_run
+    from syncline.experiments.run import steps_of
 
     console = _console()
-    with display.progress(console, [loaded.method.name], loaded.steps) as update:
+    with display.progress(console, [display.subject(loaded)], steps_of(loaded)) as update:
         target = out or Path("runs") / loaded.name
         result = run_run(loaded, target, exact=out is not None, on_progress=lambda done: update([done]))
     _finish(console, result, as_json, display.run_tables(result["rows"], loaded))
@@ -208,7 +210,7 @@ def _finish(console: Console, result: dict[str, Any], as_json: bool, tables: lis
     for table in tables:
         console.print(table)
     for row in result["rows"]:
-        if row["diverged_at"] is not None and row["network"] == result["rows"][0]["network"]:
+        if row.get("diverged_at") is not None and row["network"] == result["rows"][0]["network"]:
             seed = f", seed {row['seed']}" if "seed" in row else ""
             _warn([f"{row['method']}{seed}: diverged at step {row['diverged_at']}"])
     _show_files(console, result["folder"])

@@ -60,7 +60,7 @@ def test_a_projection_as_json_and_as_tables(command):
     result = json.loads(told.out)
     assert (told.code, told.err, shown.code, shown.out) == (0, "", 0, "")
     assert result.keys() == {"spec", "rows"} and result["spec"] == "project-gpt-160m"
-    assert len(result["rows"]) == 15 and all(row.keys() == CLOCK | {"speedup"} for row in result["rows"])
+    assert len(result["rows"]) == 24 and all(row.keys() == CLOCK | {"speedup"} for row in result["rows"])
     assert all(f"{row['speedup']:.2f}x" in shown.err for row in result["rows"])
 
 

@@ -39,6 +39,7 @@ from syncline.specs.methods import (
     StreamingMTDAOSpec,
     StreamSpec,
 )
+from syncline.specs.studies import DistributionSpec, NoiseSpec, PaperVotes, TuningSpec, VectorsSpec
 from tests.torchrun import TORCHRUN, run
 
 ROOT = Path(__file__).parent.parent
@@ -189,6 +190,36 @@ def test_run_emits_what_is_documented(runs: dict[str, tuple[Path, dict[str, Any]
     assert documented("run") - named["rosenbrock"] == {"accuracy"}
 
 
+STUDIES: dict[str, dict[str, Any]] = {
+    "vote-ties": {
+        "groups": [{"workers": 2, "tie_rate": 0.5, "match": 0.5, "flip": 0}],
+        "distributions": ["laplace"],
+        "votes": 9,
+    },
+    "quantisers": {
+        "workers": 2,
+        "vectors": {"distributions": ["laplace"], "entries": 9},
+        "training": {
+            "problem": "teacher-student",
+            "noises": [{"alpha": 2, "noise_scale": 0}],
+            "methods": [{"kind": "lion-cub", "label": "L1", "lr": 1}],
+            "reference": "L1",
+            "steps": 1,
+            "rates": [0.1],
+            "tuning_seeds": [1],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("kind", STUDIES)
+def test_studies_emit_what_is_documented(kind: str, tmp_path: Path) -> None:
+    result = emitted(tmp_path, "run", {"kind": kind, "name": "study", **STUDIES[kind]})
+    assert set(result) == {"rows", "folder", "interrupted"}
+    assert names_of(result["rows"]) == documented(kind)
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == ["metrics.parquet", "run.json", "spec.yaml"]
+
+
 def test_tables_hold_what_is_documented(
     runs: dict[str, tuple[Path, dict[str, Any]]], comparison: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -224,6 +255,7 @@ def test_the_spec_page_names_every_field() -> None:
     models = [*KINDS.values(), ComputeSpec, ScheduleSpec, SlowWorkerSpec, PauseSpec, NesterovOuter, FedAdamOuter]
     models += [DDPSpec, LocalSpec, DiLoCoSpec, MTDAOSpec, DESLOCSpec, SGDMRule, AdamRule, AdoptRule, MuonRule]
     models += [StreamingMTDAOSpec, StreamingDiLoCoSpec, StreamSpec, DionSpec, CurvaDionSpec, PowerSGDSpec, DeMoSpec]
+    models += [DistributionSpec, NoiseSpec, PaperVotes, VectorsSpec, TuningSpec]
     fields = {field for model in models for field in model.model_fields}
     fields |= {field for problem in PROBLEMS.values() for field in problem.__dataclass_fields__}  # type: ignore[attr-defined]
     missing = sorted(field for field in fields if not re.search(rf"\b{field}\b", text))

@@ -8,7 +8,9 @@ from syncline.analysis.figures import (
     landscape_trajectories,
     loss_against_clock,
     loss_against_steps,
+    loss_over_tails,
     save,
+    sign_shares,
     timeline_strip,
 )
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
@@ -24,10 +26,12 @@ __all__ = [
     "landscape_trajectories",
     "loss_against_clock",
     "loss_against_steps",
+    "loss_over_tails",
     "lost_seeds",
     "median_and_range",
     "method_styles",
     "save",
+    "sign_shares",
     "smooth",
     "time_to_target_s",
     "timeline_strip",

@@ -37,7 +37,15 @@ CYCLE: tuple[MethodStyle, ...] = (
 )
 
 # The methods that most figures compare keep their place in the cycle, whoever else is in the figure.
-PLACES: dict[str, int] = {"ddp-adam": 0, "local-adam": 1, "diloco": 2, "mt-dao": 3}
+PLACES: dict[str, int] = {
+    "ddp-adam": 0,
+    "local-adam": 1,
+    "diloco": 2,
+    "mt-dao": 3,
+    "demo": 4,
+    "curvadion": 5,
+    "lion-cub": 6,
+}
 
 
 def method_styles(labels: Iterable[str]) -> dict[str, MethodStyle]:

@@ -72,7 +72,8 @@ class Communicator(Protocol):
         """The mean, sum or maximum over the group, on every worker. May be a read-only view.
 
         A format that is not exact rounds what is sent and what comes back:
-        ``decode(encode(op_m decode(encode(x_m))))``, with the reduction in the tensor's own type.
+        ``decode(encode(op_m decode(encode(x_m))))``, with the reduction in the tensor's own type. Integers are added
+        exactly, in any order, and stay in their type; their mean is refused.
         """
         ...
 
@@ -84,6 +85,10 @@ class Communicator(Protocol):
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """Every worker's tensor, on every worker. May be a read-only view."""
+        ...
+
+    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """Every worker's tensor, on the root. The other workers' rows hold zeros and are not meant to be read."""
         ...
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
@@ -118,12 +123,26 @@ def elements_per_row(x: Tensor) -> int:
     return x[0].numel() if x.shape[0] else 0
 
 
+def check_op(op: ReduceOp, *xs: Tensor) -> None:
+    """Refuse another reduction than those there are, and the mean of integers, which need not be one."""
+    if op not in REDUCE_OPS:
+        raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
+    for x in xs:
+        if op == "mean" and not (x.is_floating_point() or x.is_complex()):
+            raise SpecError("op", op, f"sum for integers ({x.dtype}); divide what comes back")
+
+
+def check_root(root: int, workers: int) -> None:
+    """Refuse a root that is not in the group."""
+    if not 0 <= root < workers:
+        raise SpecError("root", root, f"a worker from 0 to {workers - 1}")
+
+
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
     """``x`` reduced along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
+    check_op(op, x)
     if op == "mean":
         return x.mean(dim, keepdim=True)
     if op == "sum":
         return x.sum(dim, keepdim=True, dtype=x.dtype)
-    if op == "max":
-        return x.amax(dim, keepdim=True)
-    raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
+    return x.amax(dim, keepdim=True)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+
 import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
+
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The integer types by their bytes."""
 
 
 def packed_bytes(count: int, bits: int) -> int:
@@ -17,33 +23,82 @@ def pack(values: Tensor, bits: int) -> Tensor:
     """Integers in ``[0, 2**bits)``, the least significant bit first: ``(..., n) -> (..., ceil(n bits / 8))``.
 
     Args:
-        values: integers ``(..., n)``.
+        values: integers ``(..., n)``, or bool for one bit; floats that hold integers for up to 8 bits.
         bits: 1 to 64; at 64 the integers are int64's own bits, sign included.
 
     Raises:
         SpecError: a width that is out of range. Values are not looked at: that would wait for the device.
     """
     _check(bits)
-    count = values.shape[-1]
+    if 8 % bits == 0:
+        return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
     if bits % 8 == 0:  # whole bytes: no need to take the bits apart
         shifts = torch.arange(0, bits, 8, device=values.device)
         return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
     shifts = torch.arange(bits, device=values.device)
-    stream = ((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2)
-    stream = torch.nn.functional.pad(stream, (0, packed_bytes(count, bits) * 8 - count * bits))
-    weights = (1 << torch.arange(8, device=values.device)).to(torch.uint8)
-    return (stream.unflatten(-1, (-1, 8)) * weights).sum(-1, dtype=torch.uint8)
+    return _join(((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2), 1)
 
 
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """What ``pack`` packed: bytes ``(..., b)`` to int64 ``(..., count)``."""
     _check(bits)
+    if 8 % bits == 0:
+        return look_up(packed, fields_of_bytes(bits, packed.device), count).long()
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1)
-    stream = (packed.unsqueeze(-1) >> torch.arange(8, device=packed.device)).flatten(-2) & 1
+    stream = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
     weights = 1 << torch.arange(bits, device=packed.device)
-    return (stream[..., : count * bits].unflatten(-1, (count, bits)).long() * weights).sum(-1)
+    return (stream.unflatten(-1, (count, bits)).long() * weights).sum(-1)
+
+
+def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
+    """What moves the fields in the bytes of a word of ``8 // bits`` bytes into its most significant byte, side by side.
+
+    Field i of f must move from bit ``8 i`` (from the other end on big-endian machines) to bit ``8 (f - 1) + bits i``.
+    The product holds each field at f places, all of them apart, so nothing is carried into that byte.
+    """
+    per_byte = 8 // bits
+    shifts = [8 * (per_byte - 1) - (8 - bits) * i if byteorder == "little" else (8 + bits) * i for i in range(per_byte)]
+    factor = sum(1 << shift for shift in shifts)
+    return factor - (1 << 8 * per_byte) if factor >> (8 * per_byte - 1) else factor  # in two's complement
+
+
+def padded_to(values: Tensor, multiple: int) -> Tensor:
+    """``(..., n)`` with zeros up to the next multiple; the tensor itself if there is nothing to add."""
+    missing = -values.shape[-1] % multiple
+    return torch.nn.functional.pad(values, (0, missing)) if missing else values
+
+
+def _join(fields: Tensor, bits: int) -> Tensor:
+    """A byte for each field ``(..., n)``, with ``bits`` dividing 8, to bytes that hold ``8 // bits`` fields each."""
+    per_byte = 8 // bits
+    if per_byte == 1:
+        return fields
+    fields = padded_to(fields, per_byte)
+    flat = fields.reshape(-1)
+    if flat.storage_offset() % per_byte:  # the view as wider words may not start in the middle of one
+        flat = flat.clone()
+    words = flat.view(WORDS[per_byte]) * multiplier(bits)
+    most_significant = per_byte - 1 if sys.byteorder == "little" else 0
+    joined = words.view(torch.uint8)[most_significant::per_byte].contiguous()
+    return joined.view(*fields.shape[:-1], fields.shape[-1] // per_byte)
+
+
+@functools.cache
+def fields_of_bytes(bits: int, device: torch.device) -> Tensor:
+    """The fields of every byte, ``(256, 8 // bits)`` uint8, with ``bits`` dividing 8."""
+    shifts = torch.arange(0, 8, bits, device=device)
+    return ((torch.arange(256, device=device).unsqueeze(1) >> shifts) & (2**bits - 1)).to(torch.uint8)
+
+
+def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
+    """For each byte its row of ``(256, f)`` one-byte numbers, laid end to end: ``(..., b) -> (..., count)``, a view."""
+    if table.shape[1] == 1:
+        return packed.view(table.dtype)[..., :count]
+    whole_rows = table.view(WORDS[table.shape[1]]).view(256)  # a row is moved as one word
+    fields = whole_rows.index_select(0, packed.reshape(-1).int()).view(table.dtype)
+    return fields.view(*packed.shape[:-1], packed.shape[-1] * table.shape[1])[..., :count]
 
 
 def _check(bits: int) -> None:

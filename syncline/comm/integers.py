@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from syncline.comm.bits import fields_of_bytes, look_up, pack, padded_to
 from syncline.errors import SpecError
 
 
@@ -59,13 +60,36 @@ class PackedIntegers:
             raise SpecError("bits", self.bits, expected)
 
     def encode(self, values: Tensor) -> Tensor:
-        """Integers ``(..., n)`` to words ``(..., ceil(n / fields))``. Values are not looked at."""
-        padding = -values.shape[-1] % self.fields
-        padded = torch.nn.functional.pad(values.to(torch.int64), (0, padding)).unflatten(-1, (-1, self.fields))
-        shifts = torch.arange(self.fields, device=values.device) * self.bits
-        return (padded << shifts).sum(-1).to(self.word)
+        """Integers ``(..., n)``, held in any type, to words ``(..., ceil(n / fields))``. Values are not looked at."""
+        if self.word == torch.uint8:
+            return pack(values, self.bits)
+        fields = padded_to(values.to(self._narrow), self.fields).unflatten(-1, (-1, self.fields))
+        words = fields[..., -1].to(torch.int32)
+        for field in range(self.fields - 2, -1, -1):  # Horner's rule
+            words = torch.add(fields[..., field], words, alpha=2**self.bits)
+        return words
 
-    def decode(self, words: Tensor, count: int) -> Tensor:
-        """Words ``(..., w)`` to int64 ``(..., count)``."""
-        shifts = torch.arange(self.fields, device=words.device) * self.bits
-        return ((words.to(torch.int64).unsqueeze(-1) >> shifts) & (2**self.bits - 1)).flatten(-2)[..., :count]
+    def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:
+        """Words ``(..., w)`` to integers ``(..., count)``.
+
+        Args:
+            words: what ``encode`` made, or a sum of such words.
+            count: how many integers.
+            dtype: of the result.
+            out: memory to fill instead, of any type; large tensors cost more to allocate than to decode.
+        """
+        if self.word == torch.uint8:
+            fields = look_up(words, fields_of_bytes(self.bits, words.device), count)
+        else:
+            apart = torch.empty(*words.shape, self.fields, dtype=self._narrow, device=words.device)
+            for field in range(self.fields):
+                apart[..., field] = (words >> self.bits * field).bitwise_and_(2**self.bits - 1)
+            fields = apart.flatten(-2)[..., :count]
+        return fields.to(dtype) if out is None else out.copy_(fields)
+
+    @property
+    def _narrow(self) -> torch.dtype:
+        """The smallest type that holds a field."""
+        if self.bits <= 8:
+            return torch.uint8
+        return torch.int16 if self.bits <= 15 else torch.int32

@@ -15,10 +15,10 @@ class Record(NamedTuple):
     Attributes:
         step: training step, from 0.
         label: what was sent (``gradient``, ``params+momentum``).
-        collective: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all`` or ``broadcast``.
+        collective: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``gather`` or ``broadcast``.
         payload_bytes: encoded bytes that one worker puts in, whatever algorithm carries them. For ``all_to_all`` and
-            ``reduce_scatter`` that is what it holds for all workers together; for ``all_gather`` its own part; for
-            ``broadcast`` the root's tensor.
+            ``reduce_scatter`` that is what it holds for all workers together; for ``all_gather`` and ``gather`` its own
+            part; for ``broadcast`` the root's tensor.
         group_size: workers that take part.
     """
 

@@ -9,7 +9,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from syncline.comm.base import REDUCE_OPS, Handle, PerPeer, PerWorker, ReduceOp, Scalars, elements_per_row, reduce_rows
+from syncline.comm.base import (
+    Handle,
+    PerPeer,
+    PerWorker,
+    ReduceOp,
+    Scalars,
+    check_op,
+    check_root,
+    elements_per_row,
+    reduce_rows,
+)
 from syncline.comm.ledger import Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError, SynclineError
@@ -149,8 +159,7 @@ class ProcessGroupCommunicator:
         return finish
 
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
-        if op not in REDUCE_OPS:
-            raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
+        check_op(op, *xs)
         self._check(*xs)
         if wire.exact_dtype and not self._reproducible:
             return self._start_exact(xs, op)
@@ -190,6 +199,20 @@ class ProcessGroupCommunicator:
         gather = self._start_gather(wire.encode(x))
         return Handle(lambda: [wire.decode(gather(), x.dtype)])
 
+    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.gather``."""
+        check_root(root, self.world_size)
+        self._check(x)
+        self._note([x], "gather", wire, label)
+        process, row = divmod(root, self._rows)
+        sent = wire.encode(x).contiguous()
+        gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
+        parts = [torch.empty_like(sent) for _ in range(self._processes)] if process == self._rank else []
+        dist.gather(_bytes(sent), [_bytes(part) for part in parts] or None, group=self._group, group_dst=process)
+        if parts:
+            gathered[row] = wire.decode(torch.cat(parts), x.dtype)
+        return gathered
+
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """See ``Communicator.all_to_all``."""
         self._check(x)
@@ -198,15 +221,15 @@ class ProcessGroupCommunicator:
 
     def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.reduce_scatter``: an all-to-all of blocks and a local reduction, the bytes of a ring's."""
+        check_op(op, x)
         self._check(x)
         self._note([x], "reduce_scatter", wire, label)
         return reduce_rows(wire.decode(self._start_exchange(wire.encode(x))(), x.dtype), 1, op).squeeze(1)
 
     def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.broadcast``."""
+        check_root(root, self.world_size)
         self._check(x)
-        if not 0 <= root < self.world_size:
-            raise SpecError("root", root, f"a worker from 0 to {self.world_size - 1}")
         self._note([x], "broadcast", wire, label)
         process, row = divmod(root, self._rows)
         sent = wire.encode(x)[row].contiguous().clone()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from syncline.comm.base import REDUCE_OPS, Handle, PerPeer, PerWorker, ReduceOp, Scalars, elements_per_row
+from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars, check_op, check_root, elements_per_row
 from syncline.comm.ledger import Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
@@ -45,8 +45,7 @@ class ShapesCommunicator:
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
-        if op not in REDUCE_OPS:
-            raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
+        check_op(op, *xs)
         nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
         self.ledger.append(label, "all_reduce", nbytes, self.world_size)
         return [torch.empty_like(x) for x in xs]
@@ -56,6 +55,12 @@ class ShapesCommunicator:
         self._note(x, "all_gather", wire, label)
         return x.unsqueeze(1).expand(1, self.world_size, *x.shape[1:])
 
+    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.gather``."""
+        check_root(root, self.world_size)
+        self._note(x, "gather", wire, label)
+        return x.new_empty(1, self.world_size, *x.shape[1:])
+
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """See ``Communicator.all_to_all``."""
         self._note(x, "all_to_all", wire, label)
@@ -63,11 +68,13 @@ class ShapesCommunicator:
 
     def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.reduce_scatter``."""
+        check_op(op, x)
         self._note(x, "reduce_scatter", wire, label)
         return torch.empty_like(x[:, 0])
 
     def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.broadcast``."""
+        check_root(root, self.world_size)
         self._note(x, "broadcast", wire, label)
         return torch.empty_like(x)
 

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars, elements_per_row, reduce_rows
+from syncline.comm.base import (
+    Handle,
+    PerPeer,
+    PerWorker,
+    ReduceOp,
+    Scalars,
+    check_op,
+    check_root,
+    elements_per_row,
+    reduce_rows,
+)
 from syncline.comm.ledger import Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
@@ -69,6 +79,7 @@ class SimulatedCommunicator:
 
     def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.all_reduce``."""
+        check_op(op, x)
         self._note(x, "all_reduce", wire, label)
         return self._reduced(x, op, wire)
 
@@ -76,6 +87,7 @@ class SimulatedCommunicator:
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
+        check_op(op, *xs)
         nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
         self.ledger.append(label, "all_reduce", nbytes, self._workers)
         return [self._reduced(x, op, wire) for x in xs]
@@ -86,6 +98,15 @@ class SimulatedCommunicator:
         gathered = self._grouped(wire.decode(wire.encode(x), x.dtype)).unsqueeze(1)
         return gathered.expand(self._replicas, self._workers, self._workers, *x.shape[1:]).flatten(0, 1)
 
+    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+        """See ``Communicator.gather``."""
+        check_root(root, self._workers)
+        self._note(x, "gather", wire, label)
+        arrived = self._grouped(wire.decode(wire.encode(x), x.dtype))
+        gathered = arrived.new_zeros(self._replicas, self._workers, *arrived.shape[1:])
+        gathered[:, root] = arrived
+        return gathered.flatten(0, 1)
+
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """See ``Communicator.all_to_all``."""
         self._note(x, "all_to_all", wire, label)
@@ -93,13 +114,13 @@ class SimulatedCommunicator:
 
     def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.reduce_scatter``."""
+        check_op(op, x)
         self._note(x, "reduce_scatter", wire, label)
         return reduce_rows(self._grouped(wire.decode(wire.encode(x), x.dtype)), 1, op).flatten(0, 2)
 
     def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.broadcast``."""
-        if not 0 <= root < self._workers:
-            raise SpecError("root", root, f"a worker from 0 to {self._workers - 1}")
+        check_root(root, self._workers)
         self._note(x, "broadcast", wire, label)
         sent = self._grouped(wire.decode(wire.encode(x), x.dtype))[:, root : root + 1]
         return sent.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)

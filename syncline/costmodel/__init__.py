@@ -11,6 +11,7 @@ from syncline.costmodel.collectives import (
     all_to_all_s,
     broadcast_s,
     collective_s,
+    gather_s,
     ring_all_gather_s,
     ring_all_reduce_s,
     ring_reduce_scatter_s,
@@ -35,6 +36,7 @@ from syncline.costmodel.traffic import (
     joined,
     mean_bytes_per_step,
 )
+from syncline.costmodel.votes import VOTES, vote_bits_per_parameter, vote_crossover, vote_s
 from syncline.costmodel.wallclock import (
     curvadion_speedup,
     curvadion_step_s,
@@ -50,6 +52,7 @@ __all__ = [
     "HARDWARE",
     "MODELS",
     "NETWORKS",
+    "VOTES",
     "Call",
     "CallPattern",
     "Exchange",
@@ -74,6 +77,7 @@ __all__ = [
     "curvadion_speedup",
     "curvadion_step_s",
     "first_and_last_layers",
+    "gather_s",
     "half_life",
     "half_life_period",
     "half_life_total_s",
@@ -91,5 +95,8 @@ __all__ = [
     "rounds_and_block",
     "step_time_s",
     "unified_total_s",
+    "vote_bits_per_parameter",
+    "vote_crossover",
+    "vote_s",
     "wire_bytes",
 ]

@@ -1,12 +1,14 @@
 """Traffic: what a method sends in a training of T steps, and what that costs in closed form.
 
-A method's communication is a few *exchanges*, each a collective of so many bytes every so many steps. Exchanges of the
-same collective that are due at the same step travel as one call: their bytes add up and the latency is paid once. So
-the cost of T steps is a sum over the distinct *call patterns* of a step, each times the number of steps that have it.
+A method's communication is a few *exchanges*, each a collective of so many bytes every so many steps, in all steps or
+in those of one phase (a warm-up that ends, an interval that grows). Exchanges of the same collective that are due at
+the same step travel as one call: their bytes add up and the latency is paid once. So the cost of T steps is a sum over
+the distinct *call patterns* of a step, each times the number of steps that have it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ class Exchange:
         collective: one of ``COLLECTIVES``.
         offset: by how many steps the exchange is later than one without offset (periodic: offset K is offset 0).
         joins: whether it travels in one call with the others of its collective that are due; else in its own.
+        start: the first step in which it may happen: a method's later phase.
+        stop: the first step in which it may not happen again; None for never.
 
     Raises:
         SpecError: a field that cannot be used.
@@ -43,6 +47,8 @@ class Exchange:
     collective: str = "all_reduce"
     offset: int = 0
     joins: bool = True
+    start: int = 0
+    stop: int | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
@@ -53,14 +59,24 @@ class Exchange:
             raise SpecError("exchange.offset", self.offset, "a whole number of steps")
         if self.collective not in COLLECTIVES:
             raise SpecError("exchange.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
+        if self.start != int(self.start) or self.start < 0:
+            raise SpecError("exchange.start", self.start, "a step, at least 0")
+        if self.stop is not None and (self.stop != int(self.stop) or self.stop < self.start):
+            raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
 
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
         """Whether it happens after step ``step`` (from 0), or after each of an array of steps."""
-        return (step + 1 - self.offset) % self.period == 0
+        due = ((step + 1 - self.offset) % self.period == 0) & (step >= self.start)
+        return due if self.stop is None else due & (step < self.stop)
 
     def times(self, steps: int) -> int:
-        """How often it happens in the first ``steps`` steps: ``floor((T - o) / K) - floor(-o / K)``."""
-        return (steps - self.offset) // self.period - (-self.offset) // self.period
+        """How often it happens in the first T steps: ``floor((end - o) / K) - floor((begin - o) / K)``.
+
+        ``end = min(T, stop)``, ``begin = min(start, end)``.
+        """
+        end = steps if self.stop is None else min(steps, self.stop)
+        begin = min(self.start, end)
+        return (end - self.offset) // self.period - (begin - self.offset) // self.period
 
 
 class Call(NamedTuple):
@@ -96,8 +112,8 @@ def calls_at(exchanges: Sequence[Exchange], step: int) -> tuple[Call, ...]:
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
     """The distinct call patterns of ``steps`` steps and how many steps have each; the numbers of steps add up to it.
 
-    A step without calls has the empty pattern. Patterns repeat after the least common multiple of the periods, so no
-    more than one such cycle is looked at.
+    A step without calls has the empty pattern. Between two steps where an exchange starts or stops, patterns repeat
+    after the least common multiple of the periods, so no more than one such cycle is looked at in each phase.
 
     Args:
         exchanges: what is sent.
@@ -106,21 +122,40 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
     [(0, 97), (1, 3)]
     """
-    cycle = min(math.lcm(*(exchange.period for exchange in exchanges)), max(_checked(steps), 1))
-    step = np.arange(min(steps, cycle))
-    times = -((step - steps) // cycle)  # ceil((T - t) / cycle): how often this step of the cycle comes round
-    due = np.zeros((len(step), len(exchanges)), dtype=bool)
+    counts: dict[tuple[bool, ...], int] = {}
+    for begin, end in _phases(exchanges, _checked(steps)):
+        for due, count in _patterns_between(exchanges, begin, end):
+            counts[due] = counts.get(due, 0) + count
+    return [
+        CallPattern(joined(exchange for exchange, on in zip(exchanges, due, strict=True) if on), count)
+        for due, count in sorted(counts.items())
+    ]
+
+
+def _phases(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int]]:
+    """The runs of steps in which no exchange starts or stops."""
+    bounds = {bound for e in exchanges for bound in (e.start, e.stop) if bound is not None}
+    edges = sorted({0, steps} | {bound for bound in bounds if bound < steps})
+    return list(itertools.pairwise(edges))
+
+
+def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int]]:
+    """Which exchanges are due together, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
+    going = [e.start <= begin and (e.stop is None or end <= e.stop) for e in exchanges]
+    cycle = min(math.lcm(*(e.period for e, on in zip(exchanges, going, strict=True) if on)), end - begin)
+    step = np.arange(begin, begin + cycle)
+    times = -((step - end) // cycle)  # ceil((end - t) / cycle): how often this step of the cycle comes round
+    due = np.zeros((cycle, len(exchanges)), dtype=bool)
     for column, exchange in enumerate(exchanges):
         due[:, column] = exchange.is_due(step)
-    code: NDArray[Any] = np.zeros(len(step), dtype=np.int64)  # equal where the pattern is equal
+    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # equal where the pattern is equal
     for due_now in due.T:
         code = np.unique(2 * code + due_now, return_inverse=True)[1]
     first = np.unique(code, return_index=True)[1]
-    counts = np.bincount(code, weights=times)
-    return [
-        CallPattern(joined(exchange for exchange, on in zip(exchanges, due[row], strict=True) if on), int(count))
-        for row, count in zip(first, counts, strict=True)
-    ]
+    # Whole numbers of steps, that a float of bincount's would round beyond 2^53.
+    counts = np.zeros(len(first), dtype=np.int64)
+    np.add.at(counts, code, times)
+    return [(tuple(due[row].tolist()), int(count)) for row, count in zip(first, counts, strict=True)]
 
 
 def communication_s(exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link) -> FloatOrArray:
@@ -145,12 +180,12 @@ def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
 
 
 def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
-    """Mean payload bytes per worker and step in the long run: ``sum n / K``.
+    """Mean payload bytes per worker and step in the long run: ``sum n / K`` over the exchanges that never stop.
 
     >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
     6.0
     """
-    return sum((exchange.payload_bytes / exchange.period for exchange in exchanges), start=0.0)
+    return sum((e.payload_bytes / e.period for e in exchanges if e.stop is None), start=0.0)
 
 
 def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:

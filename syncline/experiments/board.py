@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import numpy as np
+from joblib import Parallel, cpu_count, delayed
+
+T = TypeVar("T")
 
 
 class Board:
@@ -91,3 +95,43 @@ def uninterrupted_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None = None) -> Iterator[T]:
+    """What the calls return, as they finish, in so many processes; one per core if none is said.
+
+    With more than one job, calls and results must be such that they can be sent to another process.
+    """
+    jobs = min(jobs or cpu_count(), len(calls))
+    if jobs == 1:
+        yield from (call() for call in calls)
+        return
+    with uninterrupted_children():
+        results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
+            delayed(call)() for call in calls
+        )
+    yield from results
+
+
+class Watched:
+    """Calls back about every tenth of a second with what the board says, from a thread of its own."""
+
+    def __init__(self, progress: Board, call: Callable[[list[int]], None] | None) -> None:
+        self._progress, self._call, self._over = progress, call, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._call:
+            self._call(self._progress.steps_done())
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._tell()

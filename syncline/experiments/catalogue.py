@@ -61,12 +61,13 @@ def methods(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Rows:
     rows = []
     for name in METHODS:
         spec = method_of(name)
+        compressor = getattr(spec, "compressor", None)
         kept = spec.kept_elements(shape.tensors, workers)
         rows.append({
             "name": name,
             "kind": spec.kind,
             "family": spec.family,
-            "source": spec.source,
+            "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
             "bytes_per_worker_and_step": spec.traffic_formula(workers),
             "model": shape.name,
             "workers": workers,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
-from joblib import Parallel, cpu_count, delayed
-
 from syncline.costmodel import Link
-from syncline.experiments.board import Board, board, uninterrupted_children
+from syncline.experiments.board import Board, Watched, board, side_by_side
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
@@ -44,7 +42,7 @@ def compare(
         ``rows`` (one per method and network), ``folder``, ``target_loss``, ``interrupted``. After Ctrl-C there are rows
         of every method that completed a step.
     """
-    with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, _watched(progress, on_progress):
+    with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, Watched(progress, on_progress):
         folder.spec(spec)
         finished: list[Trained] = []
         for trained in _train_all(spec, progress, jobs):
@@ -67,14 +65,8 @@ def compare(
 
 def _train_all(spec: CompareSpec, progress: Board, jobs: int | None) -> Iterator[Trained]:
     """Trainings as they finish; those that a stop left without a single step are not among them."""
-    jobs = min(jobs or cpu_count(), len(spec.methods))
-    if jobs == 1:
-        results: Any = (train_method(spec, m, progress.reporter(i)) for i, m in enumerate(spec.methods))
-    else:
-        calls = (delayed(train_method)(spec, m, progress.reporter(i)) for i, m in enumerate(spec.methods))
-        with uninterrupted_children():
-            results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(calls)
-    for trained in results:
+    calls = [partial(train_method, spec, m, progress.reporter(i)) for i, m in enumerate(spec.methods)]
+    for trained in side_by_side(calls, jobs):
         if trained.history.steps:
             yield trained
 
@@ -145,27 +137,3 @@ def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:
         if event["name"] == "process_sort_index":
             event["args"] = {"sort_index": event["args"]["sort_index"] + by}
     return events
-
-
-class _watched:
-    """Calls back about every tenth of a second with what the board says, from a thread of its own."""
-
-    def __init__(self, progress: Board, call: Callable[[list[int]], None] | None) -> None:
-        self._progress, self._call, self._over = progress, call, Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            self._tell()
-
-    def _tell(self) -> None:
-        if self._call:
-            self._call(self._progress.steps_done())
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._tell()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from syncline.costmodel import Link
-from syncline.specs import CompareSpec, ProjectSpec, RunSpec, TableSpec
+from syncline.specs import CompareSpec, ProjectSpec, RunSpec, StudySpec, TableSpec, VoteTiesSpec
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 Record = dict[str, Any]
@@ -128,8 +128,15 @@ def _loss(row: Record) -> str:
     return _four_digits(row["loss"]) + (f"\n(step {row['steps']})" if row["interrupted"] else "")
 
 
-def run_tables(rows: list[Record], spec: RunSpec) -> list[Group]:
-    """What each seed reached, every metric that was measured; then the clock, which they share."""
+def subject(spec: RunSpec | StudySpec) -> str:
+    """What a run's progress bar is called."""
+    return spec.method.name if isinstance(spec, RunSpec) else spec.name
+
+
+def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
+    """What each seed reached, every metric that was measured; then the clock, which they share; or a study's tables."""
+    if not isinstance(spec, RunSpec):
+        return study_tables(rows, spec)
     title = f"{spec.method.name}, {spec.workers:,} workers, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
     clock |= {"bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed", "diverged_at"}
@@ -141,6 +148,19 @@ def run_tables(rows: list[Record], spec: RunSpec) -> list[Group]:
         network: Column = ("network", lambda row: row["network"])
         tables.append(_table(_title(spec.network, spec.workers, rows[0]["steps"]), [network, *CLOCK_COLUMNS], rows[:1],
                              CLOCK_NOTE))  # fmt: skip
+    return tables
+
+
+def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
+    """A study's rows: rates in percent."""
+    if isinstance(spec, VoteTiesSpec):
+        return [_table(spec.description, TIE_COLUMNS, rows, f"{TIE_NOTE} Paper: {spec.source}.", (1,))] if rows else []
+    vectors = [row for row in rows if row["part"] == "vectors"]
+    trainings = [row for row in rows if row["part"] == "training"]
+    tables = [_table("Signs of sums", SIGN_COLUMNS, vectors, SIGN_NOTE, (0, 1))] if vectors else []
+    if trainings:
+        note = f"{LOSS_NOTE} {trainings[0]['reference']}, of {trainings[0]['seeds']}."
+        tables.append(_table("Trainings, each at its best rate", LOSS_COLUMNS, trainings, note, (0, 1)))
     return tables
 
 
@@ -161,6 +181,45 @@ def _text(name: str) -> Column:
 def _count(name: str) -> Column:
     return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
 
+
+def _percent(name: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row[name] is None else f"{100 * row[name]:.2f}"
+
+
+TIE_COLUMNS: list[Column] = [
+    _count("workers"),
+    _text("distribution"),
+    ("ties", _percent("tie_rate")),
+    ("ties\n(exact)", _percent("tie_rate_exact")),
+    ("ties\n(paper)", _percent("paper_tie_rate")),
+    ("match", _percent("match")),
+    ("match\n(paper)", _percent("paper_match")),
+    ("flip", _percent("flip")),
+    ("flip\n(paper)", _percent("paper_flip")),
+]
+TIE_NOTE = "In percent of all votes. Match, flip: the vote is the sign of the sum of what is voted on, or its opposite."
+
+SIGN_COLUMNS: list[Column] = [
+    _text("distribution"),
+    _text("quantiser"),
+    ("match", _percent("match")),
+    ("lowest\nseed", _percent("match_min")),
+    ("highest\nseed", _percent("match_max")),
+    ("flip", _percent("flip")),
+    ("zero", _percent("zero")),
+]
+SIGN_NOTE = "In percent of the entries: the sum of what was sent has the sign of the exact sum, its opposite, or none."
+
+LOSS_COLUMNS: list[Column] = [
+    ("noise", lambda row: row["distribution"]),
+    _text("quantiser"),
+    ("rate", lambda row: f"{row['lr']:g}"),
+    ("loss", _number("loss")),
+    ("lowest\nseed", _number("loss_min")),
+    ("highest\nseed", _number("loss_max")),
+    ("seeds\nworse", lambda row: "-" if row["worse_than_reference"] is None else str(row["worse_than_reference"])),
+]
+LOSS_NOTE = "Loss: the median over the seeds after the last step. Seeds worse: those with a higher loss than"
 
 TEXT_HEADINGS = ("method", "model", "network", "unit")
 
@@ -222,8 +281,9 @@ CATALOGUE_COLUMNS = {
 METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes"}
 
 METHODS_NOTE = (
-    "Sends: per worker and step, mean; keeps: states beyond the parameters; both for {} in fp32.\n"
-    "N: parameters; N': those that are no matrices; Σ: matrices m by n that travel as factors of rank r.\n"
+    "Sends: per worker and step, mean; keeps: states beyond the parameters; both for {} in fp32, {} workers.\n"
+    "N: parameters; N': those that are no matrices; Σ: over tensors of n numbers,\n"
+    "or over matrices m by n that travel as factors of rank r.\n"
 )
 
 
@@ -234,7 +294,7 @@ def catalogue_table(what: str, rows: list[Record]) -> Group:
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
     columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _plain(row[name])) for name in names]  # type: ignore[misc]
     left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
-    note = METHODS_NOTE.format(rows[0]["model"]) if what == "methods" else ""
+    note = METHODS_NOTE.format(rows[0]["model"], rows[0]["workers"]) if what == "methods" else ""
     return _table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
 
 

@@ -1,4 +1,4 @@
-"""``syncline run``: one method, one network, full detail."""
+"""``syncline run``: one method, one network, full detail; or a study."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from syncline.experiments.board import board
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.records import run_records
+from syncline.experiments.studies import study, total
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import time_method, train_method
 from syncline.sim import chrome_trace
-from syncline.specs import RunSpec
+from syncline.specs import RunSpec, StudySpec
 
 
 def run(
-    spec: RunSpec, out: Path, *, exact: bool = False, on_progress: Callable[[int], None] | None = None
+    spec: RunSpec | StudySpec, out: Path, *, exact: bool = False, on_progress: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Train and time one method, and write its folder.
+    """Train and time one method, or run a study, and write its folder.
 
     Args:
         spec: what to run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        on_progress: called with the number of completed steps.
+        on_progress: called with the number of completed steps, of ``steps_of(spec)``.
 
     Returns:
-        ``rows`` (one per seed), ``folder``, ``interrupted``.
+        ``rows`` (of a training one per seed), ``folder``, ``interrupted``.
     """
+    if not isinstance(spec, RunSpec):
+        return study(spec, out, exact=exact, on_progress=on_progress)
     with RunFolder(out, exact) as folder, board(1) as progress:
         folder.spec(spec)
 
@@ -49,3 +52,8 @@ def run(
             folder.trace(chrome_trace(timed.timeline))
             run_figures(folder, spec, trained, timed)
     return {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
+
+
+def steps_of(spec: RunSpec | StudySpec) -> int:
+    """How many steps are ahead; those of all trainings and votes of a study."""
+    return spec.steps if isinstance(spec, RunSpec) else total(spec)

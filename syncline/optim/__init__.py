@@ -1,62 +1,112 @@
 """The methods: real optimizer math over the worker axis, composed from parts."""
 
 from syncline.optim.base import MeanGradient, Method, OuterOptimizer, Reducer, SyncPolicy, UpdateRule
+from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.ddp import DDP
 from syncline.optim.demo import DeMo, demo_rule
 from syncline.optim.des_loc import DESLOC
 from syncline.optim.diloco import DiLoCo
 from syncline.optim.dion import CurvaDion, Dion, DionRule
+from syncline.optim.error_feedback import CompressedAverages, CompressedMean
+from syncline.optim.lion import LionRule, lion
+from syncline.optim.lion_cub import LionCub
 from syncline.optim.local import Local
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.mt_dao import MTDAO, multi_momentum_rule
 from syncline.optim.muon import muon
+from syncline.optim.one_bit import OneBitMean
+from syncline.optim.one_bit_adam import OneBitAdam
 from syncline.optim.outer import FedAdam, Nesterov
 from syncline.optim.power_sgd import PowerSGD
+from syncline.optim.quantised_vote import QuantisedVote
+from syncline.optim.quantisers import (
+    log_quantise,
+    log_restore,
+    power_mean,
+    qsgd,
+    quantise_lp,
+    quantise_max,
+    sign_agreement,
+    sum_levels,
+    ternary_sign,
+    without_zeros,
+)
 from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, adam, adopt, sgdm
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
+from syncline.optim.sign_sgd import SignSGD
 from syncline.optim.streaming import Streaming, StreamingDiLoCo, StreamingMTDAO
 from syncline.optim.sync import EveryStep, Periodic
 from syncline.optim.triggers import RMMC, Every
+from syncline.optim.votes import DirectVote, OneBitVote, ServerVote, Vote
+from syncline.optim.zero_one_adam import ZeroOneAdam
 
 __all__ = [
     "DDP",
     "DESLOC",
     "MTDAO",
+    "QSGD",
     "RMMC",
     "AdamScaling",
     "AdoptScaling",
+    "CompressedAverages",
+    "CompressedMean",
+    "Compressor",
     "CurvaDion",
     "DeMo",
     "DiLoCo",
     "Dion",
     "DionRule",
+    "DirectVote",
     "Every",
     "EveryStep",
     "FedAdam",
+    "LionCub",
+    "LionRule",
     "Local",
+    "LpMean",
     "MatrixSplit",
     "MeanGradient",
     "Method",
     "MomentumRule",
     "Nesterov",
+    "OneBitAdam",
+    "OneBitMean",
+    "OneBitVote",
     "Orthogonalised",
     "OuterOptimizer",
     "Periodic",
     "PowerSGD",
+    "QuantisedVote",
     "Reducer",
+    "ServerVote",
+    "SignSGD",
     "Signed",
     "Streaming",
     "StreamingDiLoCo",
     "StreamingMTDAO",
     "SyncPolicy",
+    "TopK",
     "Unscaled",
     "UpdateRule",
+    "Vote",
+    "ZeroOneAdam",
     "adam",
     "adopt",
     "demo_rule",
+    "lion",
+    "log_quantise",
+    "log_restore",
     "multi_momentum_rule",
     "muon",
+    "power_mean",
+    "qsgd",
+    "quantise_lp",
+    "quantise_max",
     "sgdm",
+    "sign_agreement",
+    "sum_levels",
+    "ternary_sign",
     "warmup_stable_decay",
+    "without_zeros",
     "wsd_factor",
 ]

@@ -11,7 +11,7 @@ host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -21,6 +21,9 @@ from torch import Tensor
 
 from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
+from syncline.optim.compressors import Compressor
+from syncline.optim.error_feedback import CompressedAverages
+from syncline.optim.sync import Periodic
 
 Hyperparameters = Mapping[str, Any]
 """One of torch's parameter groups: a part reads its knobs from there, so that groups and schedulers can set them."""
@@ -83,8 +86,11 @@ class Reducer(Protocol):
         """The tensors it keeps for the ``number``-th parameter, as for ``UpdateRule.init``."""
         ...
 
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """What takes the place of each row's ``g`` at step ``t``: its gradient, or its direction."""
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
+        """What takes the place of each row's ``g`` at step ``t``: its gradient, or its direction.
+
+        None means that the row rests in this step: neither its rule nor its decay acts.
+        """
         ...
 
 
@@ -171,9 +177,12 @@ class Method(torch.optim.Optimizer):
         comm: the group; by default ``torch.distributed``'s if initialised, else a single worker.
         worker_axis: whether the parameters' first dimension is the worker axis. An ordinary parameter has none.
         other_lr: learning rate of what a rule for matrices leaves to another rule; ``lr`` if none.
+        compressor: through which states with a period are averaged, see ``CompressedAverages``; none sends them whole.
+        error_feedback: whether what the compressor leaves out is sent later.
 
     Raises:
-        SpecError: for a value out of range, or a policy that names a state the rule does not have.
+        SpecError: for a value out of range, a policy that names a state the rule does not have, or a compressor where
+            it has nothing to do.
     """
 
     def __init__(
@@ -191,6 +200,8 @@ class Method(torch.optim.Optimizer):
         comm: Communicator | None = None,
         worker_axis: bool = False,
         other_lr: float | None = None,
+        compressor: Compressor | None = None,
+        error_feedback: bool = True,
     ) -> None:
         if not lr >= 0:
             raise SpecError("lr", lr, "a number >= 0")
@@ -202,6 +213,7 @@ class Method(torch.optim.Optimizer):
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.comm = default_communicator() if comm is None else comm
+        self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[UpdateRule] = []  # one per parameter group
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
@@ -214,6 +226,15 @@ class Method(torch.optim.Optimizer):
             part.pop("other_lr")
             super().add_param_group(rule.hyperparameters() | part)
             self._rules.append(rule)
+
+    def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
+        if not isinstance(self.sync, Periodic):
+            expected = "none where no state has a period; for gradients there is the reducer CompressedMean"
+            raise SpecError("compressor", compressor, expected)
+        if self.wire != DENSE:
+            raise SpecError("wire", self.wire, "dense beside a compressor, which itself says what travels")
+        compressor.check(self.comm.world_size)
+        return CompressedAverages(compressor, error_feedback)
 
     @property
     def steps_done(self) -> int:
@@ -241,8 +262,23 @@ class Method(torch.optim.Optimizer):
                 state.update(rule.init(x, number) | self.reducer.init(x, number))
                 if self.outer:
                     state.update(self.outer.init(x))
+                if self._compressed:
+                    state.update(self._references(self._compressed, x, state, rule))
             rows.append(Row(x, g, state, group, rule, number))
         return rows
+
+    def _references(
+        self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
+    ) -> dict[str, Tensor]:
+        """What compressed averages keep of a parameter and of those of its states that are averaged."""
+        assert isinstance(self.sync, Periodic)
+        out: dict[str, Tensor] = {}
+        for name in self.sync.periods:
+            if name == "params":
+                out |= compressed.init(name, x, has_reference=self.outer is None)
+            elif name in rule.states:
+                out |= compressed.init(name, state[name], has_reference=True)
+        return out
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -272,9 +308,9 @@ class Method(torch.optim.Optimizer):
         return loss
 
     def _exchange(self, rows: list[Row], t: int) -> list[Row]:
-        """The rows with what takes the place of their gradients."""
+        """The rows with what takes the place of their gradients, without those that rest."""
         reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
-        return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True)]
+        return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """The direction of each row; a method whose rule talks to the other workers does so here."""
@@ -295,7 +331,11 @@ class Method(torch.optim.Optimizer):
             (self.outer.payload(row.x, row.state) if self.outer else row.x) if name == "params" else row.state[name]
             for name, row in due
         ]
-        averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label="+".join(names))
+        label = "+".join(names)
+        if self._compressed:
+            averages = self._compressed.means(due, sent, self.comm, self.steps_done, label)
+        else:
+            averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label)
         for (name, row), average in zip(due, averages, strict=True):
             if name != "params":
                 row.state[name].copy_(average)
@@ -303,6 +343,8 @@ class Method(torch.optim.Optimizer):
                 self.outer.absorb(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
+        if self._compressed:
+            self._compressed.mend({row.number: row for _, row in due}.values(), self.steps_done)
 
 
 def _unzipped(params: Any) -> dict[str, list]:
@@ -318,6 +360,6 @@ def clip_rows(rows: list[Row], radius: float) -> list[Row]:
     """Each worker's gradient scaled into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
     if not rows:
         return rows
-    squares = [row.g.flatten(1).square().sum(1) for row in rows]
+    squares = [row.g.reshape(row.g.shape[0], -1).square().sum(1) for row in rows]
     scale = (radius / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
     return [row._replace(g=row.g * scale.view(-1, *[1] * (row.g.dim() - 1))) for row in rows]

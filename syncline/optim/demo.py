@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +48,9 @@ class DeMo:
     all-gather of k (index, value) pairs per block. With the identity basis, k a whole block and ``alpha = 0`` it is the
     average of momenta.
 
+    With a ``period`` K the momentum takes in every gradient and is exchanged after steps ``K - 1``, ``2 K - 1``, ...;
+    parameters rest in between. Nothing averages DeMo's parameters, so steps that workers took alone would stay apart.
+
     Args:
         k: coefficients per block; a block with fewer entries sends all.
         chunk: the most entries of a block along a dimension; each dimension takes its largest divisor up to that.
@@ -55,6 +59,7 @@ class DeMo:
         basis: ``dct``; ``random`` orthonormal, new in each step and the same on all workers; ``identity``.
         average: ``senders``: over the workers that sent a coefficient (public code); ``all``: over all (paper).
         pairs: how index and value travel.
+        period: K, steps from one exchange to the next; 1 is DeMo.
 
     Raises:
         SpecError: for a value out of range.
@@ -69,9 +74,10 @@ class DeMo:
     basis: Basis = "dct"
     average: Literal["senders", "all"] = "senders"
     pairs: SparsePairs = PAIRS
+    period: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("k", "chunk"):
+        for name in ("k", "chunk", "period"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
         check_unit("beta", self.beta)
@@ -96,8 +102,12 @@ class DeMo:
         count = math.prod(shape) // block
         return self.pairs.nbytes(count * min(self.k, block), block)
 
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
         """See ``Reducer.reduce``. The wire is the pairs' own; ``wire`` is not used."""
+        for row in rows:
+            row.state[DEMO_MOMENTUM].mul_(row.group["demo_beta"]).add_(row.g)
+        if (t + 1) % self.period:
+            return [None] * len(rows)
         encoded = [self._extract(row, t) for row in rows]
         sizes = [part.shape[-1] for part in encoded]
         everyone = comm.all_gather(torch.cat(encoded, dim=-1), label="top-k")
@@ -119,7 +129,6 @@ class DeMo:
     def _extract(self, row: Row, t: int) -> Tensor:
         """The bytes that each worker sends ``(R, b)``; takes them out of its momentum."""
         h, momentum = row.group, row.state[DEMO_MOMENTUM]
-        momentum.mul_(h["demo_beta"]).add_(row.g)
         shape = tuple(momentum.shape[1:])
         sizes = chunk_shape(shape, self.chunk)
         flat = transform(to_blocks(momentum, sizes), self._matrices(row, t, inverse=False)).flatten(2)

@@ -10,8 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from syncline.comm import DENSE, WireFormat
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Method, Row, UpdateRule
+from syncline.optim.compressors import QSGD, Compressor, TopK
+from syncline.optim.error_feedback import CompressedMean
 from syncline.optim.low_rank import apart, power_iteration
 from syncline.optim.matrices import MatrixSplit, shape_scale
 from syncline.optim.orthogonal import unit_columns
@@ -115,6 +118,18 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
     return columns.expand(x.shape[0], length, rank).contiguous()
 
 
+def check_factors(compressor: Compressor, exchange: str, wire: WireFormat) -> None:
+    """Refuse what factors cannot travel through, or two formats at once."""
+    if wire != DENSE:
+        raise SpecError("wire", wire, "dense beside a compressor, which itself says what travels")
+    if exchange == "compressed" and isinstance(compressor, TopK):
+        expected = "one that keeps all of P's columns, which are orthonormalised: a sparse P loses some; LpMean does"
+        raise SpecError("compressor", compressor, expected)
+    if exchange == "compressed" and isinstance(compressor, QSGD):
+        expected = "one without noise, as orthonormalising P makes it a bias and undoes what it is for; LpMean is one"
+        raise SpecError("compressor", compressor, expected)
+
+
 class Dion(Method):
     """Low-rank orthonormal updates of matrices; Adam (or ``other``) for everything else.
 
@@ -131,6 +146,9 @@ class Dion(Method):
         trigger: ``Every(1)`` is Dion, ``Every(H)`` is Scheduled-Sync Dion, ``RMMC(tau)`` is CurvaDion.
         exchange: ``gradient`` or ``compressed``.
         other: rule of everything else.
+        compressor: through which everything that is exchanged travels: gradients with error feedback, factors without,
+            as what their rounding leaves out stays in M (P is orthonormalised, and R is exact for whatever P there is).
+        error_feedback: whether gradients have it.
         **options: ``other_lr``, ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Raises:
@@ -149,14 +167,22 @@ class Dion(Method):
         trigger: Trigger | None = None,
         exchange: Literal["gradient", "compressed"] = "gradient",
         other: UpdateRule | None = None,
+        compressor: Compressor | None = None,
+        error_feedback: bool = True,
         **options: Any,
     ) -> None:
         if exchange not in ("gradient", "compressed"):
             raise SpecError("exchange", exchange, "'gradient' or 'compressed'")
         self.trigger = trigger or Every()
         self.exchange, self._exchanging = exchange, False
+        self._compressor = compressor
+        if compressor is not None:
+            check_factors(compressor, exchange, options.get("wire", DENSE))
+            options["reducer"] = CompressedMean(compressor, error_feedback)
         rule = MatrixSplit(DionRule(rank_fraction, mu), other or adam())
         super().__init__(params, lr, rule, EveryStep(), **options)
+        if compressor is not None:
+            compressor.check(self.comm.world_size)
 
     def _matrices(self, rows: list[Row]) -> list[Row]:
         return [row for row in rows if isinstance(row.rule, DionRule)]
@@ -178,7 +204,8 @@ class Dion(Method):
             return rows
         sent = [row for row in rows if not self._is_factored(row)]
         means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
-        return [row if self._is_factored(row) else row._replace(g=next(means)) for row in rows]
+        given = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
+        return [row._replace(g=g) for row, g in given if g is not None]
 
     def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         factored = [row for row in rows if self._exchanging and self._is_factored(row)]
@@ -186,6 +213,9 @@ class Dion(Method):
             return super()._directions(rows, t)
 
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
+            if self._compressor:
+                names = [f"{label} {row.number}" for row in factored]
+                return self._compressor.mean(tensors, names, self.comm, t, label).means
             return self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label)
 
         momenta = [row.rule.accumulate(row.g, row.state) for row in factored]  # type: ignore[attr-defined]

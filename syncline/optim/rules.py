@@ -12,7 +12,7 @@ are AggMo and AdEMAMix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -212,6 +212,35 @@ class MomentumRule:
             weight = omega / (1 - zero_share(h, j, t)) if self.bias_correction else omega
             d = u * weight if d is None else d.add_(u, alpha=weight)
         return self.scaling.after(torch.zeros_like(g) if d is None else d, state, h, t)
+
+    def least(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
+        """Of Adam's second moment what no history of gradients can undercut: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.
+
+            C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i
+
+        at most ``1 / (1 - beta2)``, which is one gradient's own. ADOPT's momenta have no unit: it is only not negative.
+        """
+        if SECOND_MOMENT not in self.states:
+            return {}
+        least = torch.zeros_like(state[SECOND_MOMENT])
+        if isinstance(self.scaling, AdamScaling):
+            betas, _ = momenta_at(h, t)
+            for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
+                least = torch.maximum(least, state[momentum].square() / largest_ratio(beta, h["beta2"], t))
+        return {SECOND_MOMENT: least}
+
+
+def largest_ratio(beta1: float, beta2: float, t: int) -> float:
+    """The most that ``u^2 / v`` can be after step ``t``: C of ``MomentumRule.least``.
+
+    >>> largest_ratio(0.9, 0.9, 1000), round(largest_ratio(0.9, 0.999, 1000), 1)
+    (1.0, 52.9)
+    """
+    single = 1 / (1 - beta2)
+    if beta1**2 >= beta2:  # the momentum remembers longer: the sum grows without end
+        return single
+    ratio = beta1**2 / beta2
+    return min(single, (1 - beta1) ** 2 * single * (1 - ratio ** (t + 1)) / (1 - ratio))
 
 
 def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:

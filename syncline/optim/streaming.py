@@ -82,6 +82,9 @@ class Streaming(Method):
             raise SpecError("tau", tau, f"from 0 to {min(periods.values()) - 1}, less than every period")
         if not 0 <= alpha <= 1:
             raise SpecError("alpha", alpha, "a number from 0 to 1")
+        if options.get("compressor") is not None:
+            expected = "none: what is merged late would be a difference from a reference that has moved on"
+            raise SpecError("compressor", options["compressor"], expected)
         self.fragments, self.tau, self.alpha = fragments, tau, alpha
         self._in_flight: dict[Slot, Sent] = {}
         super().__init__(params, lr, rule, sync, outer=outer, **options)

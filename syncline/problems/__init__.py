@@ -1,4 +1,4 @@
-"""What is optimised: landscapes, a small classifier, a small GPT, and their data."""
+"""What is optimised: landscapes, a small classifier, a teacher and its student, a small GPT, and their data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from syncline.problems.base import Problem, Rows, Task
 from syncline.problems.digits import Digits
 from syncline.problems.quadratic import Quadratic
 from syncline.problems.rosenbrock import Rosenbrock
+from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
 
-PROBLEMS: dict[str, type[Problem]] = {problem.name: problem for problem in (Rosenbrock, Quadratic, Digits, TextGPT)}
+PROBLEMS: dict[str, type[Problem]] = {
+    problem.name: problem for problem in (Rosenbrock, Quadratic, Digits, TeacherStudent, TextGPT)
+}
 """Every problem by the name that a spec calls it."""
 
-__all__ = ["PROBLEMS", "Digits", "Problem", "Quadratic", "Rosenbrock", "Rows", "Task", "TextGPT"]
+__all__ = ["PROBLEMS", "Digits", "Problem", "Quadratic", "Rosenbrock", "Rows", "Task", "TeacherStudent", "TextGPT"]

@@ -3,6 +3,7 @@
 from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
 from syncline.specs.methods import METHODS, MethodBase, MethodSpec
+from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec
 from syncline.specs.tables import CurvaDionTableSpec, TableSpec, TrafficTableSpec, VolumeTableSpec
 
 __all__ = [
@@ -15,11 +16,14 @@ __all__ = [
     "MethodBase",
     "MethodSpec",
     "ProjectSpec",
+    "QuantisersSpec",
     "RunSpec",
+    "StudySpec",
     "TableSpec",
     "TrafficTableSpec",
     "Training",
     "VolumeTableSpec",
+    "VoteTiesSpec",
     "bundled",
     "load_spec",
     "validate",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, Hardware, Link, ModelShape, compute_s, hardware, model, network
+from syncline.costmodel import HARDWARE, Exchange, Hardware, Link, ModelShape, compute_s, hardware, model, network
 from syncline.errors import SpecError, one_of
 from syncline.specs.base import Positive, Seconds, Spec, parsed, refusal
 from syncline.specs.methods import MethodBase, MethodSpec
@@ -156,6 +156,15 @@ class ScheduleSpec(Spec):
     warmup_steps: int = Field(default=0, ge=0)
     cooldown_steps: int = Field(default=0, ge=0)
 
+    def check(self, steps: int) -> None:
+        """Refuse one that is longer than the training.
+
+        Raises:
+            PydanticCustomError: with the path from the training.
+        """
+        if self.warmup_steps + self.cooldown_steps > steps:
+            raise refusal("schedule", self.model_dump(), f"warmup and cooldown that fit into {steps} steps")
+
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
         """Torch's scheduler; None if the rate is constant."""
         from syncline.optim import warmup_stable_decay
@@ -188,21 +197,23 @@ class Training(Experiment):
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
-        if self.schedule.warmup_steps + self.schedule.cooldown_steps > self.steps:
-            raise refusal(
-                "schedule", self.schedule.model_dump(), f"warmup and cooldown that fit into {self.steps} steps"
-            )
+        self.schedule.check(self.steps)
         if len(set(self.seeds)) < len(self.seeds):
             raise refusal("seeds", self.seeds, "seeds that differ from each other")
         self.compute.check(self.workers, self.steps)
         return self
 
     def never_averaged(self, method: MethodBase) -> list[str]:
-        """A warning if the training ends before something is averaged for the first time."""
-        late = [exchange for exchange in method.exchanges(1, self.workers) if not exchange.times(self.steps)]
+        """A warning if the training ends before something is averaged for the first time.
+
+        What a method sends in several phases is averaged if it is in one of them.
+        """
+        exchanges = method.exchanges(1, self.workers)
+        sent = {exchange.label for exchange in exchanges if exchange.times(self.steps)}
+        late = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
         if not late or self.workers == 1:
             return []
-        states = ", ".join(f"{exchange.label} (every {exchange.period})" for exchange in late)
+        states = ", ".join(f"{label} ({_when(exchange)})" for label, exchange in reversed(late.items()))
         return [f"{method.name}: never averaged in {self.steps} steps: {states}"]
 
 
@@ -236,8 +247,8 @@ class CompareSpec(Training):
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:
-        _check_distinct("methods", [method.name for method in self.methods])
-        _check_distinct("networks", [link.name for link in self.networks])
+        check_distinct("methods", [method.name for method in self.methods])
+        check_distinct("networks", [link.name for link in self.networks])
         return self
 
 
@@ -255,8 +266,8 @@ class ProjectSpec(Experiment):
 
     @model_validator(mode="after")
     def _distinct(self) -> ProjectSpec:
-        _check_distinct("methods", [method.name for method in self.methods])
-        _check_distinct("networks", [link.name for link in self.networks])
+        check_distinct("methods", [method.name for method in self.methods])
+        check_distinct("networks", [link.name for link in self.networks])
         return self
 
     def warnings(self) -> list[str]:
@@ -265,7 +276,12 @@ class ProjectSpec(Experiment):
         return [f"compute.{field} has no effect on a closed form; use 'run' or 'compare'" for field in given]
 
 
-def _check_distinct(field: str, names: list[str]) -> None:
+def _when(exchange: Exchange) -> str:
+    return f"every {exchange.period}" + (f", from step {exchange.start}" if exchange.start else "")
+
+
+def check_distinct(field: str, names: list[str]) -> None:
+    """Refuse a name that is there twice."""
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise refusal(field, names, f"different names; {doubled[0]!r} is there twice (a method's label is its name)")

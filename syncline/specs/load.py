@@ -14,6 +14,7 @@ from syncline.errors import SpecError, SynclineError, one_of
 from syncline.specs.base import explain
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.methods import METHODS
+from syncline.specs.studies import StudySpec
 from syncline.specs.tables import TableSpec
 
 LIBRARY = Path(__file__).parent / "library"
@@ -21,13 +22,14 @@ LIBRARY = Path(__file__).parent / "library"
 
 S = TypeVar("S", bound=BaseModel)
 
-AnySpec = RunSpec | CompareSpec | ProjectSpec | TableSpec
+AnySpec = RunSpec | CompareSpec | ProjectSpec | TableSpec | StudySpec
 
 KINDS: dict[str, type[BaseModel]] = {
     get_args(spec.model_fields["kind"].annotation)[0]: spec for spec in get_args(AnySpec)
 }
 
-COMMAND_OF_KIND = {kind: kind if kind in ("run", "compare") else "project" for kind in KINDS}
+COMMAND_OF_KIND = dict.fromkeys(KINDS, "project") | {"compare": "compare"}
+COMMAND_OF_KIND |= {kind: "run" for kind, spec in KINDS.items() if spec in (RunSpec, *get_args(StudySpec))}
 
 
 def bundled() -> dict[str, Path]:

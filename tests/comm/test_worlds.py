@@ -10,27 +10,25 @@ from syncline.comm import DENSE, ProcessGroupCommunicator, ShapesCommunicator, S
 from syncline.errors import SpecError, SynclineError
 from tests.comm.worlds import all_calls, group_tensor, in_process, in_simulator
 
+# Nothing is added up on the way, or only in one fixed order.
+EXACT = ("all_gather", "gather", "all_to_all", "broadcast", "flag", "second")
+
 
 @pytest.mark.parametrize(("processes", "workers_per_process"), [(4, 1), (2, 2)])
 def test_processes_equal_rows_of_the_simulator(processes: int, workers_per_process: int) -> None:
+    """All calls twice: as the backend adds up, and reproducibly, which is bit for bit."""
     expected, records = in_simulator(processes * workers_per_process)
     per_process = run_processes(in_process, processes, workers_per_process)
     for name, whole in expected.items():
-        got = torch.cat([values[name] for values, _ in per_process])
-        if "bf16" in name or name.startswith(("all_gather", "all_to_all", "broadcast", "flag", "second")):
-            assert torch.equal(got, whole), name  # nothing is added up on the way, or only in one fixed order
+        as_it_comes, reproducible = (torch.cat([calls[how][0][name] for calls in per_process]) for how in (0, 1))
+        assert reproducible.dtype == as_it_comes.dtype == whole.dtype, name
+        assert torch.equal(reproducible, whole), name
+        if "bf16" in name or "int" in name or name.startswith(EXACT):
+            assert torch.equal(as_it_comes, whole), name
         else:
-            torch.testing.assert_close(got, whole, rtol=1e-6, atol=1e-6, msg=name)
-    for _, ledger in per_process:
-        assert ledger == records
-
-
-def test_reproducible_processes_equal_rows_bit_for_bit() -> None:
-    expected, records = in_simulator(4)
-    per_process = run_processes(in_process, 2, 2, True)
-    for name, whole in expected.items():
-        assert torch.equal(torch.cat([values[name] for values, _ in per_process]), whole), name
-    assert per_process[0][1] == records
+            torch.testing.assert_close(as_it_comes, whole, rtol=1e-6, atol=1e-6, msg=name)
+    for calls in per_process:
+        assert [ledger for _, ledger in calls] == [records, records]
 
 
 def test_shapes_leave_the_same_ledger_and_the_same_shapes() -> None:
@@ -49,7 +47,7 @@ def test_replicas_do_not_talk() -> None:
     both = SimulatedCommunicator(3, replicas=2)
     blocks_a, blocks_b = group_tensor(3, 3, 4, seed=3), group_tensor(3, 3, 4, seed=4)
     for method, left, right in [
-        ("all_reduce", a, b), ("all_gather", a, b), ("broadcast", a, b),
+        ("all_reduce", a, b), ("all_gather", a, b), ("gather", a, b), ("broadcast", a, b),
         ("all_to_all", blocks_a, blocks_b), ("reduce_scatter", blocks_a, blocks_b),
     ]:  # fmt: skip
         alone = [getattr(SimulatedCommunicator(3), method)(x) for x in (left, right)]
@@ -66,6 +64,25 @@ def test_all_to_all_is_a_transpose_and_its_own_inverse() -> None:
     once = comm.all_to_all(x)
     assert torch.equal(once[3, 1], x[1, 3])
     assert torch.equal(comm.all_to_all(once), x)
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_gather_is_all_gather_for_the_root_alone(root: int) -> None:
+    comm = SimulatedCommunicator(3)
+    x = group_tensor(3, 4, 2)
+    gathered = comm.gather(x, root, label="x")
+    for worker in range(3):
+        assert torch.equal(gathered[worker], x if worker == root else torch.zeros_like(x))
+    assert comm.ledger.records == [(0, "x", "gather", 4 * 2 * 4, 3)]
+
+
+def test_integers_are_added_in_their_own_type() -> None:
+    """At the limit of its range: 255 workers' ones in a byte; a type of 32 bits keeps what a float would round."""
+    comm = SimulatedCommunicator(255)
+    assert comm.all_reduce(torch.ones(255, 1, dtype=torch.uint8), op="sum")[0].item() == 255
+    odd = 2**24 + 1
+    total = comm.all_reduce(torch.tensor([odd] + [0] * 254, dtype=torch.int32), op="sum")
+    assert (total.dtype, total[0].item()) == (torch.int32, odd)
 
 
 def test_reduce_scatter_then_all_gather_is_all_reduce() -> None:
@@ -102,6 +119,9 @@ def test_paused_ledger_records_nothing() -> None:
         (lambda: SimulatedCommunicator(2).all_reduce(torch.ones(3, 1)), "expected 2 rows"),
         (lambda: SimulatedCommunicator(2).all_reduce(torch.ones(2, 1), op="median"), "op: got 'median'"),
         (lambda: SimulatedCommunicator(2).broadcast(torch.ones(2, 1), root=2), "a worker from 0 to 1"),
+        (lambda: SimulatedCommunicator(2).gather(torch.ones(2, 1), root=-1), "root: got -1; .* a worker from 0 to 1"),
+        (lambda: ShapesCommunicator(2).gather(torch.ones(1, 1), root=2), "root: got 2; .* a worker from 0 to 1"),
+        (lambda: SimulatedCommunicator(2).all_reduce(torch.ones(2, 1).int()), "expected sum for integers"),
     ],
 )
 def test_misuse_is_one_helpful_line(unchecked, call, message: str) -> None:

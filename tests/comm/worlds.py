@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from syncline.comm import BF16, DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator
+from syncline.errors import SpecError
+
+INTEGERS = (torch.uint8, torch.int32)
 
 
 def group_tensor(workers: int, *shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -23,10 +27,19 @@ def all_calls(comm: Communicator, device: str = "cpu") -> tuple[dict[str, torch.
         for op in ("mean", "sum", "max"):
             out[f"all_reduce {op} {wire.name}"] = comm.all_reduce(x, op=op, wire=wire, label=op)
         out[f"all_gather {wire.name}"] = comm.all_gather(x, wire=wire)
+        out[f"gather {wire.name}"] = comm.gather(x, root=workers - 1, wire=wire, label="gathered")
         out[f"all_to_all {wire.name}"] = comm.all_to_all(blocks, wire=wire)
         out[f"reduce_scatter {wire.name}"] = comm.reduce_scatter(blocks, wire=wire)
         out[f"broadcast {wire.name}"] = comm.broadcast(x, root=workers - 1, wire=wire)
         comm.ledger.step += 1
+    for dtype in INTEGERS:
+        whole = (10 * blocks).to(torch.int32).remainder(256 // workers).to(dtype)
+        out[f"all_reduce sum {dtype}"] = comm.all_reduce(whole, op="sum", label="integers")
+        out[f"all_reduce max {dtype}"] = comm.all_reduce(whole, op="max", label="integers")
+        out[f"reduce_scatter sum {dtype}"] = comm.reduce_scatter(whole, op="sum", label="integers")
+        for call in (comm.all_reduce, comm.reduce_scatter):  # the default is the mean
+            with pytest.raises(SpecError, match=f"op: got 'mean'; expected sum for integers .{dtype}"):
+                call(whole)
     for i, part in enumerate(comm.all_reduce_coalesced([x, y, x[:, 0]], label="coalesced")):
         out[f"coalesced {i}"] = part
     first, second = comm.start_all_reduce([x], label="first"), comm.start_all_gather(y, label="second")
@@ -35,8 +48,9 @@ def all_calls(comm: Communicator, device: str = "cpu") -> tuple[dict[str, torch.
     return {name: tensor.clone() for name, tensor in out.items()}, comm.ledger.records
 
 
-def in_process(workers_per_process: int, reproducible: bool = False) -> tuple[dict[str, torch.Tensor], list]:
-    return all_calls(ProcessGroupCommunicator(workers_per_process, reproducible=reproducible))
+def in_process(workers_per_process: int) -> list[tuple[dict[str, torch.Tensor], list]]:
+    """Both ways of adding up, in one launch."""
+    return [all_calls(ProcessGroupCommunicator(workers_per_process, reproducible=how)) for how in (False, True)]
 
 
 def in_simulator(workers: int) -> tuple[dict[str, torch.Tensor], list]:

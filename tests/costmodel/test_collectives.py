@@ -15,6 +15,7 @@ from syncline.costmodel import (
     all_to_all_s,
     broadcast_s,
     collective_s,
+    gather_s,
     network,
     ring_all_gather_s,
     ring_all_reduce_s,
@@ -58,11 +59,19 @@ def test_worked_examples() -> None:
     assert all_to_all_s(4, 32, LINK) == 3 * 1.5
     assert ring_all_gather_s(4, 32, LINK) == 3 * 4.5
     assert broadcast_s(4, 32, LINK) == 2 * 4.5
+    assert gather_s(4, 32, LINK) == 4.5 + 8.5  # one tensor, then two
+    assert gather_s(5, 32, LINK) == 3 * 0.5 + 4 * 4
 
 
 def test_a_broadcast_reaches_twice_as_many_workers_each_round() -> None:
     workers = np.array([1, 2, 3, 4, 5, 8, 9, 2**20, 2**20 + 1])
     np.testing.assert_array_equal(broadcast_s(workers, 0, Link(1.0, 1.0)), [0, 1, 2, 2, 3, 3, 4, 20, 21])
+
+
+def test_a_gather_of_many_sizes_pays_the_depth_of_its_tree_and_every_workers_bytes() -> None:
+    workers = np.array([1, 2, 3, 4, 5, 8, 9, 2**20, 2**20 + 1])
+    np.testing.assert_array_equal(gather_s(workers, 0, Link(1.0, 1.0)), [0, 1, 2, 2, 3, 3, 4, 20, 21])
+    np.testing.assert_allclose(gather_s(workers, 3.0, Link(0.0, 1.0)), 3.0 * (workers - 1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES)
@@ -87,6 +96,7 @@ def test_wire_bytes_count_every_delivery() -> None:
     workers, nbytes = 8, 80.0
     assert workers * wire_bytes("broadcast", workers, nbytes) == 7 * nbytes
     assert workers * wire_bytes("all_gather", workers, nbytes) == 7 * 8 * nbytes
+    assert workers * wire_bytes("gather", workers, nbytes) == (1 + 1 + 2 + 1 + 2 + 2 + 3) * nbytes  # ones of 1 to 7
     assert wire_bytes("all_reduce", workers, nbytes) == 2 * wire_bytes("reduce_scatter", workers, nbytes) == 140
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections import Counter
 
@@ -19,22 +21,30 @@ from syncline.costmodel import (
     collective_s,
     communication_factor,
     communication_s,
+    mean_bytes_per_step,
     ring_all_reduce_s,
 )
 from syncline.errors import SpecError
 
 LINK = Link(0.5, 8.0)
-exchanges_of_a_method = st.lists(
-    st.builds(
-        Exchange,
-        payload_bytes=st.integers(0, 1000).map(float),
-        period=st.integers(1, 12),
-        collective=st.sampled_from(COLLECTIVES),
-        offset=st.integers(-15, 15),
-        joins=st.booleans(),
-    ),
-    max_size=5,
+phases = st.tuples(st.integers(0, 60), st.none() | st.integers(0, 90)).map(
+    lambda bounds: {"start": bounds[0], "stop": None if bounds[1] is None else bounds[0] + bounds[1]}
 )
+
+
+@st.composite
+def an_exchange(draw: st.DrawFn) -> Exchange:
+    return Exchange(
+        payload_bytes=float(draw(st.integers(0, 1000))),
+        period=draw(st.integers(1, 12)),
+        collective=draw(st.sampled_from(COLLECTIVES)),
+        offset=draw(st.integers(-15, 15)),
+        joins=draw(st.booleans()),
+        **draw(phases),
+    )
+
+
+exchanges_of_a_method = st.lists(an_exchange(), max_size=5)
 
 
 @given(exchanges=exchanges_of_a_method, steps=st.integers(0, 200))
@@ -51,12 +61,48 @@ def test_patterns_bytes_and_seconds_equal_walking_the_steps(exchanges: list[Exch
     assert communication_s(exchanges, steps, 4, LINK) == pytest.approx(spent_s)
 
 
-@given(st.integers(1, 50), st.integers(-60, 60), st.integers(0, 300))
-def test_an_exchange_happens_when_its_rule_says(period: int, offset: int, steps: int) -> None:
-    exchange = Exchange(1.0, period=period, offset=offset)
-    due = [step for step in range(steps) if (step + 1 - offset) % period == 0]
+@given(st.integers(1, 50), st.integers(-60, 60), st.integers(0, 300), phases)
+def test_an_exchange_happens_when_its_rule_says(period: int, offset: int, steps: int, phase: dict[str, int]) -> None:
+    exchange = Exchange(1.0, period=period, offset=offset, **phase)
+    stop = steps if exchange.stop is None else exchange.stop
+    due = [t for t in range(steps) if (t + 1 - offset) % period == 0 and exchange.start <= t < stop]
     assert [step for step in range(steps) if exchange.is_due(step)] == due
+    assert np.flatnonzero(exchange.is_due(np.arange(steps))).tolist() == due
     assert exchange.times(steps) == len(due)
+
+
+@given(
+    exchange=an_exchange(),
+    steps=st.integers(0, 200),
+    cuts=st.lists(st.integers(0, 200), max_size=4),
+)
+def test_an_exchange_cut_into_phases_is_the_same_exchange(exchange: Exchange, steps: int, cuts: list[int]) -> None:
+    """Phases laid end to end: the same calls in the same steps, and the same time."""
+    last = exchange.stop
+    inner = sorted(cut for cut in cuts if cut > exchange.start and (last is None or cut < last))
+    edges = [exchange.start, *inner, last]
+    parts = [dataclasses.replace(exchange, start=a, stop=b) for a, b in itertools.pairwise(edges)]
+    assert sum(part.times(steps) for part in parts) == exchange.times(steps)
+    for step in range(steps):
+        assert sum(bool(part.is_due(step)) for part in parts) == bool(exchange.is_due(step))
+    assert bytes_per_step(parts, steps) == pytest.approx(bytes_per_step([exchange], steps))
+    assert communication_s(parts, steps, 4, LINK) == pytest.approx(communication_s([exchange], steps, 4, LINK))
+
+
+def test_what_stops_does_not_count_in_the_long_run() -> None:
+    """Bytes of a long training approach the mean of what goes on: a warm-up, then something seldom."""
+    exchanges = [Exchange(100.0, stop=50), Exchange(6.0, 3, start=50)]
+    assert mean_bytes_per_step(exchanges) == 2.0
+    assert bytes_per_step(exchanges, 50) == 100.0
+    assert bytes_per_step(exchanges, 10**9) == pytest.approx(2.0, rel=1e-5)
+
+
+def test_a_phase_that_begins_late_is_counted_by_its_cycle() -> None:
+    steps = 10**15
+    patterns = calls_by_step([Exchange(1.0, 32, start=10**14), Exchange(2.0, 48, stop=10**14)], steps)
+    assert sum(pattern.steps for pattern in patterns) == steps
+    times = {pattern.calls[0].payload_bytes: pattern.steps for pattern in patterns if pattern.calls}
+    assert times == {1.0: steps // 32 - 10**14 // 32, 2.0: 10**14 // 48}
 
 
 def test_states_that_travel_together_pay_the_latency_once() -> None:
@@ -119,7 +165,17 @@ def test_nothing_sent_costs_nothing() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"payload_bytes": -1.0}, {"payload_bytes": math.nan}, {"period": 0}, {"offset": 0.5}, {"collective": "sum"}],
+    [
+        {"payload_bytes": -1.0},
+        {"payload_bytes": math.nan},
+        {"period": 0},
+        {"offset": 0.5},
+        {"collective": "sum"},
+        {"start": -1},
+        {"start": 0.5},
+        {"stop": -1},
+        {"stop": 1.5},
+    ],
 )
 def test_impossible_exchanges_name_their_field(fields: dict[str, object]) -> None:
     (field,) = fields

@@ -44,6 +44,8 @@ EMA = {"lr": 0.5, "rule": {"kind": "sgdm", "momentum": 0.9, "form": "ema"}}
 ADOPT = {"lr": 0.003, "rule": "adopt"}
 ONE_SLOW = {"kind": "mt-dao", "lr": 0.003, "betas": [0.99], "omegas": [0.9], "period": 8}
 
+LION = {"lr": 0.001}
+ZERO_ONE = {"kind": "zero-one-adam", "lr": 0.001, "eps": 1e-3, "freeze_step": 6, "kappa": 2, "double_every": 2}
 CURVADION = {"kind": "curvadion", "lr": 0.02, "other_lr": 0.003}
 
 METHODS: dict[str, Row] = {
@@ -95,7 +97,41 @@ METHODS: dict[str, Row] = {
     ),
     "demo-random": Row({"kind": "demo", "base": "muon", "lr": 0.02, "k": 4, "chunk": 16, "basis": "random"}),
     "powersgd": Row({"kind": "powersgd", "lr": 0.02, "rank": 2, "rule": {"kind": "sgdm", "momentum": 0.0}}),
-    "powersgd-cold": Row({"kind": "powersgd", "lr": 0.05, "rank": 1, "warm_start": False}),
+    "ddp-lion": Row({"kind": "ddp", **LION, "rule": "lion", "weight_decay": 0.1}),
+    "ddp-lion-16bit": Row({"kind": "ddp", **LION, "rule": "lion", "wire": "bf16"}),
+    "lion-cub": Row({"kind": "lion-cub", **LION}),
+    "lion-cub-1bit": Row({"kind": "lion-cub", **LION, "vote": "one-bit"}),
+    "lion-cub-ternary": Row({"kind": "lion-cub", **LION, "vote": "one-bit", "ties": "zero"}),
+    "lion-cub-direct": Row({"kind": "lion-cub", **LION, "vote": "direct", "ties": "random"}),
+    "lion-cub-server": Row({"kind": "lion-cub", **LION, "vote": "server-efficient", "ties": "plus", "beta2": 0.9}),
+    "lion-cub-stochastic": Row({"kind": "lion-cub", **LION, "bits": 5, "p": "inf", "stochastic": True}),
+    "lion-cub-momenta": Row({"kind": "lion-cub", **LION, "p": 0, "momentum_layers": "all", "momentum_period": 4}),
+    "sign-sgd": Row({"kind": "sign-sgd", **LION, "momentum": 0.9, "ties": "plus"}),
+    "powersgd-cold": Row({"kind": "powersgd", "lr": 0.05, "rank": 1, "warm_start": False, "warmup_steps": 3}),
+    "one-bit-adam": Row({"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 10, "eps": 1e-4}),
+    "one-bit-adam-mean": Row(
+        {"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 1, "scale": "mean", "eps": 1e-3, "clip_norm": 1.0}
+    ),
+    "zero-one-adam": Row({**ZERO_ONE, "form": "paper", "weight_decay": 0.1}),
+    "zero-one-adam-code": Row({**ZERO_ONE, "kappa": 1, "double_every": 4, "scale": "mean"}),
+    "ddp-top-k": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "top-k", "fraction": 0.1}}),
+    "ddp-qsgd": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "qsgd", "bits": 6}}),
+    "local-qsgd": Row({"kind": "local", **ADAM, "period": 8, "compressor": {"kind": "qsgd", "bits": 8}}),
+    "mt-dao-l1": Row({**ONE_SLOW, "compressor": "lp"}),
+    "mt-dao-own-periods-l1": Row(
+        {
+            **ONE_SLOW,
+            "betas": [0.9, 0.999],
+            "omegas": [0.3, 0.6],
+            "period": 8,
+            "momentum_periods": [6, 10],
+            "second_moment_period": 7,
+            "compressor": {"kind": "lp", "bits": 6},
+        }
+    ),
+    "diloco-top-k": Row({"kind": "diloco", **ADAM, "period": 8, "compressor": {"kind": "top-k", "fraction": 0.1}}),
+    "dion-8bit": Row({"kind": "dion", "exchange": "compressed", "compressor": "lp", "lr": 0.02, "other_lr": 0.003}),
+    "demo-periodic": Row({"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16, "period": 3}),
     "streaming-mt-dao": Row(
         {
             "kind": "streaming-mt-dao",

@@ -78,20 +78,47 @@ def relative_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) 
 
 
 def bytes_handed_over(steps: int) -> dict[str, tuple[int, int]]:
-    """Per row of the table: bytes of the tensors that this process hands to ``torch.distributed``, and its ledger's."""
+    """Per row of the table: bytes of the tensors that this process hands to ``torch.distributed``, and its ledger's.
+
+    Counted as the ledger defines a payload: what goes in. A broadcast counts in every process, at the root as what is
+    sent and elsewhere as the memory, of the same size, that it arrives in. An all-reduce of a format that rounds is an
+    all-to-all of what goes in and an all-gather of what comes out, and only the first counts; with 2 processes and
+    tensors of even sizes its blocks need no padding.
+    """
     handed = 0
+    coming_out = False
 
     def counting(call: Callable[..., Any], sent: int) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
             nonlocal handed
-            handed += args[sent].numel() * args[sent].element_size()
+            if not coming_out:
+                handed += args[sent].numel() * args[sent].element_size()
             return call(*args, **options)
 
         return counted
 
+    start_encoded = ProcessGroupCommunicator._start_encoded
+
+    def start_encoded_counting_once(*args: Any) -> Callable[[], torch.Tensor]:
+        finish = start_encoded(*args)
+
+        def finish_uncounted() -> torch.Tensor:
+            nonlocal coming_out
+            coming_out = True
+            try:
+                return finish()
+            finally:
+                coming_out = False
+
+        return finish_uncounted
+
     out = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "all_reduce", counting(dist.all_reduce, 0))
+        patch.setattr(dist, "all_to_all_single", counting(dist.all_to_all_single, 1))
+        patch.setattr(dist, "broadcast", counting(dist.broadcast, 0))
+        patch.setattr(dist, "gather", counting(dist.gather, 0))
+        patch.setattr(ProcessGroupCommunicator, "_start_encoded", start_encoded_counting_once)
         patch.setattr(processes, "_all_gather_single", counting(processes._all_gather_single, 1))
         for name in METHODS:
             comm = ProcessGroupCommunicator()

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from syncline.errors import SpecError
-from syncline.problems import Digits, Rows, TextGPT
+from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
 from syncline.problems.per_worker import MANY_ROWS, per_worker_gradients
 
 ROWS = Rows.whole_group(3, seeds=(0, 1))
@@ -41,7 +41,13 @@ def test_a_gradient_replaces_the_last_one():
 
 
 @pytest.mark.parametrize(
-    "problem", [Digits(hidden=8), TextGPT(width=16, layers=2, heads=2, context=16, batch_size=2)], ids=lambda p: p.name
+    "problem",
+    [
+        Digits(hidden=8),
+        TeacherStudent(inputs=4, hidden=8),
+        TextGPT(width=16, layers=2, heads=2, context=16, batch_size=2),
+    ],
+    ids=lambda p: p.name,
 )
 def test_loop_and_vmap_agree(problem):
     loop, vmap = (problem.build(ROWS, dtype=torch.float64, how=how) for how in ("loop", "vmap"))

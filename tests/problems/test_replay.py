@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from syncline.problems import Digits, Quadratic, Rosenbrock, Rows, TextGPT
+from syncline.problems import Digits, Quadratic, Rosenbrock, Rows, TeacherStudent, TextGPT
 
 WORLD_SIZE = 4
 PROBLEMS = {
     "rosenbrock": Rosenbrock(noise_std=0.5, shift_std=0.1),
     "quadratic": Quadratic(spectrum=(1.0, 3.0, 9.0), rotation_seed=1, noise_std=0.5, shift_std=0.1),
     "digits": Digits(hidden=8, batch_size=4, skew=0.5),
+    "teacher-student": TeacherStudent(inputs=4, hidden=8, outputs=2, batch_size=4),
     "text-gpt": TextGPT(width=8, layers=1, heads=2, context=8, batch_size=2),
 }
-NETWORKS = ["digits", "text-gpt"]
+NETWORKS = ["digits", "teacher-student", "text-gpt"]
 by_name = pytest.mark.parametrize("name", PROBLEMS)
 
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.collectives import COLLECTIVES, wire_bytes
 from syncline.errors import SpecError
-from syncline.sim.rounds import rounds, sent_bytes
+from syncline.sim.rounds import Round, rounds, sent_bytes
 from tests.sim.strategies import kinds, sizes
 
 workers = st.integers(1, 40)
+TREES = ("broadcast", "gather")
 
 
 @given(kinds, workers, sizes)
@@ -27,7 +28,7 @@ def test_what_each_worker_has_reaches_whom_it_must(kind, workers):
     knows = np.eye(workers, dtype=bool)  # knows[i, j]: worker i has heard, first or second hand, from worker j
     for senders, receivers, _ in rounds(kind, workers, 1.0):
         knows[receivers] |= knows[senders]
-    assert knows[:, 0].all() if kind == "broadcast" else knows.all()
+    assert {"broadcast": knows[:, 0], "gather": knows[0]}.get(kind, knows).all()
 
 
 @given(workers)
@@ -39,8 +40,24 @@ def test_pairwise_exchange_visits_each_pair_once(workers):
 @given(kinds, workers, sizes)
 def test_bytes_on_the_wire_are_the_cost_models(kind, workers, nbytes):
     sent = sent_bytes(rounds(kind, workers, nbytes), workers)
-    each = sent.mean() if kind == "broadcast" else sent
+    each = sent.mean() if kind in TREES else sent
     np.testing.assert_allclose(each, wire_bytes(kind, workers, nbytes), rtol=1e-12)
+
+
+@given(kinds, workers, sizes)
+def test_what_is_sent_is_received(kind, workers, nbytes):
+    of = rounds(kind, workers, nbytes)
+    received = sent_bytes(tuple(Round(r.receivers, r.senders, r.nbytes) for r in of), workers)
+    np.testing.assert_allclose(received.sum(), sent_bytes(of, workers).sum(), rtol=1e-12)
+    if kind == "gather":  # who passes on what it receives adds its own n bytes; the root keeps everything
+        sent = sent_bytes(of, workers)
+        np.testing.assert_allclose((sent - received)[1:], nbytes, rtol=1e-12)
+        np.testing.assert_allclose(received[0], (workers - 1) * nbytes, rtol=1e-12)
+
+
+def test_a_gathers_bytes_for_many_numbers_of_workers_in_one_call():
+    by_rounds = [sent_bytes(rounds("gather", number, 8.0), number).mean() for number in range(1, 34)]
+    np.testing.assert_allclose(wire_bytes("gather", np.arange(1, 34), 8.0), by_rounds, rtol=1e-12)
 
 
 def test_a_ring_of_three_in_full():
@@ -51,6 +68,14 @@ def test_a_ring_of_three_in_full():
 def test_a_tree_of_six_in_full():
     told = [list(zip(r.senders.tolist(), r.receivers.tolist(), strict=True)) for r in rounds("broadcast", 6, 12.0)]
     assert told == [[(0, 1)], [(0, 2), (1, 3)], [(0, 4), (1, 5)]]
+
+
+def test_a_gather_of_seven_in_full():
+    told = [
+        (list(zip(r.senders.tolist(), r.receivers.tolist(), strict=True)), r.nbytes) for r in rounds("gather", 7, 12.0)
+    ]
+    # Worker 6 has nobody below it, so it sends one block beside the two of worker 2, and worker 4 three.
+    assert told == [([(1, 0), (3, 2), (5, 4)], 12.0), ([(2, 0)], 24.0), ([(6, 4)], 12.0), ([(4, 0)], 36.0)]
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES)

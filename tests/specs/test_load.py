@@ -138,6 +138,17 @@ def test_an_exchange_that_is_due_before_its_first_period_is_over_is_averaged():
     assert spec.warnings() == ["mt-dao: never averaged in 8 steps: params (every 32)"]
 
 
+def test_what_is_sent_in_one_of_several_phases_is_averaged():
+    """0/1 Adam's longest interval comes after the end, but its signs have long been sent; 1-bit Adam's have not."""
+
+    def warnings(method, steps):
+        return load_spec("rosenbrock-mt-dao", [f"method={method}", f"steps={steps}"]).warnings()
+
+    assert warnings("zero-one-adam", 120) == warnings("one-bit-adam", 120) == []
+    late = "worker signs (every 1, from step 100), owner signs (every 1, from step 100)"
+    assert warnings("one-bit-adam", 100) == [f"one-bit-adam: never averaged in 100 steps: {late}"]
+
+
 def test_what_a_closed_form_cannot_see_is_a_warning():
     spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.starts=[1, 2]"])
     assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.starts"]

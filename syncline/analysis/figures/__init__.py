@@ -8,6 +8,7 @@ from syncline.analysis.figures.landscape import (
     landscape_trajectories,
 )
 from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
+from syncline.analysis.figures.rates import loss_over_tails, sign_shares
 from syncline.analysis.figures.timeline import timeline_strip
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "landscape_trajectories",
     "loss_against_clock",
     "loss_against_steps",
+    "loss_over_tails",
     "save",
+    "sign_shares",
     "timeline_strip",
 ]

@@ -87,6 +87,14 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
     ax.plot(xs, y, markevery=marked, label=label, zorder=3, **_look(style))
 
 
+def draw_points(
+    ax: Axes, x: ArrayLike, y: ArrayLike, span: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
+) -> None:
+    """Draw points that nothing joins, each with a thin bar from the lower to the upper end of its span."""
+    ax.vlines(x, *span, color=style.color, linewidth=1.0, zorder=2)
+    ax.plot(x, y, label=label, zorder=3, **_look(style) | {"linestyle": "none"})
+
+
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
     """The title and line samples above all panels, in the order given, in one row or in rows of about one length."""
     entry_in = 0.6 + 0.06 * max(map(len, styles), default=0)  # the sample and the text at 7.5 pt

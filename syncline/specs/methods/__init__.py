@@ -10,9 +10,12 @@ from syncline.errors import one_of
 from syncline.specs.base import refusal
 from syncline.specs.methods.averaging import DDPSpec, DESLOCSpec, DiLoCoSpec, LocalSpec, MTDAOSpec
 from syncline.specs.methods.base import MethodBase, Tensors, tag, tensors_of
+from syncline.specs.methods.compressors import LpCompressor, QSGDCompressor, TopKCompressor
+from syncline.specs.methods.lion import LionCubSpec, SignSGDSpec
 from syncline.specs.methods.low_rank import CurvaDionSpec, DionSpec, PowerSGDSpec
+from syncline.specs.methods.one_bit import OneBitAdamSpec, ZeroOneAdamSpec
 from syncline.specs.methods.outer import FedAdamOuter, NesterovOuter
-from syncline.specs.methods.rules import AdamRule, AdoptRule, MuonRule, SGDMRule
+from syncline.specs.methods.rules import AdamRule, AdoptRule, LionRule, MuonRule, SGDMRule
 from syncline.specs.methods.sparse import DeMoSpec
 from syncline.specs.methods.streaming import StreamingDiLoCoSpec, StreamingMTDAOSpec, StreamSpec
 
@@ -48,6 +51,32 @@ METHODS: dict[str, dict[str, Any]] = {
     "demo-sgd": {"kind": "demo", "base": "sgd", "lr": 0.05},
     "demo-muon": {"kind": "demo", "base": "muon", "lr": 0.02},
     "powersgd": {"kind": "powersgd", "lr": 0.05},
+    "top-k": {"kind": "ddp", "label": "top-k", "rule": "sgdm", "compressor": "top-k", "lr": 0.05},
+    "qsgd": {"kind": "ddp", "label": "qsgd", "rule": "sgdm", "compressor": "qsgd", "lr": 0.05},
+    "mt-dao-l1": {"kind": "mt-dao", "compressor": "lp", "lr": 0.003},
+    "mt-dao-top-k": {"kind": "mt-dao", "compressor": "top-k", "lr": 0.003},
+    "diloco-l1": {"kind": "diloco", "compressor": "lp", "lr": 0.003},
+    "diloco-top-k": {"kind": "diloco", "compressor": "top-k", "lr": 0.003},
+    "dion-8bit": {
+        "kind": "dion",
+        "label": "dion-8bit",
+        "exchange": "compressed",
+        "compressor": {"kind": "lp", "p": "inf"},
+        "lr": 0.02,
+        "other_lr": 0.003,
+    },
+    "demo-periodic": {"kind": "demo", "label": "demo-periodic", "period": 4, "lr": 0.001},
+    "one-bit-adam": {"kind": "one-bit-adam", "lr": 0.003, "eps": 0.001},
+    "zero-one-adam": {"kind": "zero-one-adam", "lr": 0.003, "eps": 0.001},
+    "ddp-lion": {"kind": "ddp", "rule": "lion", "lr": 0.0005},
+    "ddp-lion-16bit": {"kind": "ddp", "label": "ddp-lion-16bit", "rule": "lion", "wire": "bf16", "lr": 0.0005},
+    "distributed-lion": {"kind": "lion-cub", "vote": "server-efficient", "lr": 0.0005},
+    "distributed-lion-naive": {"kind": "lion-cub", "vote": "server-naive", "lr": 0.0005},
+    "lion-cub": {"kind": "lion-cub", "lr": 0.0005},
+    "lion-cub-linf": {"kind": "lion-cub", "p": "inf", "lr": 0.0005},
+    "lion-cub-4bit": {"kind": "lion-cub", "label": "lion-cub-4bit", "vote": "direct", "bits": 4, "lr": 0.0005},
+    "lion-cub-1bit": {"kind": "lion-cub", "vote": "one-bit", "lr": 0.0005},
+    "sign-sgd": {"kind": "sign-sgd", "lr": 0.0005},
 }
 """Named starting points: a spec may say ``method: mt-dao`` and change fields from there."""
 
@@ -72,7 +101,11 @@ MethodSpec = Annotated[
     | Annotated[DionSpec, Tag("kind:dion")]
     | Annotated[CurvaDionSpec, Tag("kind:curvadion")]
     | Annotated[PowerSGDSpec, Tag("kind:powersgd")]
-    | Annotated[DeMoSpec, Tag("kind:demo")],
+    | Annotated[OneBitAdamSpec, Tag("kind:one-bit-adam")]
+    | Annotated[ZeroOneAdamSpec, Tag("kind:zero-one-adam")]
+    | Annotated[DeMoSpec, Tag("kind:demo")]
+    | Annotated[LionCubSpec, Tag("kind:lion-cub")]
+    | Annotated[SignSGDSpec, Tag("kind:sign-sgd")],
     Discriminator(tag),
     BeforeValidator(expand_method),
 ]
@@ -99,18 +132,26 @@ __all__ = [
     "DiLoCoSpec",
     "DionSpec",
     "FedAdamOuter",
+    "LionCubSpec",
+    "LionRule",
     "LocalSpec",
+    "LpCompressor",
     "MTDAOSpec",
     "MethodBase",
     "MethodSpec",
     "MuonRule",
     "NesterovOuter",
+    "OneBitAdamSpec",
     "PowerSGDSpec",
+    "QSGDCompressor",
     "SGDMRule",
+    "SignSGDSpec",
     "StreamSpec",
     "StreamingDiLoCoSpec",
     "StreamingMTDAOSpec",
     "Tensors",
+    "TopKCompressor",
+    "ZeroOneAdamSpec",
     "expand_method",
     "method_of",
     "tensors_of",

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from syncline.costmodel import Exchange, TensorShape, half_life_period
 from syncline.specs.base import Period, Positive, Rate, refusal
 from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
+from syncline.specs.methods.compressors import CompressibleBase
 from syncline.specs.methods.outer import OuterSpec
 from syncline.specs.methods.rules import AdamRule, RuleSpec
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from syncline.optim import Method
 
 
-class DDPSpec(MethodBase):
+class DDPSpec(CompressibleBase):
     """Data parallelism: the gradient is averaged in every step."""
 
     family: ClassVar[str] = "data parallel"
@@ -30,24 +31,29 @@ class DDPSpec(MethodBase):
     @property
     def name(self) -> str:
         """See ``MethodBase.name``."""
-        return self.label or f"ddp-{self.rule.kind}"
+        return self.label or f"ddp-{self.rule.kind}{self._suffix}"
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One gradient per step."""
-        return [Exchange(self._bytes(elements(tensors_of(model))), label="gradient")]
+        return self._exchange(tensors_of(model), workers, 1, "gradient")
+
+    def _sent_periods(self) -> Iterable[int]:
+        return [1]
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """See ``MethodBase.kept_elements``."""
-        return self.rule.state_elements(tensors_of(model))
+        """The rule's states, and a compressor's errors."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
         from syncline.optim import DDP
 
-        return DDP(params, self.lr, self.rule.build(), **self._common(comm, worker_axis))
+        reducer = {"reducer": self.compressor.reducer()} if self.compressor else {}
+        return DDP(params, self.lr, self.rule.build(), **reducer, **self._common(comm, worker_axis))
 
 
-class LocalSpec(MethodBase):
+class LocalSpec(CompressibleBase):
     """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps."""
 
     family: ClassVar[str] = "local"
@@ -60,26 +66,33 @@ class LocalSpec(MethodBase):
     @property
     def name(self) -> str:
         """See ``MethodBase.name``."""
-        return self.label or f"local-{self.rule.kind}"
+        return self.label or f"local-{self.rule.kind}{self._suffix}"
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Parameters and states together."""
-        tensors = tensors_of(model)
-        sent = elements(tensors) + self.rule.state_elements(tensors)
-        return [Exchange(self._bytes(sent), self.period, "params and states")]
+        return self._exchange(self._sent(tensors_of(model)), workers, self.period, "params and states")
+
+    def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
+        """Each parameter, and each of its states."""
+        return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
+
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.period] * len(self._sent(tensors_of(1)))
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """See ``MethodBase.kept_elements``."""
-        return self.rule.state_elements(tensors_of(model))
+        """The rule's states, and what a compressor keeps of all that is averaged."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + self._kept_errors(self._sent(tensors), reference=True)
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
         from syncline.optim import Local
 
-        return Local(params, self.lr, self.rule.build(), self.period, **self._common(comm, worker_axis))
+        options = self._averaging() | self._common(comm, worker_axis)
+        return Local(params, self.lr, self.rule.build(), self.period, **options)
 
 
-class DiLoCoSpec(MethodBase):
+class DiLoCoSpec(CompressibleBase):
     """DiLoCo: local rounds joined by an outer Nesterov step."""
 
     family: ClassVar[str] = "local"
@@ -94,27 +107,31 @@ class DiLoCoSpec(MethodBase):
     @property
     def name(self) -> str:
         """See ``MethodBase.name``."""
-        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{self.rule.kind}")
+        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{self.rule.kind}") + self._suffix
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One pseudo-gradient per round."""
-        return [Exchange(self._bytes(elements(tensors_of(model))), self.period, "params")]
+        return self._exchange(tensors_of(model), workers, self.period, "params")
+
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.period]
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states, where the round started, and the outer momentum."""
+        """The rule's states, where the round started, the outer momentum, and a compressor's errors."""
         tensors = tensors_of(model)
-        return self.rule.state_elements(tensors) + 2 * elements(tensors)
+        kept = self.rule.state_elements(tensors) + 2 * elements(tensors)
+        return kept + self._kept_errors(tensors, reference=False)
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
         from syncline.optim import DiLoCo
 
-        common = self._common(comm, worker_axis)
+        common = self._averaging() | self._common(comm, worker_axis)
         outer = {"outer_lr": self.outer_lr, "outer_momentum": self.outer_momentum}
         return DiLoCo(params, self.lr, self.rule.build(), self.period, **outer, **common)
 
 
-class MTDAOSpec(MethodBase):
+class MTDAOSpec(CompressibleBase):
     """MT-DAO: several momenta, each with its weight and its period."""
 
     family: ClassVar[str] = "time scales"
@@ -148,24 +165,31 @@ class MTDAOSpec(MethodBase):
     @property
     def name(self) -> str:
         """See ``MethodBase.name``."""
-        return self.label or ("mt-dao" if self.base == "adam" else f"mt-dao-{self.base}")
+        return self.label or ("mt-dao" if self.base == "adam" else f"mt-dao-{self.base}") + self._suffix
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One exchange per state; those that are due together travel together."""
         offset = 1 if self.phase == "paper" else 0
         tensors = tensors_of(model)
-        counts = {state: self.state_elements(state, tensors) for state in self.periods()}
         return [
-            Exchange(self._bytes(counts[state]), period, state, offset=0 if state == "params" else offset)
+            exchange
             for state, period in self.periods().items()
-            if counts[state]
+            if (sent := self._of_state(state, tensors))
+            for exchange in self._exchange(sent, workers, period, state, 0 if state == "params" else offset)
         ]
 
+    def _sent_periods(self) -> Iterable[int]:
+        return self.periods().values()
+
     def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:
-        """Numbers in one averaged state: Muon's matrices have no second moment."""
+        """Numbers in one averaged state."""
+        return elements(self._of_state(state, tensors))
+
+    def _of_state(self, state: str, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """The parameters that have a state: Muon's matrices have no second moment."""
         if state == "second_moment" and self.base == "muon":
-            return sum(tensor.elements for tensor in tensors if not tensor.is_matrix)
-        return elements(tensors)
+            return [tensor for tensor in tensors if not tensor.is_matrix]
+        return tensors
 
     def periods(self) -> dict[str, int]:
         """K_x, K_j, K_v."""
@@ -176,10 +200,12 @@ class MTDAOSpec(MethodBase):
         return periods
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Every averaged state but the parameters, and what the outer optimizer keeps."""
+        """Every averaged state but the parameters, what the outer optimizer keeps, and a compressor."""
         tensors = tensors_of(model)
-        states = sum(self.state_elements(state, tensors) for state in self.periods() if state != "params")
-        return states + (self.outer.state_elements(tensors) if self.outer else 0)
+        states = [self._of_state(state, tensors) for state in self.periods() if state != "params"]
+        kept = sum(elements(of) + self._kept_errors(of, reference=True) for of in states)
+        kept += self._kept_errors(tensors, reference=self.outer is None)
+        return kept + (self.outer.state_elements(tensors) if self.outer else 0)
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
@@ -201,6 +227,7 @@ class MTDAOSpec(MethodBase):
             outer=self.outer.build() if self.outer else None,
             switch_step=self.switch_step,
             warmup_beta=self.warmup_beta,
+            **self._averaging(),
             **self._common(comm, worker_axis),
         )
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange, TensorShape
-from syncline.specs.base import Period, Rate
+from syncline.specs.base import Period, Rate, refusal
 from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
-from syncline.specs.methods.rules import RuleSpec, SGDMRule
+from syncline.specs.methods.compressors import CompressibleBase, compressed_formula
+from syncline.specs.methods.rules import OTHER_RULES, OtherRule, RuleSpec, SGDMRule
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
@@ -31,7 +32,7 @@ def factored(tensor: TensorShape, rank: int) -> bool:
     return (m + n) * rank < m * n
 
 
-class DionBase(MethodBase):
+class DionBase(CompressibleBase):
     """What the Dion family shares."""
 
     family: ClassVar[str] = "low rank"
@@ -39,38 +40,78 @@ class DionBase(MethodBase):
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
     mu: Rate = 0.95
     exchange: Literal["gradient", "compressed"] = "gradient"
+    other: OtherRule = "adam"
+
+    @model_validator(mode="after")
+    def _whole_factors(self) -> Self:
+        kind = self.compressor.kind if self.compressor and self.exchange == "compressed" else "lp"
+        if kind == "top-k":
+            expected = "'lp' for factors: P is orthonormalised, and a sparse one loses columns"
+            raise refusal("compressor.kind", kind, expected)
+        if kind == "qsgd":
+            expected = "'lp' for factors: P is orthonormalised, which makes a bias of noise that had none"
+            raise refusal("compressor.kind", kind, expected)
+        return self
 
     def rank(self, tensor: TensorShape) -> int:
         """``ceil(fraction min(m, n))``."""
         return max(1, math.ceil(self.rank_fraction * min(tensor.shape)))
 
-    def _synced(self, model: Tensors, period: int) -> list[Exchange]:
+    def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
         """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
-        tensors = tensors_of(model)
-        low = [t for t in tensors if self.exchange == "compressed" and t.is_matrix and factored(t, self.rank(t))]
-        plain = elements(tensors) - elements(low)
-        p = sum(max(t.shape) * self.rank(t) for t in low)
-        r = sum(min(t.shape) * self.rank(t) for t in low)
-        sent = [("gradient", plain), ("P", p), ("R", r)]
-        return [Exchange(self._bytes(n), period, label, joins=False) for label, n in sent if n]
+        plain, low = self._shared_out(model)
+        p = [TensorShape("P", (max(t.shape), self.rank(t))) for t in low]
+        r = [TensorShape("R", (min(t.shape), self.rank(t))) for t in low]
+        if self.compressor:
+            return [
+                exchange
+                for label, sent in (("gradient", plain), ("P", p), ("R", r))
+                for exchange in self.compressor.exchanges(sent, workers, period, label, joins=False)
+            ]
+        return [
+            Exchange(self._bytes(elements(sent)), period, label, joins=False)
+            for label, sent in (("gradient", plain), ("P", p), ("R", r))
+            if sent
+        ]
+
+    def _shared_out(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
+        """What travels as gradients, and matrices that are worth factors."""
+        plain: list[TensorShape] = []
+        low: list[TensorShape] = []
+        for t in tensors_of(model):
+            is_low = self.exchange == "compressed" and t.is_matrix and factored(t, self.rank(t))
+            (low if is_low else plain).append(t)
+        return plain, low
 
     def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``."""
-        if self.exchange == "gradient":
+        if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
-        *flag, synced = self.exchanges(1, workers=2)
-        terms = [f"{one.payload_bytes:g}" for one in flag]
-        return " + ".join([*terms, every(FACTORS_FORMULA.format(self._bytes(1)), synced.period)])
+        exchanges = self.exchanges(1, workers)
+        flag = [f"{FLAG_BYTES}"] if exchanges[0].label == "trigger" else []
+        sent = FACTORS_FORMULA.format(self._bytes(1))
+        if self.compressor:
+            over = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
+            sent = compressed_formula([(self.compressor, exchanges[-1].period)]) + over
+            return " + ".join([*flag, sent])
+        return " + ".join([*flag, every(sent, exchanges[-1].period)])
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Of a matrix its momentum and its right factor, of everything else Adam's moments."""
-        return sum(
-            t.elements + min(t.shape) * self.rank(t) if t.is_matrix else 2 * t.elements for t in tensors_of(model)
-        )
+        """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""
+        tensors = tensors_of(model)
+        others = [tensor for tensor in tensors if not tensor.is_matrix]
+        kept = sum(t.elements + min(t.shape) * self.rank(t) for t in tensors if t.is_matrix)
+        errors = self._kept_errors(self._shared_out(model)[0], reference=False)
+        return kept + errors + OTHER_RULES[self.other].state_elements(others)
 
     def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
-        own = {"rank_fraction": self.rank_fraction, "mu": self.mu, "exchange": self.exchange}
-        return own | self._common(comm, worker_axis)
+        own = {
+            "rank_fraction": self.rank_fraction,
+            "mu": self.mu,
+            "exchange": self.exchange,
+            "other": OTHER_RULES[self.other].build(),
+        }
+        return own | self._averaging() | self._common(comm, worker_axis)
 
 
 class DionSpec(DionBase):
@@ -85,11 +126,11 @@ class DionSpec(DionBase):
     def name(self) -> str:
         """See ``MethodBase.name``."""
         scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
-        return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "")
+        return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "") + self._suffix
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Gradients, or gradients, P and R."""
-        return self._synced(model, self.period)
+        return self._synced(model, workers, self.period)
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
@@ -114,7 +155,7 @@ class CurvaDionSpec(DionBase):
     @property
     def name(self) -> str:
         """See ``MethodBase.name``."""
-        return self.label or "curvadion"
+        return self.label or f"curvadion{self._suffix}"
 
     @property
     def one_seed_at_a_time(self) -> bool:
@@ -124,7 +165,7 @@ class CurvaDionSpec(DionBase):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an exchange at the expected rate, taken as a period."""
         flag = Exchange(FLAG_BYTES, label="trigger", joins=False)
-        return [flag, *self._synced(model, round(1 / self.expected_sync_rate))]
+        return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Dion's, and one norm per matrix."""
@@ -158,15 +199,16 @@ class PowerSGDSpec(MethodBase):
         return self.label or "powersgd"
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """After the warm-up: gradients of what is not compressed, P and R of what is."""
-        tensors = tensors_of(model)
+        """All gradients in the warm-up; then those of what is not compressed, P and R of what is."""
+        tensors, warm = tensors_of(model), self.warmup_steps
         low = [t for t in tensors if self._rank_of(t)]
         sent = [
             ("gradient", elements(tensors) - elements(low)),
             ("P", sum(t.shape[0] * self._rank_of(t) for t in low)),
             ("R", sum(t.shape[1] * self._rank_of(t) for t in low)),
         ]
-        return [Exchange(self._bytes(n), label=label, joins=False) for label, n in sent if n]
+        full = [Exchange(self._bytes(elements(tensors)), label="gradient", joins=False, stop=warm)] if warm else []
+        return [*full, *(Exchange(self._bytes(n), label=label, joins=False, start=warm) for label, n in sent if n)]
 
     def _rank_of(self, tensor: TensorShape) -> int:
         if len(tensor.shape) != 2:

@@ -72,29 +72,57 @@ class AdoptRule(Spec):
         return adopt(self.beta1, self.beta2, self.eps)
 
 
+class LionRule(Spec):
+    """Lion, with its published rates."""
+
+    kind: Literal["lion"] = "lion"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.99
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import lion
+
+        return lion(self.beta1, self.beta2)
+
+
+OtherRule = Literal["adam", "lion"]
+"""What a rule for matrices leaves everything else to."""
+
+OTHER_RULES: dict[str, AdamRule | LionRule] = {"adam": AdamRule(), "lion": LionRule()}
+
+
 class MuonRule(Spec):
-    """Muon for matrices, Adam with its defaults for everything else."""
+    """Muon for matrices; for everything else Adam, or another rule, with its defaults."""
 
     kind: Literal["muon"] = "muon"
     momentum: Rate = 0.95
     nesterov: bool = True
     adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+    other: OtherRule = "adam"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Numbers that the states of these parameters hold."""
-        return sum(tensor.elements * (1 if tensor.is_matrix else 2) for tensor in tensors)
+        matrices = [tensor for tensor in tensors if tensor.is_matrix]
+        others = [tensor for tensor in tensors if not tensor.is_matrix]
+        return elements(matrices) + OTHER_RULES[self.other].state_elements(others)
 
     def build(self) -> UpdateRule:
         """The update rule."""
         from syncline.optim import muon
 
-        return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust)
+        return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust, other=OTHER_RULES[self.other].build())
 
 
 RuleSpec = Annotated[
     Annotated[SGDMRule, Tag("kind:sgdm")]
     | Annotated[AdamRule, Tag("kind:adam")]
     | Annotated[AdoptRule, Tag("kind:adopt")]
+    | Annotated[LionRule, Tag("kind:lion")]
     | Annotated[MuonRule, Tag("kind:muon")],
     Discriminator(tag),
     BeforeValidator(from_name),

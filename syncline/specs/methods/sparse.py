@@ -10,8 +10,8 @@ from pydantic import Field
 
 from syncline.costmodel import Exchange, largest_divisor
 from syncline.errors import SpecError
-from syncline.specs.base import Rate
-from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
+from syncline.specs.base import Period, Rate
+from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
@@ -36,11 +36,13 @@ class DeMoSpec(MethodBase):
     average: Literal["senders", "all"] = "senders"
     index_bits: Literal[0, 16, 32, 64] = 64
     value: Literal["fp32", "bf16", "fp16"] = "fp32"
+    period: Period = 1
 
     @property
     def name(self) -> str:
         """See ``MethodBase.name``."""
-        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}")
+        every_k = "" if self.period == 1 else f"-every-{self.period}"
+        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k
 
     def tensor_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of one parameter's pairs: all its indices packed, then all its values.
@@ -57,14 +59,14 @@ class DeMoSpec(MethodBase):
         return math.ceil(pairs * bits / 8) + pairs * VALUE_BYTES[self.value]
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One all-gather per step."""
+        """One all-gather per period."""
         nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors_of(model))
-        return [Exchange(nbytes, label="top-k", collective="all_gather")]
+        return [Exchange(nbytes, self.period, "top-k", "all_gather")]
 
     def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``; of matrices, whose sides ``chunk`` divides."""
         pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
-        return f"{pair:g} × {self.k} N / {self.chunk}²"
+        return every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """The momentum; no base keeps anything."""
@@ -83,5 +85,6 @@ class DeMoSpec(MethodBase):
             self.basis,
             self.average,
             SparsePairs(self.index_bits, self.value),
+            self.period,
         )
         return DDP(params, self.lr, demo_rule(self.base), reducer=reducer, **self._common(comm, worker_axis))

@@ -62,6 +62,9 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @model_validator(mode="after")
     def _streams(self) -> StreamingMTDAOSpec:
+        if self.compressor:
+            expected = "none: what is merged late would be a difference from a reference that has moved on"
+            raise refusal("compressor", self.compressor.kind, expected)
         self.stream.check(self.periods().values())
         return self
 

@@ -1,0 +1,34 @@
+"""Which parameters a choice of layers means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from syncline.costmodel.tensors import first_and_last_layers
+from syncline.errors import SpecError
+
+
+def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[bool]:
+    """Which parameters belong to the layers that were chosen.
+
+    Args:
+        names: the parameters' names, in the model's order.
+        layers: ``all``, ``none``, ``first-and-last`` (see ``first_and_last_layers``), or patterns of names.
+
+    Raises:
+        SpecError: another choice, or a pattern that matches no name.
+
+    >>> chosen_layers(["embedding", "0.up", "0.down", "head"], ["0.*"])
+    [False, True, True, False]
+    """
+    if layers in ("all", "none"):
+        return [layers == "all"] * len(names)
+    if isinstance(layers, str):
+        if layers != "first-and-last":
+            raise SpecError("momentum_layers", layers, "'all', 'none', 'first-and-last' or a list of patterns of names")
+        return first_and_last_layers(names)
+    for pattern in layers:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise SpecError("momentum_layers", pattern, f"a pattern of names, which are like {names[0]!r}")
+    return [any(fnmatchcase(name, pattern) for pattern in layers) for name in names]

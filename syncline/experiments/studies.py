@@ -1,0 +1,75 @@
+"""``syncline run`` for what no network times: calls side by side, their records in a table, rows and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from syncline.experiments import quantisers, vote_ties
+from syncline.experiments.board import Watched, board, side_by_side
+from syncline.experiments.figures import quantiser_figures, tie_figures
+from syncline.experiments.folder import RunFolder, environment
+from syncline.specs import QuantisersSpec, StudySpec
+
+
+def study(
+    spec: StudySpec,
+    out: Path,
+    *,
+    exact: bool = False,
+    jobs: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Run a study and write its folder: spec, records, rows and figures.
+
+    Args:
+        spec: what to run.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        jobs: processes side by side; one per core if none. It does not change any number.
+        on_progress: called now and then with how many of ``total`` are done.
+
+    Returns:
+        ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of what was finished.
+    """
+    part = _part(spec)
+    counts = part.lengths(spec)
+
+    def tell(done: list[int]) -> None:
+        if on_progress:
+            on_progress(sum(done))
+
+    with RunFolder(out, exact) as folder, board(len(counts)) as progress, Watched(progress, tell):
+        folder.spec(spec)
+        records: list[dict[str, Any]] = []
+        for new in side_by_side(part.calls(spec, [progress.reporter(i) for i in range(len(counts))]), jobs):
+            records += new
+            if new:  # written again each time: a crash of the next one loses nothing
+                folder.table("metrics", columns(records))
+        rows = part.rows(spec, records)
+        interrupted = progress.stopped
+        folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
+        if rows:
+            (quantiser_figures if isinstance(spec, QuantisersSpec) else tie_figures)(folder, rows)
+    return {"rows": rows, "folder": str(folder.path), "interrupted": interrupted}
+
+
+def total(spec: StudySpec) -> int:
+    """What the progress of a study counts to."""
+    return sum(_part(spec).lengths(spec))
+
+
+def _part(spec: StudySpec) -> ModuleType:
+    return quantisers if isinstance(spec, QuantisersSpec) else vote_ties
+
+
+def columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Records as columns, sorted: in which order they were finished says nothing."""
+    names = list(records[0])
+    ordered = sorted(records, key=lambda record: [_sortable(record[name]) for name in names])
+    return {name: [record[name] for record in ordered] for name in names}
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    return value is not None, "" if value is None else value

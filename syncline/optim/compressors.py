@@ -1,0 +1,255 @@
+"""Compressors: the mean of the workers' tensors, of which only a part travels.
+
+A compressor knows nothing of what it compresses: gradients, momenta, differences of parameters, factors. What becomes
+of the part that did not travel is for its user to say (``error_feedback``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator, PackedIntegers, SparsePairs
+from syncline.comm.bits import pack, packed_bytes, unpack
+from syncline.errors import SpecError
+from syncline.optim.noise import uniform
+from syncline.optim.quantisers import power_mean, qsgd, sum_levels
+
+PAIRS = SparsePairs(32, "fp32")
+"""8 bytes per entry, of tensors of up to 2^32."""
+
+SCALE_BYTES = 4
+"""A scale or a norm travels as one fp32 per tensor."""
+
+
+class Arrived(NamedTuple):
+    """Per tensor ``(R, *s)``: the mean over the workers of what arrives, and what arrives of the row's own."""
+
+    means: list[Tensor]
+    own: list[Tensor]
+
+
+@runtime_checkable
+class Compressor(Protocol):
+    """How tensors are averaged in fewer bytes than they have."""
+
+    def check(self, workers: int) -> None:
+        """Refuse a group that is too large for it."""
+        ...
+
+    def nbytes(self, count: int) -> int:
+        """Bytes that one worker sends for a tensor of so many numbers."""
+        ...
+
+    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+        """All tensors in the calls of one.
+
+        Args:
+            xs: tensors ``(R, *s)``.
+            names: what each is called, so that what is random differs between them.
+            comm: the group.
+            t: the step.
+            label: what is sent, for the ledger.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Of each tensor the ``k = ceil(fraction n)`` entries of largest magnitude, as (index, value) pairs.
+
+    What travels: an all-gather of ``k`` pairs per tensor. The mean is over all workers, senders or not.
+
+    Args:
+        fraction: of the entries, in (0, 1].
+        pairs: how index and value travel.
+
+    Raises:
+        SpecError: for a fraction out of range; in use, for tensors whose indices are too wide.
+    """
+
+    fraction: float = 0.01
+    pairs: SparsePairs = PAIRS
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise SpecError("fraction", self.fraction, "a number in (0, 1]")
+
+    def check(self, workers: int) -> None:
+        """Any group will do."""
+
+    def kept(self, count: int) -> int:
+        """k; what rounding adds to the product is no entry.
+
+        >>> TopK(0.07).kept(100), TopK(0.01).kept(3)
+        (7, 1)
+        """
+        return max(1, math.ceil(self.fraction * count - 1e-9))
+
+    def nbytes(self, count: int) -> int:
+        """See ``Compressor.nbytes``."""
+        return self.pairs.nbytes(self.kept(count), count)
+
+    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+        """See ``Compressor.mean``."""
+        flat = [_flat(x) for x in xs]
+        encoded = [self._encoded(x) for x in flat]
+        everyone = comm.all_gather(torch.cat(encoded, 1), label=label)
+        parts = _once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        means = [_to_rows(self._sum(part, x) / comm.world_size, x) for part, x in zip(parts, xs, strict=True)]
+        own = [self._sum(part.unsqueeze(1), x).view_as(x) for part, x in zip(encoded, xs, strict=True)]
+        return Arrived(means, own)
+
+    def _encoded(self, x: Tensor) -> Tensor:
+        index = x.abs().topk(self.kept(x.shape[1]), dim=1, sorted=False).indices
+        index, _ = index.sort(dim=1)  # in order, so that equal sets are equal bytes
+        return self.pairs.encode(index, x.gather(1, index), x.shape[1])
+
+    def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
+        """Bytes ``(S, M, b)`` to the sum over M of the sparse tensors, ``(S, n)``."""
+        count = _count(like)
+        index, value = self.pairs.decode(encoded, self.kept(count), count, like.dtype)
+        return value.new_zeros(encoded.shape[0], count).scatter_add(1, index.flatten(1), value.flatten(1))
+
+
+@dataclass(frozen=True)
+class LpMean:
+    """Integers in one scale per tensor that all workers share, so that they can be added on the way.
+
+        S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
+
+    with ``s = floor((2^bits - 1) / (2 P))``, so that no sum overflows. What travels: an all-gather of one fp32 per
+    tensor (a maximum, at half the latencies of an all-reduce), then one all-reduce of ``bits`` per number. An entry
+    above twice the scale is cut off. Nothing is summed in floating point: the mean has the same bits in every order.
+
+    Args:
+        bits: of a sum, 2 to 31; packed into bytes where the width divides 8, else into words of four.
+        p: which mean, above 0, ``math.inf`` for the maximum. Not 0: where most entries are alike and tiny, nothing
+            else would arrive.
+
+    Raises:
+        SpecError: for a value out of range; in use, for too many workers.
+
+    Source: Lion Cub, equation 1, there on one worker's own scale.
+    """
+
+    bits: int = 8
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= 31:
+            raise SpecError("bits", self.bits, "a width from 2 to 31")
+        if not self.p > 0:
+            raise SpecError("p", self.p, "a number > 0; inf for the maximum")
+
+    def check(self, workers: int) -> None:
+        """See ``sum_levels``."""
+        sum_levels(self.bits, workers)
+
+    def nbytes(self, count: int) -> int:
+        """Scale and integers, see ``Compressor.nbytes``."""
+        return SCALE_BYTES + PackedIntegers(self.bits).nbytes(count)
+
+    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+        """See ``Compressor.mean``."""
+        workers, packed = comm.world_size, PackedIntegers(self.bits)
+        levels = sum_levels(self.bits, workers)
+        scales = torch.cat([power_mean(_flat(x), self.p) for x in xs], 1).to(torch.float32)
+        shared = comm.all_gather(scales, label="scales").amax(1) * (2 / levels)
+        units = [unit.unsqueeze(1).to(x.dtype) for unit, x in zip(shared.unbind(1), xs, strict=True)]
+        integers = [_rounded(_flat(x), unit, levels) for x, unit in zip(xs, units, strict=True)]
+        words = [packed.encode(q.long() + levels) for q in integers]
+        summed = _once(comm.all_reduce(torch.cat(words, 1), op="sum", label=label), comm)
+        means = []
+        for part, x, unit in zip(summed.split([w.shape[1] for w in words], -1), xs, units, strict=True):
+            total = (packed.decode(part, _count(x)) - levels * workers).to(x.dtype)
+            means.append(_to_rows(total * _once(unit, comm) / workers, x))
+        return Arrived(means, [(q * unit).view_as(x) for q, unit, x in zip(integers, units, xs, strict=True)])
+
+
+@dataclass(frozen=True)
+class QSGD:
+    """Levels of a tensor's Euclidean norm, rounded at random so that the expectation is exact.
+
+        q = floor(s x / |x| + u), u uniform in [0, 1);   what arrives is q |x| / s, with s = 2^(bits - 1) - 1
+
+    What travels: an all-gather of one fp32 and n integers of ``bits`` per tensor, without the paper's entropy coding.
+    The noise is the same in every world. Its variance is up to ``min(n / s^2, sqrt(n) / s) |x|^2``: where that is above
+    1, error feedback would only let it grow.
+
+    Args:
+        bits: of an integer with its sign, 2 to 16.
+
+    Raises:
+        SpecError: for another width.
+
+    Source: QSGD (Alistarh et al., 2017), section 3.1 and Lemma 3.1.
+    """
+
+    bits: int = 4
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bits <= 16:
+            raise SpecError("bits", self.bits, "a width from 2 to 16")
+
+    @property
+    def levels(self) -> int:
+        """s."""
+        return int(2 ** (self.bits - 1) - 1)
+
+    def check(self, workers: int) -> None:
+        """Any group will do."""
+
+    def nbytes(self, count: int) -> int:
+        """Norm and integers, see ``Compressor.nbytes``."""
+        return SCALE_BYTES + packed_bytes(count, self.bits)
+
+    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+        """See ``Compressor.mean``."""
+        encoded = []
+        for x, name in zip(xs, names, strict=True):
+            u = uniform(comm.local_workers, _count(x), x.device, "qsgd", name, t)
+            q, norm = qsgd(_flat(x), self.levels, u)
+            bits = pack(q.long() + self.levels, self.bits)
+            encoded.append(torch.cat([norm.to(torch.float32).contiguous().view(torch.uint8), bits], 1))
+        everyone = comm.all_gather(torch.cat(encoded, 1), label=label)
+        parts = _once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        means = [_to_rows(self._decoded(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
+        return Arrived(means, [self._decoded(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
+
+    def _decoded(self, encoded: Tensor, like: Tensor) -> Tensor:
+        """Bytes ``(..., b)`` to numbers ``(..., n)``."""
+        norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
+        q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like)) - self.levels
+        return q.to(like.dtype) * (norm.to(like.dtype) / self.levels)
+
+
+def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:
+    """The nearest integers in units of ``unit (R, 1)``; nothing has a unit of zero and stays nothing."""
+    q = (x / unit).round().clamp(-levels, levels)
+    return torch.where(unit > 0, q, torch.zeros_like(q))
+
+
+def _count(x: Tensor) -> int:
+    return math.prod(x.shape[1:])
+
+
+def _flat(x: Tensor) -> Tensor:
+    """``(R, *s)`` as ``(R, n)``; a scalar per row is one number."""
+    return x.reshape(x.shape[0], -1)
+
+
+def _once(x: Tensor, comm: Communicator) -> Tensor:
+    """Of what all workers of a replica hold alike, one: ``(R, *s) -> (S, *s)``."""
+    return x.unflatten(0, (comm.replicas, -1))[:, 0]
+
+
+def _to_rows(x: Tensor, like: Tensor) -> Tensor:
+    """The inverse: ``(S, n)`` for every row, in the shape of ``like (R, *s)``. May be a read-only view."""
+    rows = like.shape[0] // x.shape[0]
+    return x.unsqueeze(1).expand(x.shape[0], rows, x.shape[1]).flatten(0, 1).view(like.shape)

@@ -1,0 +1,74 @@
+"""Lion: the sign of a mixture of momentum and gradient, one state per parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syncline.optim.base import Hyperparameters, UpdateRule
+from syncline.optim.rules import check_unit, momentum_names
+
+
+@dataclass(frozen=True)
+class LionRule:
+    """Two decay rates: one mixes the direction, the other keeps the momentum.
+
+        c = beta1 m + (1 - beta1) g;   d = sign(c);   m <- beta2 m + (1 - beta2) g
+
+    Every coordinate moves by exactly lr. With ``beta1 <= beta2`` it is the sign of a quasi-hyperbolic momentum: of
+    ``(1 - omega) g + omega m'``, m' being the new m and ``omega = beta1 / beta2``; with equal rates, of m' alone.
+
+    Args:
+        beta1: decay in the mixture, in [0, 1).
+        beta2: decay of the momentum, in [0, 1).
+        signed: whether the direction is ``sign(c)``, else ``c`` itself, for a vote of workers to take the sign of.
+
+    Raises:
+        SpecError: for a rate out of range.
+
+    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023). Lion Cub prints its gradient with a
+    minus, and the sign of the step with a plus.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        check_unit("beta1", self.beta1)
+        check_unit("beta2", self.beta2)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """``momentum_1``."""
+        return momentum_names(1)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``beta1``, ``beta2``."""
+        return {"beta1": self.beta1, "beta2": self.beta2}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """A zero momentum."""
+        return {name: torch.zeros_like(x) for name in self.states}
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """See ``UpdateRule.direction``."""
+        (name,) = self.states
+        c = torch.lerp(g, state[name], h["beta1"])
+        state[name].lerp_(g, 1 - h["beta2"])
+        return c.sign_() if self.signed else c
+
+
+def lion(beta1: float = 0.9, beta2: float = 0.99) -> LionRule:
+    """Lion (Chen et al., 2023), with its published rates; its decoupled weight decay is the method's.
+
+    Steps are larger than Adam's: take a learning rate 3 to 10 times lower, and a weight decay as many times higher.
+    """
+    return LionRule(beta1, beta2)

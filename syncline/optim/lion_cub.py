@@ -1,0 +1,72 @@
+"""Lion Cub: Lion whose workers vote on their update vectors, and seldom or never average their momenta."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from syncline.costmodel.layers import chosen_layers
+from syncline.errors import SpecError
+from syncline.optim.base import Method, Reducer, Row
+from syncline.optim.lion import LionRule
+from syncline.optim.quantised_vote import QuantisedVote
+from syncline.optim.sync import Periodic
+
+MomentumLayers = Literal["all", "none", "first-and-last"] | tuple[str, ...]
+
+
+class LionCub(Method):
+    """Every worker mixes its own gradient into its own momentum; the group moves by the sign of a vote.
+
+        c_m = beta1 m_m + (1 - beta1) g_m;   m_m <- beta2 m_m + (1 - beta2) g_m;   x <- x - lr vote(c_1, ..., c_P)
+
+    Parameters stay equal on all workers, momenta do not, unless they are averaged every ``momentum_period`` steps. With
+    one worker it is Lion, up to what the vote makes of zeros.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        vote: ``OneBitVote``, ``DirectVote``, ``ServerVote`` (Distributed Lion) or ``QuantisedVote``, the default.
+        beta1: as for ``LionRule``.
+        beta2: as for ``LionRule``.
+        momentum_period: K, steps between averages of the momenta.
+        momentum_layers: whose: ``all``, ``none``, ``first-and-last`` (by the parameters' names, a layer being what
+            stands before the last dot), or patterns of names (``embedding*``).
+        **options: ``weight_decay``, ``clip_norm``, ``wire`` (of the momenta), ``comm``, ``worker_axis`` of ``Method``.
+
+    Raises:
+        SpecError: for a value out of range, layers chosen by name among parameters without names, or a pattern that
+            matches none.
+
+    Source: Lion Cub, Algorithm 1 and section 5.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        vote: Reducer | None = None,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        momentum_period: int = 10,
+        momentum_layers: MomentumLayers = "none",
+        **options: Any,
+    ) -> None:
+        rule = LionRule(beta1, beta2, signed=False)
+        averaged = {} if momentum_layers == "none" else dict.fromkeys(rule.states, momentum_period)
+        self.momentum_layers = momentum_layers
+        sync = Periodic({"direction": 1} | averaged)
+        super().__init__(params, lr, rule, sync, reducer=vote or QuantisedVote(), **options)
+        self._momenta_averaged()
+
+    def _momenta_averaged(self) -> list[bool]:
+        """By number: whether a parameter's momentum is averaged."""
+        if self.momentum_layers not in ("all", "none") and not all(self.names):
+            raise SpecError("momentum_layers", self.momentum_layers, "'all' or 'none' for parameters without names")
+        return chosen_layers(self.names, self.momentum_layers)
+
+    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        if names:
+            averaged = self._momenta_averaged()
+            super()._average([row for row in rows if averaged[row.number]], names)

@@ -1,0 +1,56 @@
+"""Random numbers that are the same in every world: a function of names, the worker and the place.
+
+Numbered coins instead of a stream: place i of worker w under a key is the i-th output of a generator whose start is
+made from the key and w, so all workers' numbers come from the same few tensor operations, on any device.
+
+Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators" (2014), its SplitMix64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from syncline.seeds import seed64
+
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+
+
+def uniform(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+    """Numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent between workers and names.
+
+    Args:
+        workers: which worker each row is.
+        count: numbers per worker.
+        device: where they are wanted.
+        *names: what they are for, with the step.
+    """
+    # The top 53 bits, as in a double's mantissa.
+    return _shift(_bits(workers, count, device, *names), 11).double() * 2.0**-53
+
+
+def coins(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+    """Fair coins ``(R, count)``, bool; arguments as ``uniform``."""
+    return _bits(workers, count, device, *names) < 0
+
+
+def _bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+    """64 bits per worker and place, as int64."""
+    worker = torch.tensor(list(workers), dtype=torch.int64, device=device)
+    start = _mixed(worker * _GAMMA + seed64(0, *names)).unsqueeze(1)
+    return _mixed(start + torch.arange(1, count + 1, device=device) * _GAMMA)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser; products wrap around."""
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        x = (x ^ _shift(x, shift)) * multiplier
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, by: int) -> Tensor:
+    """``x >> by`` with zeros from the left: int64's own shift copies the sign."""
+    return (x >> by) & ((1 << (64 - by)) - 1)

@@ -1,0 +1,136 @@
+"""The mean of tensors of which each number travels as one bit, twice, and what that leaves out is sent later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator, PackedSigns
+from syncline.errors import SpecError
+from syncline.optim.base import Method, Row, SyncPolicy, UpdateRule
+
+WORKER_ERROR, SERVER_ERROR = "worker_error", "server_error"
+
+Scale = Literal["rms", "mean"]
+
+SIGNS = PackedSigns()
+
+
+@dataclass(frozen=True)
+class OneBitMean:
+    """A two-sided, error-compensated mean of signs:
+
+        worker i:       y_i = x_i + e_i;   q_i = s(y_i) sign(y_i);   e_i <- y_i - q_i
+        owner of a
+        chunk:          z = mean_i q_i + e;   q = s(z) sign(z);   e <- z - q
+
+    and ``q`` is what all workers receive. ``sign(0) = +1``: two values travel. Each tensor is cut into one chunk per
+    worker, ``c = ceil(n / M)``; a worker's scale is of the whole tensor, an owner's of its chunk. What travels for each
+    tensor, in one all-to-all and one all-gather of all tensors together: ``M (ceil(c / 8) + 4)`` bytes, then
+    ``ceil(c / 8) + 4``. The scale has the tensor's own type.
+
+    Args:
+        scale: ``rms``: ``s(y) = ||y||_2 / sqrt(n)``, of 1-bit Adam and of the public code: it keeps the norm. ``mean``:
+            ``||y||_1 / n``, the nearest to ``y``: what is left of ``y`` is then never longer than ``y`` was, as it
+            can be with ``rms`` where a few numbers are large.
+
+    Raises:
+        SpecError: for a scale that is none of these.
+
+    Source: Tang et al. (2021), Algorithm 1.
+    """
+
+    scale: Scale = "rms"
+
+    def __post_init__(self) -> None:
+        if self.scale not in get_args(Scale):
+            raise SpecError("scale", self.scale, "'rms' or 'mean'")
+
+    def init(self, x: Tensor, workers: int) -> dict[str, Tensor]:
+        """Zero errors: each worker's of the whole tensor, and as the owner of one chunk."""
+        chunk = chunk_length(x[0].numel(), workers)
+        return {WORKER_ERROR: torch.zeros_like(x), SERVER_ERROR: x.new_zeros(x.shape[0], chunk)}
+
+    def mean(self, xs: Sequence[Tensor], states: Sequence[dict[str, Tensor]], comm: Communicator) -> list[Tensor]:
+        """The mean of each ``(R, *s)`` over the workers, as described; the errors in the states are updated."""
+        sent = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
+        arrived = comm.all_to_all(torch.cat(sent, -1), label="worker signs")
+        parts = arrived.split([part.shape[-1] for part in sent], -1)
+        owned = [self._from_owner(p, x, s, comm) for p, x, s in zip(parts, xs, states, strict=True)]
+        everyone = comm.all_gather(torch.cat(owned, -1), label="owner signs")
+        # All workers of a replica receive the same: decode it once.
+        once = everyone.unflatten(0, (comm.replicas, -1))[:, 0].split([part.shape[-1] for part in owned], -1)
+        return [self._joined(part, x) for part, x in zip(once, xs, strict=True)]
+
+    def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
+        """Bytes ``(R, M, b)`` for the owners of the chunks."""
+        count, workers = x[0].numel(), comm.world_size
+        y = (x + state[WORKER_ERROR]).reshape(-1, count)
+        scale = self._size(y, y.new_full((), count))
+        positive = y >= 0
+        state[WORKER_ERROR].copy_((y - torch.where(positive, scale, -scale)).view_as(x))
+        chunk = chunk_length(count, workers)
+        blocks = torch.nn.functional.pad(positive, (0, chunk * workers - count)).unflatten(1, (workers, chunk))
+        return _message(blocks, scale.unsqueeze(1).expand(-1, workers, -1))
+
+    def _from_owner(self, arrived: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
+        """Bytes ``(R, b)`` of each owner's chunk."""
+        count, chunk = x[0].numel(), state[SERVER_ERROR].shape[1]
+        held = torch.tensor([min(max(count - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
+        real = torch.arange(chunk, device=x.device) < held.unsqueeze(1)  # the last chunks may be short, or empty
+        z = torch.where(real, _numbers(arrived, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
+        scale = self._size(z, held.clamp(min=1).unsqueeze(1))
+        positive = z >= 0
+        state[SERVER_ERROR].copy_(torch.where(real, z - torch.where(positive, scale, -scale), 0))
+        return _message(positive, scale)
+
+    def _joined(self, gathered: Tensor, x: Tensor) -> Tensor:
+        """``(R, *s)`` from all owners' bytes ``(S, M, b)``."""
+        replicas, workers = gathered.shape[:2]
+        chunk = chunk_length(x[0].numel(), workers)
+        whole = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
+        return whole.repeat_interleave(x.shape[0] // replicas, 0).view_as(x)
+
+    def _size(self, y: Tensor, count: Tensor) -> Tensor:
+        """``s(y)`` of each row, ``(R, 1)``. Added up in double precision: hardly ever does the order then matter."""
+        if self.scale == "mean":
+            return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
+        return (y.square().sum(-1, keepdim=True, dtype=torch.float64) / count).sqrt().to(y.dtype)
+
+
+class OneBitMethod(Method):
+    """A method that averages something by ``OneBitMean``: the owners' errors depend on the size of the group."""
+
+    def __init__(
+        self, params: Iterable[Any], lr: float, rule: UpdateRule, sync: SyncPolicy, scale: Scale, **options: Any
+    ) -> None:
+        self.one_bit = OneBitMean(scale)
+        super().__init__(params, lr, rule, sync, **options)
+
+    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
+        rows = super()._rows(without_gradient=without_gradient)
+        for row in rows:
+            if WORKER_ERROR not in row.state:
+                row.state.update(self.one_bit.init(row.x, self.comm.world_size))
+        return rows
+
+
+def chunk_length(count: int, workers: int) -> int:
+    """``ceil(n / M)``: how many numbers of a tensor each worker averages for all."""
+    return -(-count // workers)
+
+
+def _message(positive: Tensor, scale: Tensor) -> Tensor:
+    """Packed signs, then the scale's own bytes: ``(..., n)`` and ``(..., 1)`` to ``(..., b)``."""
+    return torch.cat([SIGNS.encode(positive), scale.contiguous().view(torch.uint8)], -1)
+
+
+def _numbers(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """What ``_message`` stands for: plus and minus the scale, ``(..., n)``."""
+    signs, scale = message.split([SIGNS.nbytes(count), message.shape[-1] - SIGNS.nbytes(count)], -1)
+    # A copy, so that the bytes begin where a number may.
+    return SIGNS.decode(signs, count, dtype) * scale.clone(memory_format=torch.contiguous_format).view(dtype)

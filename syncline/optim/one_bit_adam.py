@@ -1,0 +1,101 @@
+"""1-bit Adam: Adam for a while, then momentum in a frozen scaling, averaged by signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Row
+from syncline.optim.one_bit import OneBitMethod, Scale
+from syncline.optim.rules import SECOND_MOMENT, adam, momentum_names
+
+(MOMENTUM,) = momentum_names(1)
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """The gradient is averaged in the first ``steps`` steps."""
+
+    steps: int
+
+    def due(self, t: int) -> tuple[str, ...]:
+        """The gradient, or nothing."""
+        return ("gradient",) if t < self.steps else ()
+
+    def check(self, available: tuple[str, ...]) -> None:
+        """See ``SyncPolicy.check``: nothing is named that is not always there."""
+
+
+class OneBitAdam(OneBitMethod):
+    """Adam on mean gradients; from ``freeze_step`` on the second moment stays, and momenta are averaged by signs:
+
+        m_i = beta1 m + (1 - beta1) g_i;   m <- OneBitMean(m_i);   x <- x - lr m^ / (sqrt(v^) + eps)
+
+    Bias correction goes on, so that the direction does not jump at the freeze: ``m^ = m / (1 - beta1^(t+1))``, and
+    ``v^ = v / (1 - beta2^freeze_step)`` stays as it is. The public code has none. Where v is 0, no worker has seen a
+    gradient: the signs, which know no zero, would move x by ``lr m / eps`` there, so it stays, and so does m = 0.
+
+    What travels: ``4 N`` bytes per step, later about ``N / 8`` twice (see ``OneBitMean``).
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        freeze_step: steps that are Adam's; at least 1.
+        beta1: decay of the momentum.
+        beta2: decay of the second moment.
+        eps: added to the root.
+        bias_correction: as above; without it, the public code's form.
+        scale: as for ``OneBitMean``.
+        **options: options of ``Method``. Gradients are clipped after they are averaged, later each worker's own.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: Tang et al. (2021), Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        freeze_step: int,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        bias_correction: bool = True,
+        scale: Scale = "rms",
+        **options: Any,
+    ) -> None:
+        if freeze_step < 1:
+            raise SpecError("freeze_step", freeze_step, "an integer >= 1: what is frozen must have seen a gradient")
+        self.freeze_step, self.bias_correction = freeze_step, bias_correction
+        super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), WarmUp(freeze_step), scale, **options)
+
+    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        if t < self.freeze_step or not rows:
+            return super()._directions(rows, t)
+        for row in rows:
+            row.state[MOMENTUM].lerp_(row.g, 1 - row.group["betas"][0])
+        means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)
+        for row, mean in zip(rows, means, strict=True):
+            row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+        share, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
+        return [row.state[MOMENTUM] / seen(row, 0, share) / denominator(row, updates) for row in rows]
+
+
+def seen(row: Row, j: int, steps: int) -> float:
+    """``1 - beta_j^steps``, the share of a momentum that is not its start at zero; 1 for no correction (0 steps)."""
+    return float(1 - row.group["betas"][j] ** steps) if steps else 1.0
+
+
+def denominator(row: Row, updates: int) -> Tensor:
+    """``sqrt(v / (1 - beta2^updates)) + eps`` after so many updates of v; uncorrected for 0."""
+    root = row.state[SECOND_MOMENT].sqrt()
+    if updates:
+        root.div_((1 - row.group["beta2"] ** updates) ** 0.5)
+    return root.add_(row.group["eps"])

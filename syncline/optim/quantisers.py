@@ -1,0 +1,228 @@
+"""Quantisers: from real tensors to small integers, whose sum over the workers says where to go.
+
+Pure functions over tensors ``(R, *s)``: a scale for each of the R rows, so for each worker and tensor, and nothing that
+depends on another row. They compute in single precision at least and return integers in the dtype that they were given.
+The stochastic ones take their uniform numbers as an argument, so that who draws them is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+
+
+def sum_levels(bits: int, workers: int) -> int:
+    """The largest ``s`` such that the sum of all workers' integers in ``[-s, s]`` fits into so many bits.
+
+    ``s = floor((2^bits - 1) / (2 P))``: each worker adds ``s``, so a sum is from 0 to ``2 P s``.
+
+    Raises:
+        SpecError: names the width that would do, if not even signs fit.
+
+    >>> sum_levels(8, 8), sum_levels(8, 127), sum_levels(4, 4)
+    (15, 1, 1)
+    """
+    levels = (2**bits - 1) // (2 * workers)
+    if levels < 1:
+        raise SpecError("bits", bits, f"at least {(2 * workers).bit_length()} for sums over {workers} workers")
+    return levels
+
+
+def power_mean(x: Tensor, p: float) -> Tensor:
+    """How large a row's entries are: ``M_p = (mean |x|^p)^(1/p)``, from the geometric mean to the maximum.
+
+    ``p = 0`` is the geometric mean **of the entries that are not zero**: one dead coordinate would make it zero and the
+    quantiser a vote of signs. Zeros count for every other p, which tends to the geometric mean only without them.
+
+    Args:
+        x: ``(R, *s)``.
+        p: the exponent, from 0 to ``math.inf``.
+
+    Returns:
+        ``(R, 1, .., 1)``; zero for a row of zeros.
+
+    Raises:
+        SpecError: a negative p, or none.
+    """
+    if not p >= 0:
+        raise SpecError("p", p, "a number >= 0; inf for the maximum")
+    flat = _wide(x).reshape(x.shape[0], -1).abs()
+    if p == 0:
+        there = flat > 0
+        logs = torch.where(there, flat, torch.ones_like(flat)).log().sum(1)
+        mean = torch.where(there.any(1), (logs / there.sum(1).clamp(min=1)).exp(), 0.0)
+    else:
+        mean = flat.amax(1)
+        if p != math.inf:
+            safe = torch.where(mean > 0, mean, 1.0)
+            mean = mean * (_log_mean_exp(p * (flat.log() - safe.log().unsqueeze(1)), p) / p).exp()
+    return _beside(mean, x)
+
+
+def _log_mean_exp(logs: Tensor, p: float) -> Tensor:
+    """``log mean exp`` of a row whose largest is 0, so that nothing overflows; a row of ``-inf`` gives a number too."""
+    if p >= SMALL_P:
+        return logs.exp().mean(1).clamp(min=torch.finfo(logs.dtype).tiny).log()
+    # All powers are near 1: their difference from it has the digits.
+    return torch.log1p(torch.expm1(logs).mean(1).clamp(min=torch.finfo(logs.dtype).eps - 1))
+
+
+SMALL_P = 0.1
+
+
+def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
+    """Lp quantisation: ``clamp(round(x s / (2 M_p(x))), -s, s)``. An entry of the size of the mean becomes half of s.
+
+    Larger than twice the mean is cut off: outliers do not decide what becomes of the others. For infinite p nothing is
+    cut off and half of the range stays unused.
+
+    Args:
+        x: ``(R, *s)``.
+        levels: s.
+        p: which mean, see ``power_mean``.
+
+    Raises:
+        SpecError: a p or a number of levels that cannot be.
+
+    Source: Lion Cub, equation 1.
+    """
+    scaled = _wide(x) / power_mean(x, p) * (_checked(levels, x) / 2)
+    return _zeros_kept(scaled, x).round().clamp(-levels, levels).to(x.dtype)
+
+
+def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
+    """Stochastic rounding over the whole range: ``floor(x s / max|x| + u)``; its expectation is ``x s / max|x|``.
+
+    Args:
+        x: ``(R, *s)``.
+        levels: s.
+        uniform: numbers from [0, 1), of the shape of x; one half rounds to the nearest.
+
+    Raises:
+        SpecError: a number of levels that cannot be.
+
+    Source: Lion Cub, section 2 (Q_inf).
+    """
+    scaled = _wide(x) / power_mean(x, math.inf) * _checked(levels, x)
+    return _stochastic(_zeros_kept(scaled, x), uniform).to(x.dtype)
+
+
+def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
+    """The same integers, but plus or minus one where they are zero and ``x`` is not.
+
+    Source: Lion Cub, Figure 4 ("w/o zero").
+    """
+    return torch.where(quantised == 0, x.sign().to(quantised.dtype), quantised)
+
+
+def log_quantise(x: Tensor, levels: int) -> Tensor:
+    """Octaves below the maximum: ``sign(x) max(0, s + round(log2(|x| / max|x|)))``; ``s`` is the maximum itself.
+
+    What is smaller than ``2^-(s - 1/2)`` of the maximum becomes zero. See ``log_restore``.
+
+    Args:
+        x: ``(R, *s)``.
+        levels: s.
+
+    Raises:
+        SpecError: a number of levels that cannot be.
+
+    Source: the idea is in Lion Cub's Figure 4, which does not say with which base.
+    """
+    octaves = (_wide(x).abs() / power_mean(x, math.inf)).log2().round()
+    return (x.sign() * _zeros_kept(octaves + _checked(levels, x), x).clamp(min=0)).to(x.dtype)
+
+
+def log_restore(quantised: Tensor, levels: int) -> Tensor:
+    """What ``log_quantise``'s integers ``q`` stand for, in units of the maximum: ``sign(q) 2^(|q| - s)``."""
+    return quantised.sign() * torch.exp2(quantised.abs() - levels)
+
+
+def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """Stochastic rounding relative to the Euclidean norm: ``floor(x s / |x|_2 + u)``, and the norm.
+
+    ``integers * norm / s`` has the expectation x.
+
+    Args:
+        x: ``(R, *s)``.
+        levels: s.
+        uniform: numbers from [0, 1), of the shape of x.
+
+    Returns:
+        The integers ``(R, *s)`` and the norms ``(R, 1, .., 1)``, in the dtype of x.
+
+    Raises:
+        SpecError: a number of levels that cannot be.
+
+    Source: Alistarh et al., QSGD, section 3.1.
+    """
+    count = max(1, x[0].numel())
+    norm = power_mean(x, 2.0) * math.sqrt(count)
+    scaled = _wide(x) / norm * _checked(levels, x)
+    return _stochastic(_zeros_kept(scaled, x), uniform).clamp(-levels, levels).to(x.dtype), norm.to(x.dtype)
+
+
+def ternary_sign(x: Tensor) -> Tensor:
+    """Plus one, zero or minus one: a vote that can abstain."""
+    return x.sign()
+
+
+class Agreement(NamedTuple):
+    """Shares of entries: the same sign, the opposite sign, none."""
+
+    match: Tensor
+    flip: Tensor
+    zero: Tensor
+
+
+def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
+    """How often the sum of what was sent has the sign of the sum of what was meant.
+
+    The three rates add up to 1 over the entries whose exact sum is not zero; they are nan where there is none.
+
+    Args:
+        quantised_sum: ``(..., n)``.
+        exact_sum: the same shape.
+
+    Returns:
+        Rates of shape ``(...)``.
+
+    Source: Lion Cub, Figure 4 and Table 3.
+    """
+    product, meant = quantised_sum.sign() * exact_sum.sign(), exact_sum != 0
+    counts = [one.sum(-1, dtype=torch.float64) for one in (product > 0, product < 0, (product == 0) & meant, meant)]
+    return Agreement(*(count / counts[-1] for count in counts[:-1]))
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Half precision has too few digits to find out which integer is nearest."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _beside(scale: Tensor, x: Tensor) -> Tensor:
+    """``(R,)`` to ``(R, 1, .., 1)``."""
+    return scale.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:
+    """Zero stays zero, whatever it was divided by."""
+    return torch.where(x == 0, 0.0, scaled)
+
+
+def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
+    """``floor(scaled + uniform)``, but for the rounding of that sum, which could pass the next integer."""
+    below = scaled.floor()
+    return below + (uniform >= 1 - (scaled - below))
+
+
+def _checked(levels: int, x: Tensor) -> int:
+    """Integers that the dtype of x can count to."""
+    most = int(2 / torch.finfo(x.dtype).eps)
+    if not 1 <= levels <= most:
+        raise SpecError("levels", levels, f"a number from 1 to {most}, to which {x.dtype} can count")
+    return levels

@@ -1,0 +1,252 @@
+"""Majority votes: workers send the signs of what they hold, and all move by the sign of the sum.
+
+A vote is a reducer. All parameters of a step travel in one call, packed. What a *zero* becomes depends on what the
+format can hold:
+
+| vote              | bits up                | a worker's zero       | bits down        | a tie             |
+|-------------------|------------------------|-----------------------|------------------|-------------------|
+| one-bit           | 1; 2 with ``zero``     | broken; kept          | 1; 2 with ``zero`` | broken; kept    |
+| server, efficient | 1; 2 with ``zero``     | broken; kept          | 1; 2 with ``zero`` | broken; kept    |
+| server, naive     | 32                     | kept                  | 32               | kept              |
+| direct            | of a sum up to P; 2 P  | broken; kept          | the same         | kept              |
+| quantised         | as many as it is given | kept                  | the same         | kept              |
+
+where an all-reduce's sum reaches all workers, a tie is seen by all, and 0 costs nothing. "Broken" means: by ``ties``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat
+from syncline.errors import SpecError, one_of
+from syncline.optim.base import Row
+from syncline.optim.noise import coins
+
+Ties = Literal["zero", "alternate", "plus", "random"]
+TIES: tuple[str, ...] = get_args(Ties)
+
+
+def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, what: str) -> Tensor:
+    """Plus or minus one in the place of each zero; ``ties: zero`` leaves them.
+
+    ``alternate`` takes plus one at even ``t`` (from 0) and minus one at odd, which cancels over two steps and costs
+    nothing; ``plus`` takes plus one always; ``random`` a fair coin per worker, place and step, the same in all worlds.
+
+    Args:
+        signs: ``(R, n)`` of -1, 0, 1.
+        ties: what becomes of a zero.
+        workers: which worker each row is.
+        t: the step.
+        what: names the coins.
+
+    Source: Lion Cub, appendix B.1; its odd iterations, counted from 1, are even steps here.
+    """
+    if ties == "zero":
+        return signs
+    if ties == "random":
+        instead = coins(workers, signs.shape[1], signs.device, what, t).to(signs.dtype) * 2 - 1
+    else:
+        instead = torch.full_like(signs, -1 if ties == "alternate" and t % 2 else 1)
+    return torch.where(signs == 0, instead, signs)
+
+
+@dataclass(frozen=True)
+class SignCode:
+    """Signs in whole bytes: one bit each, or two where zero is a third value.
+
+    >>> SignCode(ternary=False).nbytes(9), SignCode(ternary=True).nbytes(9)
+    (2, 3)
+    """
+
+    ternary: bool
+
+    @property
+    def per_byte(self) -> int:
+        """Signs in a byte."""
+        return 4 if self.ternary else 8
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of so many signs."""
+        return -(-count // self.per_byte)
+
+    def encode(self, signs: Tensor) -> Tensor:
+        """Signs ``(..., n)`` to bytes ``(..., nbytes(n))``."""
+        return PackedIntegers(2).encode(signs + 1) if self.ternary else PackedSigns().encode(signs > 0)
+
+    def decode(self, encoded: Tensor, count: int) -> Tensor:
+        """Bytes to int8 signs ``(..., count)``."""
+        if self.ternary:
+            return PackedIntegers(2).decode(encoded, count, torch.int8) - 1
+        return PackedSigns().decode(encoded, count, torch.int8)
+
+
+class Vote(ABC):
+    """What all votes share: signs of all parameters laid end to end, and the verdict taken apart again."""
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
+        """What each worker votes ``(R, N)``: signs; what is not a number abstains."""
+        flat = [row.g.reshape(len(row.g), -1) for row in rows]
+        return torch.cat([(c > 0).to(torch.int8) - (c < 0).to(torch.int8) for c in flat], 1)
+
+    @abstractmethod
+    def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """What all workers of each of S replicas do ``(S, N)``: -1, 0 or 1."""
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """See ``Reducer.reduce``. Votes have formats of their own; ``wire`` is not used."""
+        ballots = self.ballots(rows, comm, t)
+        verdict = for_all(self.verdict(ballots, comm, t), len(ballots))
+        parts = verdict.split([row.g[0].numel() for row in rows], 1)
+        return [part.to(row.g.dtype).view(row.g.shape) for part, row in zip(parts, rows, strict=True)]
+
+
+@dataclass(frozen=True)
+class OneBitVote(Vote):
+    """Packed signs to the owners of their chunks, the sign of the sum there, packed signs to all.
+
+    What travels: an all-to-all of P chunks and an all-gather of one, ``N / 8`` bytes up and ``N / (8 P)`` down; twice
+    that with ``ties: zero``. A chunk is whole bytes.
+
+    Args:
+        ties: what becomes of a worker's zero and of a tied vote.
+
+    Raises:
+        SpecError: other ties.
+
+    Source: Lion Cub, section 3 (1-bit compressed all-reduce), after Tang et al., 1-bit Adam (2021).
+    """
+
+    ties: Ties = "alternate"
+
+    def __post_init__(self) -> None:
+        check_ties(self.ties)
+
+    def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """See ``Vote.verdict``."""
+        code, workers = SignCode(self.ties == "zero"), comm.world_size
+        count = ballots.shape[1]
+        chunk = code.nbytes(-(-count // workers)) * code.per_byte
+        signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
+        chunks = torch.nn.functional.pad(signs, (0, workers * chunk - count)).unflatten(1, (workers, chunk))
+        received = comm.all_to_all(code.encode(chunks), label="votes")
+        total = code.decode(received, chunk).sum(1)
+        owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, "tie")
+        everyone = comm.all_gather(code.encode(owned), label="verdict")
+        return code.decode(once(everyone, comm), chunk).flatten(1)[:, :count]
+
+
+@dataclass(frozen=True)
+class DirectVote(Vote):
+    """Sums of 0/1 votes in fields that hold them, in one all-reduce: ``sign(2 sum - P)``.
+
+    What travels: ``ceil(log2(P + 1))`` bits per parameter, in words of whole fields; with ``ties: zero`` votes of 0, 1
+    and 2 in ``ceil(log2(2 P + 1))`` bits. A tied vote is 0 whatever ``ties`` says.
+
+    Args:
+        ties: what becomes of a worker's zero.
+        bits: width of a field; as narrow as can be if none.
+
+    Raises:
+        SpecError: other ties; when it votes, too many workers for the width.
+
+    Source: Lion Cub, section 3 (direct all-reduce); its public code has fields of 4 bits.
+    """
+
+    ties: Ties = "alternate"
+    bits: int | None = None
+
+    def __post_init__(self) -> None:
+        check_ties(self.ties)
+        self.fields(1)
+
+    @property
+    def largest(self) -> int:
+        """The largest vote: 1, or 2 where zero is a vote of 1."""
+        return 2 if self.ties == "zero" else 1
+
+    def fields(self, workers: int) -> PackedIntegers:
+        """Fields that hold the sum of all workers' votes."""
+        fields = PackedIntegers(self.bits or (self.largest * workers).bit_length())
+        fields.check_sum(self.largest, workers)
+        return fields
+
+    def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """See ``Vote.verdict``."""
+        fields, highest = self.fields(comm.world_size), self.largest * comm.world_size
+        signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
+        votes = signs + 1 if self.ties == "zero" else signs > 0
+        words = comm.all_reduce(fields.encode(votes), op="sum", label="votes")
+        return (2 * fields.decode(once(words, comm), ballots.shape[1]) - highest).sign()
+
+
+@dataclass(frozen=True)
+class ServerVote(Vote):
+    """Worker 0 gathers all signs, and broadcasts the sign of the sum.
+
+    Args:
+        server: ``naive`` sends a 32-bit word per sign, both ways; ``efficient`` packs them.
+        ties: what becomes of a worker's zero and of a tied vote, where they are packed; ``alternate`` if none. Words
+            hold zeros.
+
+    Raises:
+        SpecError: another server, other ties, or ties to break where words hold zeros.
+
+    Source: Distributed Lion (Liu et al., 2024); Lion Cub, Table 1 (parameter servers).
+    """
+
+    server: Literal["naive", "efficient"] = "efficient"
+    ties: Ties | None = None
+
+    def __post_init__(self) -> None:
+        if self.ties is not None:
+            check_ties(self.ties)
+        if self.server not in ("naive", "efficient"):
+            raise SpecError("server", self.server, "'naive' or 'efficient'")
+        if self.server == "naive" and self.ties not in (None, "zero"):
+            raise SpecError("ties", self.ties, "'zero' or none with words, which hold zeros")
+
+    def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """See ``Vote.verdict``."""
+        if self.server == "naive":
+            total = once(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
+            return once(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)
+        ties, count = self.ties or "alternate", ballots.shape[1]
+        code = SignCode(ties == "zero")
+        signs = break_zeros(ballots, ties, comm.local_workers, t, "vote")
+        # Row 0 of a replica is the server; elsewhere it holds nothing that counts.
+        received = once(comm.gather(code.encode(signs), label="votes"), comm)
+        total = code.decode(received, count).sum(1)
+        verdict = break_zeros(total.sign(), ties, [0] * comm.replicas, t, "tie")
+        sent = for_all(code.encode(verdict), len(ballots))
+        return code.decode(once(comm.broadcast(sent, label="verdict"), comm), count)
+
+
+def once(x: Tensor, comm: Communicator) -> Tensor:
+    """Of each replica its first row ``(S, *s)``: what all have received alike need not be decoded by all."""
+    return x.unflatten(0, (comm.replicas, -1))[:, 0]
+
+
+def for_all(x: Tensor, rows: int) -> Tensor:
+    """``(S, *s)`` to all R rows; a view where it can be."""
+    return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)
+
+
+def check_ties(ties: str) -> None:
+    """Refuse what no vote knows."""
+    if ties not in TIES:
+        raise SpecError("ties", ties, one_of(TIES, str(ties)))

@@ -1,0 +1,202 @@
+"""0/1 Adam: signs of accumulated momenta, averaged seldom, in a scaling that is refreshed ever more seldom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Row
+from syncline.optim.one_bit import OneBitMethod, Scale
+from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
+from syncline.optim.rules import SECOND_MOMENT, adam
+
+ACCUMULATED, ANCHOR = "accumulated", "anchor"
+RATE_SUM = "rate_sum"
+
+Form = Literal["paper", "code"]
+
+
+@dataclass(frozen=True)
+class ZeroOneSchedule:
+    """When the second moment is refreshed, and when workers average.
+
+    Refreshes, until ``freeze_step``: the j-th is followed by the next after ``2^floor(j / kappa)`` steps, j from 0 at
+    step 0. Averages: in every step until ``freeze_step``, then after step t when ``(t + 1) % interval == 0``, with an
+    interval that doubles every ``double_every`` steps, up to ``max_interval``. So the scaling never changes between two
+    averages.
+    """
+
+    freeze_step: int
+    kappa: int
+    double_every: int
+    max_interval: int
+    form: Form
+
+    def __post_init__(self) -> None:
+        for name in ("freeze_step", "kappa", "double_every", "max_interval"):
+            if getattr(self, name) < 1:
+                raise SpecError(name, getattr(self, name), "an integer >= 1")
+        if self.form not in get_args(Form):
+            raise SpecError("form", self.form, "'paper' or 'code'")
+
+    def _round(self, t: int) -> tuple[int, int]:
+        """Refreshes 2^i steps apart, of which there are kappa, begin at step ``kappa (2^i - 1)``: i and that step."""
+        i = (t // self.kappa + 1).bit_length() - 1
+        return i, self.kappa * (2**i - 1)
+
+    def refreshes(self, t: int) -> bool:
+        """Whether the second moment is updated in step ``t``."""
+        i, begin = self._round(t)
+        return t < self.freeze_step and (t - begin) % 2**i == 0
+
+    def refreshed(self, t: int) -> int:
+        """How often it has been updated once step ``t`` is done."""
+        last = min(t, self.freeze_step - 1)
+        i, begin = self._round(last)
+        return self.kappa * i + (last - begin) // 2**i + 1
+
+    def interval(self, t: int) -> int:
+        """Steps between averages at step ``t``."""
+        doublings = max(0, t - self.freeze_step) // self.double_every
+        return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
+
+    def due(self, t: int) -> tuple[str, ...]:
+        """``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
+        if self.form == "code" and self.refreshes(t):
+            return ("gradient",)
+        return ("params",) if (t + 1) % self.interval(t) == 0 else ()
+
+    def check(self, available: tuple[str, ...]) -> None:
+        """See ``SyncPolicy.check``: nothing is named that is not always there."""
+
+
+class ZeroOneAdam(OneBitMethod):
+    """Local steps in a scaling that is the same on all workers, and what they add up to averaged by signs:
+
+        m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
+
+    When workers average, with ``s`` the sum of the learning rates since they last did, and ``a`` where they then were:
+
+        m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
+
+    When the second moment is refreshed: ``v <- beta2 v + (1 - beta2) (mean g)^2``, in full precision.
+
+    Errors are kept of ``u / s`` and not of ``u``, so that a learning rate or an interval that changes does not blow
+    them up; with both constant it is the same. Momentum and second moment have seen the step's gradient when x moves,
+    as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and v by
+    ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
+    nothing moves, as for ``OneBitAdam``.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        freeze_step: when the second moment stays for good and intervals begin to grow.
+        kappa: refreshes of the second moment before the steps between them double.
+        double_every: steps before the steps between averages double.
+        max_interval: H, the longest interval.
+        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``code``: a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs.
+        beta1: decay of the momentum.
+        beta2: decay of the second moment.
+        eps: added to the root.
+        bias_correction: as above; without it, the paper's form.
+        scale: as for ``OneBitMean``.
+        **options: options of ``Method``.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: Lu et al. (2023), Algorithm 1 and section 5.
+    """
+
+    sync: ZeroOneSchedule
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        freeze_step: int,
+        kappa: int = 16,
+        double_every: int = 1000,
+        max_interval: int = 16,
+        form: Form = "code",
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        bias_correction: bool = True,
+        scale: Scale = "rms",
+        **options: Any,
+    ) -> None:
+        self.bias_correction = bias_correction
+        schedule = ZeroOneSchedule(freeze_step, kappa, double_every, max_interval, form)
+        super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
+
+    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
+        rows = super()._rows(without_gradient=without_gradient)
+        for row in rows:
+            if ANCHOR not in row.state:
+                row.state.update({ACCUMULATED: torch.zeros_like(row.x), ANCHOR: row.x.detach().clone()})
+        return rows
+
+    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        if self.sync.refreshes(t) and rows:
+            self._refresh(rows)
+        share = t + 1 if self.bias_correction else 0
+        for group in self.param_groups:
+            kept, rate = self._rates(group, share)
+            group[RATE_SUM] = kept * group.get(RATE_SUM, 0.0) + rate
+        return [self._local(row, t, share) for row in rows]
+
+    def _refresh(self, rows: list[Row]) -> None:
+        gradients = [row.g for row in rows]
+        if self.sync.form == "paper":
+            gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
+        for row, g in zip(rows, gradients, strict=True):
+            beta2 = row.group["beta2"]
+            row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+
+    def _rates(self, group: dict[str, Any], share: int) -> tuple[float, float]:
+        """What weight decay leaves of what came before, and how much of the momentum this step adds."""
+        return 1 - group["lr"] * group["weight_decay"], group["lr"] / (1 - group["betas"][0] ** share if share else 1)
+
+    def _local(self, row: Row, t: int, share: int) -> Tensor:
+        m, (kept, rate) = row.state[MOMENTUM], self._rates(row.group, share)
+        m.lerp_(row.g, 1 - row.group["betas"][0])
+        row.state[ACCUMULATED].mul_(kept).add_(m, alpha=rate)
+        row.state[ANCHOR].mul_(kept)
+        moving = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
+        return moving / seen(row, 0, share) / self._denominator(row, t)
+
+    def _denominator(self, row: Row, t: int) -> Tensor:
+        return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)
+
+    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        t = self.steps_done
+        if names and rows:
+            self._average_signs(rows, t)
+        elif self.sync.interval(t) > 1:
+            return
+        for row in rows:
+            row.state[ANCHOR].copy_(row.x)
+            row.state[ACCUMULATED].zero_()
+        for group in self.param_groups:
+            group[RATE_SUM] = 0.0
+
+    def _average_signs(self, rows: list[Row], t: int) -> None:
+        """All workers where the mean of their momenta leads from where they last met."""
+        sums = [row.group[RATE_SUM] for row in rows]
+        # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
+        sent = [
+            row.state[ACCUMULATED] / s if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)
+        ]
+        means = self.one_bit.mean(sent, [row.state for row in rows], self.comm)
+        for row, s, mean in zip(rows, sums, means, strict=True):
+            m = row.state[MOMENTUM]
+            m.copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+            row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))

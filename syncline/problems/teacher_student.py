@@ -1,0 +1,175 @@
+"""Teacher and student: a small network learns another one from gradients with heavy-tailed noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from syncline.errors import SpecError
+from syncline.problems.base import Rows
+from syncline.problems.digits import uniform_weights
+from syncline.problems.heavy_tails import stable
+from syncline.problems.network import parameter_count, shape_only
+from syncline.problems.per_worker import How, per_worker_gradients
+from syncline.problems.streams import StepStream, gaussian, generator
+
+VALIDATION_INPUTS = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherStudent:
+    """An MLP with one hidden layer of ReLUs learns a random one of its shape, under alpha-stable gradient noise.
+
+    Inputs are drawn from N(0, I), fresh for each worker and step, and worker i takes the stochastic gradient::
+
+        g_i = grad mean((student(x) - teacher(x))^2) + noise,    noise = noise_scale * S_alpha
+
+    with one draw per parameter, worker and step from the symmetric law ``E exp(i t S) = exp(-|t|^alpha)``. The teacher
+    and the inputs of an evaluation are the same for all seeds. Each output of the teacher has mean 0 and variance 1 on
+    those inputs, so that a constant loses 1 and the teacher 0.
+
+    Args:
+        inputs: of both networks.
+        hidden: width of the hidden layer, of both.
+        outputs: of both networks.
+        batch_size: inputs per worker and step.
+        alpha: index of stability of the noise: 2 is gaussian with a variance of ``2 noise_scale^2``, 1 Cauchy; the
+            smaller, the heavier its tails.
+        noise_scale: of the noise, per parameter, worker and step; 0 for none.
+
+    Raises:
+        SpecError: a size is below 1, ``alpha`` is outside (0, 2], or ``noise_scale`` is negative.
+
+    Source: the kind of problem of Lion Cub's figure 11, whose sizes are not in the paper.
+    """
+
+    name: ClassVar[str] = "teacher-student"
+    inputs: int = 16
+    hidden: int = 32
+    outputs: int = 1
+    batch_size: int = 32
+    alpha: float = 1.5
+    noise_scale: float = 0.05
+
+    def __post_init__(self) -> None:
+        for field in ("inputs", "hidden", "outputs", "batch_size"):
+            if getattr(self, field) < 1:
+                raise SpecError(f"problem.{field}", getattr(self, field), "an integer of at least 1")
+        if not 0 < self.alpha <= 2:
+            raise SpecError("problem.alpha", self.alpha, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
+        if not 0 <= self.noise_scale < math.inf:
+            raise SpecError("problem.noise_scale", self.noise_scale, "a finite number, 0 or larger")
+
+    def module(self) -> nn.Module:
+        """Student or teacher without memory, on the meta device."""
+        return shape_only(
+            lambda: nn.Sequential(nn.Linear(self.inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.outputs))
+        )
+
+    def validation_inputs(self) -> Tensor:
+        """``(2048, inputs)`` in double precision."""
+        return gaussian(1.0)(generator(0, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
+
+    def teacher(self) -> dict[str, Tensor]:
+        """The teacher's weights by name, in double precision.
+
+        Weights and biases of a layer are drawn from N(0, 1 / fan in); then each output is shifted and scaled.
+        """
+        source, module = generator(0, "teacher-student", "teacher"), self.module()
+        fan_in = {"0": self.inputs, "2": self.hidden}
+        weights = {
+            name: gaussian(fan_in[name[0]] ** -0.5)(source, tuple(parameter.shape))
+            for name, parameter in module.named_parameters()
+        }
+        answers = functional_call(module, weights, (self.validation_inputs(),))
+        mean, std = answers.mean(0), answers.std(0, correction=0)
+        std = torch.where(std > 0, std, torch.ones_like(std))  # of a teacher whose few ReLUs never fire
+        scaled = {"2.weight": weights["2.weight"] / std[:, None], "2.bias": (weights["2.bias"] - mean) / std}
+        return weights | scaled
+
+    def build(
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+    ) -> TeacherStudentTask:
+        """The task of ``rows``; see ``per_worker_gradients`` for ``how``."""
+        return TeacherStudentTask(self, rows, dtype, device, how)
+
+
+class TeacherData:
+    """Fresh inputs ``(R, batch, inputs)`` and the teacher's answers ``(R, batch, outputs)``."""
+
+    def __init__(self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str) -> None:
+        self._module = problem.module()
+        self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
+        shape = (problem.batch_size, problem.inputs)
+        self._inputs = StepStream(rows, "inputs", shape, gaussian(1.0), dtype=dtype, device=device)
+        self.validation = self._answered(problem.validation_inputs().to(device, dtype))
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """The inputs of this step and their answers."""
+        return self._answered(self._inputs[step])
+
+    def _answered(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        answers: Tensor = functional_call(self._module, self._teacher, (inputs,))
+        return inputs, answers
+
+
+class TeacherStudentTask:
+    """The students of all rows, with the mean squared error as the loss."""
+
+    matrices: tuple[str, ...] = ("0.weight",)  # the second layer is the output head
+
+    def __init__(
+        self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str, how: How
+    ) -> None:
+        self.rows = rows
+        self.module = problem.module()
+        self.params = rows.parameters(
+            lambda seed: uniform_weights(self.module, generator(seed, "weights")), dtype, device
+        )
+        # Two operations per weight and input forwards, twice that backwards.
+        weights = problem.hidden * (problem.inputs + problem.outputs)
+        self.flops_per_step: float | None = 6.0 * weights * problem.batch_size
+        self._data, self._how = TeacherData(problem, rows, dtype, device), how
+        self._sizes = [parameter.numel() for parameter in self.module.parameters()]
+        self._noise = None
+        if problem.noise_scale:
+            draw = stable(problem.alpha, problem.noise_scale)
+            self._noise = StepStream(rows, "noise", (sum(self._sizes),), draw, dtype=dtype, device=device)
+
+    def step_gradients(self, step: int) -> Tensor:
+        """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the noisy gradient of each."""
+        losses = per_worker_gradients(self._loss, self.params, *self._data.batch(step), how=self._how)
+        if self._noise is not None:
+            for param, noise in zip(self.params.values(), self._noise[step].split(self._sizes, dim=1), strict=True):
+                assert param.grad is not None
+                param.grad = param.grad + noise.view_as(param)
+        return losses
+
+    @torch.no_grad()
+    def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """``loss`` of the mean parameters ``(S, *s)`` on the held-out inputs."""
+        replicas = [{name: mean[replica] for name, mean in means.items()} for replica in range(len(self.rows.seeds))]
+        return {"loss": torch.stack([self._loss(weights, *self._data.validation) for weights in replicas])}
+
+    def trace(self) -> dict[str, Tensor]:
+        """Nothing: the distance to the teacher's weights says little, as hidden units may stand in any order."""
+        return {}
+
+    def describe(self) -> dict[str, object]:
+        """The parameters of one worker and the inputs of an evaluation."""
+        return {"parameters": parameter_count(self.module), "validation_inputs": VALIDATION_INPUTS}
+
+    def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        return F.mse_loss(functional_call(self.module, weights, (inputs,)), targets)

@@ -1,0 +1,267 @@
+"""Compressors as specs, for methods that send through one."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from syncline.costmodel import Exchange, TensorShape
+from syncline.errors import SpecError
+from syncline.specs.base import Spec, refusal
+from syncline.specs.methods.base import MethodBase, elements, from_name, tag
+
+if TYPE_CHECKING:
+    from syncline.optim import Compressor
+    from syncline.optim.base import Reducer
+
+SCALE_BYTES = 4
+VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+class CompressorBase(Spec):
+    """What every compressor has. ``error_feedback``: what is left out is sent later."""
+
+    source: ClassVar[str]
+    """The paper that it is from."""
+
+    kind: str
+    error_feedback: bool = True
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How names of methods tell it."""
+
+    @abstractmethod
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """Label, collective and bytes of what one worker sends for a tensor of so many numbers, call by call.
+
+        Labels may be empty: what is sent has a name.
+        """
+
+    @property
+    @abstractmethod
+    def formula(self) -> str:
+        """Bytes of one tensor of ``n`` numbers."""
+
+    @abstractmethod
+    def build(self) -> Compressor:
+        """The compressor."""
+
+    def exchanges(
+        self,
+        tensors: Sequence[TensorShape],
+        workers: int,
+        period: int,
+        label: str,
+        *,
+        offset: int = 0,
+        joins: bool = True,
+    ) -> list[Exchange]:
+        """What the compressed tensors travel in: one exchange per call, none for no tensors."""
+        per_tensor = [self.calls(tensor.elements, workers) for tensor in tensors]
+        return [
+            Exchange(sum(nbytes for *_, nbytes in calls), period, calls[0][0] or label, calls[0][1], offset, joins)
+            for calls in zip(*per_tensor, strict=True)
+        ]
+
+    def reducer(self) -> Reducer:
+        """The reducer of gradients that it makes."""
+        from syncline.optim import CompressedMean
+
+        return CompressedMean(self.build(), self.error_feedback)
+
+
+class TopKCompressor(CompressorBase):
+    """The largest entries of each tensor, as pairs of index and value."""
+
+    source: ClassVar[str] = "top-k (Stich et al., 2018)"
+
+    kind: Literal["top-k"] = "top-k"
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
+    index_bits: Literal[0, 16, 32, 64] = 32
+    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+    @property
+    def name(self) -> str:
+        """See ``CompressorBase.name``."""
+        return "top-k"
+
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """One all-gather: k indices packed, then k values.
+
+        Raises:
+            SpecError: if the index cannot tell a tensor's entries apart.
+        """
+        enough = max(1, (count - 1).bit_length())
+        if self.index_bits and self.index_bits < enough:
+            expected = f"at least {enough} bits for tensors of {count} entries"
+            raise SpecError("compressor.index_bits", self.index_bits, expected)
+        kept = max(1, math.ceil(self.fraction * count - 1e-9))
+        nbytes = math.ceil(kept * (self.index_bits or enough) / 8) + kept * VALUE_BYTES[self.value]
+        return [("", "all_gather", nbytes)]
+
+    @property
+    def formula(self) -> str:
+        """See ``CompressorBase.formula``."""
+        if not self.index_bits:
+            return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value]})"
+        return f"{self.index_bits // 8 + VALUE_BYTES[self.value]} ⌈{self.fraction:g} n⌉"
+
+    def build(self) -> Compressor:
+        """See ``CompressorBase.build``."""
+        from syncline.comm import SparsePairs
+        from syncline.optim import TopK
+
+        return TopK(self.fraction, SparsePairs(self.index_bits, self.value))
+
+
+class LpCompressor(CompressorBase):
+    """Integers in one scale per tensor that all workers share, summed on the way."""
+
+    source: ClassVar[str] = "Lion Cub, equation 1"
+
+    kind: Literal["lp"] = "lp"
+    bits: int = Field(default=8, ge=2, le=31)
+    p: Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
+
+    @property
+    def name(self) -> str:
+        """See ``CompressorBase.name``."""
+        return f"l{self.p:g}"
+
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """The scale gathered, then one all-reduce of packed integers.
+
+        Raises:
+            SpecError: names the width that would do for so many workers.
+        """
+        if 2**self.bits - 1 < 2 * workers:
+            expected = f"at least {(2 * workers).bit_length()} for sums over {workers} workers"
+            raise SpecError("compressor.bits", self.bits, expected)
+        word = 1 if 8 % self.bits == 0 else 4
+        words = -(-count // (8 * word // self.bits))
+        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", words * word)]
+
+    @property
+    def formula(self) -> str:
+        """See ``CompressorBase.formula``."""
+        if self.bits == 8:
+            return f"({SCALE_BYTES} + n)"
+        word = 1 if 8 % self.bits == 0 else 4
+        return f"({SCALE_BYTES} + {'' if word == 1 else '4 '}⌈n / {8 * word // self.bits}⌉)"
+
+    def build(self) -> Compressor:
+        """See ``CompressorBase.build``."""
+        from syncline.optim import LpMean
+
+        return LpMean(self.bits, self.p)
+
+
+class QSGDCompressor(CompressorBase):
+    """Levels of each tensor's norm, rounded at random without bias."""
+
+    source: ClassVar[str] = "QSGD (Alistarh et al., 2017)"
+
+    kind: Literal["qsgd"] = "qsgd"
+    error_feedback: bool = False
+    bits: int = Field(default=4, ge=2, le=16)
+
+    @property
+    def name(self) -> str:
+        """See ``CompressorBase.name``."""
+        return "qsgd"
+
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """One all-gather of norm and integers."""
+        return [("", "all_gather", SCALE_BYTES + math.ceil(count * self.bits / 8))]
+
+    @property
+    def formula(self) -> str:
+        """See ``CompressorBase.formula``."""
+        return f"({SCALE_BYTES} + ⌈{self.bits} n / 8⌉)"
+
+    def build(self) -> Compressor:
+        """See ``CompressorBase.build``."""
+        from syncline.optim import QSGD
+
+        return QSGD(self.bits)
+
+
+CompressorSpec = Annotated[
+    Annotated[TopKCompressor, Tag("kind:top-k")]
+    | Annotated[LpCompressor, Tag("kind:lp")]
+    | Annotated[QSGDCompressor, Tag("kind:qsgd")],
+    Discriminator(tag),
+    BeforeValidator(from_name),
+]
+
+
+def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
+    """Refuse two formats for the same thing, and a feedback that would grow."""
+    if compressor is None:
+        return
+    if wire != "dense":
+        raise refusal("wire", wire, "'dense' beside a compressor, which itself says what travels")
+    if compressor.kind == "qsgd" and compressor.error_feedback:
+        expected = "false for qsgd: its noise can be larger than what it rounds, and would be fed back; it has no bias"
+        raise refusal("compressor.error_feedback", True, expected)
+
+
+def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
+    """Bytes per step of compressed tensors, from what each of them is sent through, and how often."""
+    counts = Counter((compressor.formula, period) for compressor, period in terms)
+    return " + ".join(
+        (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")
+        for (formula, period), n in counts.items()
+    )
+
+
+class CompressibleBase(MethodBase):
+    """A method that can send through a ``compressor``."""
+
+    compressor: CompressorSpec | None = None
+
+    @model_validator(mode="after")
+    def _one_format(self) -> Self:
+        check_compressor(self.compressor, self.wire)
+        return self
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.compressor.name}" if self.compressor else ""
+
+    def _exchange(
+        self, tensors: Sequence[TensorShape], workers: int, period: int, label: str, offset: int = 0
+    ) -> list[Exchange]:
+        """What it takes to average tensors of these shapes."""
+        if self.compressor:
+            return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
+        return [Exchange(self._bytes(elements(tensors)), period, label, offset=offset)]
+
+    def traffic_formula(self, workers: int) -> str:
+        """See ``MethodBase.traffic_formula``; through a compressor, sums over the tensors of n numbers each."""
+        if not self.compressor:
+            return super().traffic_formula(workers)
+        return compressed_formula((self.compressor, period) for period in self._sent_periods())
+
+    def _sent_periods(self) -> Iterable[int]:
+        """The period of each copy of the parameters' shapes that is sent."""
+        raise NotImplementedError
+
+    def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
+        """What a compressor keeps of tensors of these shapes: errors, and references if it sends differences."""
+        if not self.compressor:
+            return 0
+        return elements(tensors) * (self.compressor.error_feedback + reference)
+
+    def _averaging(self) -> dict[str, Any]:
+        """What compressed averages are built from."""
+        if not self.compressor:
+            return {}
+        return {"compressor": self.compressor.build(), "error_feedback": self.compressor.error_feedback}

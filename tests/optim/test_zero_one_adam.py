@@ -1,0 +1,238 @@
+"""0/1 Adam against literal derivations, its schedule, and its limits."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from syncline.costmodel import TensorShape, calls_at
+from syncline.errors import SpecError
+from syncline.optim import DDP, Method, ZeroOneAdam, adam
+from syncline.optim.zero_one_adam import ZeroOneSchedule
+from syncline.specs.methods import method_of
+from tests.optim.given import Given, assert_same, gaussian, gradients, run
+from tests.optim.test_one_bit import LiteralMean
+
+M, LR, BETA1, BETA2, EPS = 3, 0.1, 0.9, 0.99, 1e-2
+KNOBS = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": EPS}
+ALWAYS = {"freeze_step": 1000, "kappa": 1000}
+SOON = {"freeze_step": 4, "kappa": 2, "double_every": 3, "max_interval": 4}
+
+
+def zero_one(**options) -> partial[Method]:
+    return partial(ZeroOneAdam, **{**KNOBS, **options})
+
+
+def refreshes(kappa: int, freeze_step: int) -> list[int]:
+    """The published recursion: the gap after the j-th refresh is 2^floor(j / kappa)."""
+    steps, step, j = [], 0, 0
+    while step < freeze_step:
+        steps.append(step)
+        step, j = step + 2 ** (j // kappa), j + 1
+    return steps
+
+
+def literal(
+    given: list[list[Tensor]], rates: list[float], schedule: dict[str, int], *, form: str, published: bool
+) -> list[list[np.ndarray]]:
+    """Every worker's positions of one vector after every step, with loops over the workers, without bias correction.
+
+    ``published`` compresses the accumulated update itself, else its mean momentum.
+    """
+    workers, count = given[0][0].shape
+    at, freeze = refreshes(schedule["kappa"], schedule["freeze_step"]), schedule["freeze_step"]
+    x, m, u = ([np.zeros(count) for _ in range(workers)] for _ in range(3))
+    v, anchor, rate_sum, interval = np.zeros(count), np.zeros(count), 0.0, 1
+    mean, path = LiteralMean(count, workers, "rms"), []
+    for t, ((g,), rate) in enumerate(zip(given, rates, strict=True)):
+        own = [g[i].numpy() for i in range(workers)]
+        average = sum(own) / workers
+        if t in at:
+            v = BETA2 * v + (1 - BETA2) * average**2
+            if form == "code":
+                own = [average] * workers
+        rate_sum += rate
+        for i in range(workers):
+            m[i] = BETA1 * m[i] + (1 - BETA1) * own[i]
+            x[i] = x[i] - rate * m[i] / (np.sqrt(v) + EPS)
+            u[i] = u[i] + rate * m[i]
+        if t > freeze and (t - freeze) % schedule["double_every"] == 0:
+            interval = min(2 * interval, schedule["max_interval"])
+        if form == "code" and t in at:
+            anchor, u, rate_sum = x[0], [np.zeros(count)] * workers, 0.0
+        elif (t + 1) % interval == 0:
+            update = mean.mean(u) if published else rate_sum * mean.mean([u_i / rate_sum for u_i in u])
+            anchor = anchor - update / (np.sqrt(v) + EPS)
+            x, m = [anchor] * workers, [update / rate_sum] * workers
+            u, rate_sum = [np.zeros(count)] * workers, 0.0
+        path.append(list(x))
+    return path
+
+
+def stepped(options: dict, given: list[list[Tensor]], rates: list[float]) -> Given:
+    """A run whose learning rate changes from step to step."""
+    got = Given(zero_one(bias_correction=False, **options), given)
+    for t, rate in enumerate(rates):
+        for group in got.method.param_groups:
+            group["lr"] = rate
+        got.run(t, t + 1)
+    return got
+
+
+def assert_path(got: Given, expected: list[list[np.ndarray]]) -> None:
+    for positions, everyone in zip(got.path, expected, strict=True):
+        np.testing.assert_allclose(positions[0].numpy(), np.stack(everyone), atol=1e-11)
+
+
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_zero_one_adam_from_its_formula(form: str) -> None:
+    """Through refreshes of the scaling, growing intervals and a changing learning rate."""
+    given = gradients(24, M, (11,))
+    rates = [LR * (0.3 + 0.7 * abs(np.sin(t))) for t in range(24)]
+    expected = literal(given, rates, SOON, form=form, published=False)
+    assert_path(stepped({**SOON, "form": form}, given, rates), expected)
+
+
+def test_the_published_algorithm_where_rate_and_interval_stay() -> None:
+    """What is owed as an update is then the learning rate times what is owed as a momentum."""
+    given, schedule = gradients(16, M, (11,)), {**SOON, "max_interval": 1}
+    got = stepped({**schedule, "form": "paper"}, given, [LR] * 16)
+    assert_path(got, literal(given, [LR] * 16, schedule, form="paper", published=True))
+
+
+def test_the_published_algorithm_where_nothing_is_owed() -> None:
+    """A vector of one number compresses exactly: any learning rate, any interval."""
+    given, rates = gradients(24, M, (1,)), [LR / (1 + t) for t in range(24)]
+    got = stepped({**SOON, "form": "paper"}, given, rates)
+    assert_path(got, literal(given, rates, SOON, form="paper", published=True))
+
+
+@given(st.integers(1, 20), st.integers(1, 300), st.integers(1, 40), st.integers(1, 33))
+def test_the_schedule_is_the_published_recursion(kappa: int, freeze: int, double_every: int, longest: int) -> None:
+    schedule = ZeroOneSchedule(freeze, kappa, double_every, longest, "paper")
+    steps, at, interval = 400, refreshes(kappa, freeze), 1
+    assert [t for t in range(steps) if schedule.refreshes(t)] == at
+    assert [schedule.refreshed(t) for t in range(steps)] == [sum(k <= t for k in at) for t in range(steps)]
+    for t in range(steps):
+        if t > freeze and (t - freeze) % double_every == 0:
+            interval = min(2 * interval, longest)
+        assert schedule.interval(t) == interval
+        assert schedule.due(t) == (("params",) if (t + 1) % interval == 0 else ())
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 90), st.integers(1, 20), st.integers(1, 20), st.sampled_from(["paper", "code"])
+)
+def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: int, longest: int, form: str) -> None:
+    """The exchanges of the spec, step by step, are what the schedule says."""
+    knobs = {"freeze_step": freeze, "kappa": kappa, "double_every": double, "max_interval": longest, "form": form}
+    exchanges = method_of({"kind": "zero-one-adam", "lr": 0.1, **knobs}).exchanges([TensorShape("w", (33,))], 4)
+    schedule = ZeroOneSchedule(freeze, kappa, double, longest, form)  # type: ignore[arg-type]
+    for t in range(120):
+        expected = [("all_reduce", 132.0)] if schedule.refreshes(t) else []
+        if "params" in schedule.due(t):
+            expected += [("all_to_all", 4 * (2 + 4.0)), ("all_gather", 2 + 4.0)]
+        assert [(c.collective, c.payload_bytes) for c in calls_at(exchanges, t)] == expected
+
+
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_numbers_on_their_own_refreshed_in_every_step_are_adam(form: str) -> None:
+    """A parameter of one number compresses exactly, and averaging momenta is averaging gradients."""
+    given = gradients(10, M, (), (1,))
+    got = run(zero_one(**ALWAYS, form=form, weight_decay=0.1), given)
+    whole = run(partial(DDP, lr=LR, rule=adam(BETA1, BETA2, EPS), weight_decay=0.1), given)
+    assert_same(got, whole)
+    torch.testing.assert_close(got.state(0, "second_moment"), whole.state(0, "second_moment"))
+
+
+def test_refreshing_in_every_step_is_adam_in_the_codes_form() -> None:
+    given = gradients(8, M, (4, 3), (7,))
+    got = run(zero_one(**ALWAYS, form="code", clip_norm=0.5), given)
+    assert_same(got, run(partial(DDP, lr=LR, rule=adam(BETA1, BETA2, EPS), clip_norm=0.5), given))
+
+
+class Apart(ZeroOneAdam):
+    """Workers that never average."""
+
+    def _average(self, rows: list, names: tuple[str, ...]) -> None:
+        pass
+
+
+def test_averaging_leads_to_the_mean_of_where_the_workers_are() -> None:
+    """Numbers on their own, so that signs are exact: the interval of steps 4 to 7, with weight decay."""
+    given, knobs = gradients(8, M, (), (1,)), {"freeze_step": 1, "double_every": 1, "max_interval": 4}
+    got = Given(zero_one(**knobs, weight_decay=0.3), given).run(0, 4)
+    apart = Given(partial(Apart, **KNOBS, **knobs, weight_decay=0.3), given, [p.detach() for p in got.params])
+    apart.method.load_state_dict(copy.deepcopy(got.method.state_dict()))
+    got.run(4, 8)
+    apart.run(4, 8)
+    for met, own in zip(got.path[-1], apart.path[-1], strict=True):
+        assert own.std() > 1e-3
+        torch.testing.assert_close(met, own.mean(0, keepdim=True).expand_as(own), rtol=0, atol=1e-12)
+
+
+def test_workers_meet_exactly_and_part_between() -> None:
+    given = gradients(16, M, (5, 3), (7,))
+    got, schedule = run(zero_one(**SOON), given), ZeroOneSchedule(**SOON, form="code")
+    for t, positions in enumerate(got.path):
+        together = all(torch.equal(x, x[:1].expand_as(x)) for x in positions)
+        assert together == (schedule.due(t) != ())
+
+
+@pytest.mark.parametrize("kind", ["zero-one-adam", "one-bit-adam"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_worker_keeps_as_many_numbers_as_the_spec_says(kind: str, workers: int) -> None:
+    """Errors of owners shrink with the group; chunks are padded."""
+    shapes, spec = [(5, 3), (7,), (1,)], method_of({"kind": kind, "lr": LR})
+    got = run(lambda params, **options: spec.build(params, options["comm"]), gradients(2, workers, *shapes))
+    kept = sum(tensor[0].numel() for p in got.params for tensor in got.method.state[p].values())
+    assert kept == spec.kept_elements([TensorShape(str(shape), shape) for shape in shapes], workers)
+
+
+def test_with_no_learning_rate_nothing_moves_and_momenta_still_meet() -> None:
+    got = run(zero_one(**SOON, lr=0.0), gradients(8, M, (6,)))
+    assert not got.params[0].detach().any()
+    m = got.state(0, "momentum_1")
+    assert m.isfinite().all()
+    assert m.any()
+    assert torch.equal(m, m[:1].expand_as(m))
+
+
+def test_what_no_worker_has_a_gradient_of_stays() -> None:
+    given = gradients(12, M, (6,))
+    for (g,) in given:
+        g[:, 2] = 0
+    got = run(zero_one(**SOON, form="paper", eps=1e-12), given)
+    for (x,) in got.path:
+        assert x[:, 2].eq(0).all()
+
+
+def test_an_ordinary_parameter_without_a_group_is_one_worker() -> None:
+    p = torch.nn.Parameter(gaussian(4).float())
+    optimizer = ZeroOneAdam([p], LR, freeze_step=2)
+    for _ in range(6):
+        p.grad = p.detach().clone()
+        optimizer.step()
+    assert p.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"freeze_step": 0}, "freeze_step: got 0; expected an integer >= 1"),
+        ({"freeze_step": 1, "kappa": 0}, "kappa: got 0; expected an integer >= 1"),
+        ({"freeze_step": 1, "double_every": 0}, "double_every: got 0; expected an integer >= 1"),
+        ({"freeze_step": 1, "max_interval": 0}, "max_interval: got 0; expected an integer >= 1"),
+        ({"freeze_step": 1, "form": "book"}, "form: got 'book'; expected 'paper' or 'code'"),
+    ],
+)
+def test_misuse_is_one_helpful_line(unchecked, options: dict, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        ZeroOneAdam([torch.nn.Parameter(torch.zeros(2))], LR, **options)
