@@ -14,11 +14,6 @@ WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The integer types by their bytes."""
 
 
-def packed_bytes(count: int, bits: int) -> int:
-    """Bytes that ``count`` integers of ``bits`` bits take: ``ceil(count bits / 8)``."""
-    return -(-count * bits // 8)
-
-
 def pack(values: Tensor, bits: int) -> Tensor:
     """Integers in ``[0, 2**bits)``, the least significant bit first: ``(..., n) -> (..., ceil(n bits / 8))``.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.bits import fields_of_bytes, look_up, pack, padded_to
+from syncline.costmodel.packing import field_bytes
 from syncline.errors import SpecError
 
 
@@ -46,7 +47,7 @@ class PackedIntegers:
 
     def nbytes(self, count: int) -> int:
         """Bytes of the words that hold so many integers."""
-        return -(-count // self.fields) * self.word.itemsize
+        return field_bytes(count, self.bits)
 
     def check_sum(self, largest: int, workers: int) -> None:
         """Refuse sums that may overflow: of so many workers' integers up to ``largest``.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from syncline.comm.bits import fields_of_bytes, look_up, pack, packed_bytes
+from syncline.comm.bits import fields_of_bytes, look_up, pack
+from syncline.costmodel.packing import packed_bytes
 
 
 @dataclass(frozen=True)

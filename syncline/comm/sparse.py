@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from syncline.comm.bits import pack, packed_bytes, unpack
+from syncline.comm.bits import pack, unpack
+from syncline.costmodel.packing import index_width, packed_bytes, pairs_bytes
 from syncline.errors import SpecError, one_of
 
 VALUE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -45,14 +46,11 @@ class SparsePairs:
         Raises:
             SpecError: if the width cannot tell them apart.
         """
-        enough = max(1, (chunk - 1).bit_length())
-        if self.index_bits and self.index_bits < enough:
-            raise SpecError("index_bits", self.index_bits, f"at least {enough} bits for chunks of {chunk} entries")
-        return self.index_bits or enough
+        return index_width(self.index_bits, chunk)
 
     def nbytes(self, pairs: int, chunk: int) -> int:
         """Bytes of so many pairs."""
-        return packed_bytes(pairs, self.bits(chunk)) + pairs * VALUE_DTYPES[self.value].itemsize
+        return pairs_bytes(pairs, chunk, self.index_bits, self.value)
 
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
         """Indices ``(..., n)`` and values ``(..., n)`` to bytes ``(..., nbytes(n))``."""

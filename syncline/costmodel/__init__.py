@@ -19,11 +19,13 @@ from syncline.costmodel.collectives import (
     wire_bytes,
 )
 from syncline.costmodel.hardware import HARDWARE, Hardware, compute_s, hardware
+from syncline.costmodel.layers import chosen_layers, first_and_last_layers
 from syncline.costmodel.link import Link
 from syncline.costmodel.models import MODELS, ModelShape, model
 from syncline.costmodel.networks import NETWORKS, Preset, network
+from syncline.costmodel.packing import sum_levels
 from syncline.costmodel.steptime import StepTime, mean_step, step_time_s
-from syncline.costmodel.tensors import TensorShape, balanced_parts, first_and_last_layers, largest_divisor
+from syncline.costmodel.tensors import TensorShape, balanced_parts, is_worth_factors, largest_divisor
 from syncline.costmodel.traffic import (
     Call,
     CallPattern,
@@ -70,6 +72,7 @@ __all__ = [
     "bytes_per_step",
     "calls_at",
     "calls_by_step",
+    "chosen_layers",
     "collective_s",
     "communication_factor",
     "communication_s",
@@ -82,6 +85,7 @@ __all__ = [
     "half_life_period",
     "half_life_total_s",
     "hardware",
+    "is_worth_factors",
     "joined",
     "largest_divisor",
     "mean_bytes_per_step",
@@ -94,6 +98,7 @@ __all__ = [
     "ring_reduce_scatter_s",
     "rounds_and_block",
     "step_time_s",
+    "sum_levels",
     "unified_total_s",
     "vote_bits_per_parameter",
     "vote_crossover",

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from syncline.costmodel.tensors import first_and_last_layers
 from syncline.errors import SpecError
+
+
+def first_and_last_layers(names: Sequence[str]) -> list[bool]:
+    """Which parameters belong to the first or to the last layer of a model.
+
+    A layer is what stands before the last dot of a name; ``embedding`` alone is a layer too.
+
+    Args:
+        names: the parameters' names, in the model's order.
+
+    >>> first_and_last_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"])
+    [True, False, False, True, True]
+    """
+    layers = [name.rpartition(".")[0] or name for name in names]
+    return [layer in (layers[0], layers[-1]) for layer in layers]
 
 
 def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[bool]:

@@ -22,20 +22,10 @@ class TensorShape(NamedTuple):
         """Numbers that it holds."""
         return math.prod(self.shape)
 
-
-def first_and_last_layers(names: Sequence[str]) -> list[bool]:
-    """Which parameters belong to the first or to the last layer of a model.
-
-    A layer is what stands before the last dot of a name; ``embedding`` alone is a layer too.
-
-    Args:
-        names: the parameters' names, in the model's order.
-
-    >>> first_and_last_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"])
-    [True, False, False, True, True]
-    """
-    layers = [name.rpartition(".")[0] or name for name in names]
-    return [layer in (layers[0], layers[-1]) for layer in layers]
+    def is_worth_factors(self, rank: int) -> bool:
+        """Of a matrix: see the function of that name."""
+        rows, columns = self.shape
+        return is_worth_factors(rows, columns, rank)
 
 
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
@@ -73,3 +63,8 @@ def largest_divisor(length: int, at_most: int) -> int:
     (64, 50, 1)
     """
     return next(size for size in range(min(length, at_most), 0, -1) if length % size == 0)
+
+
+def is_worth_factors(rows: int, columns: int, rank: int) -> bool:
+    """Whether low-rank factors are smaller than their matrix: ``(m + n) r < m n``."""
+    return (rows + columns) * rank < rows * columns

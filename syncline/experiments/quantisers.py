@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.analysis import median_and_range
+from syncline.costmodel.packing import sum_levels
 from syncline.experiments.draws import draw_of
 from syncline.experiments.trained import train_method
 from syncline.specs import MethodBase, QuantisersSpec
@@ -59,7 +60,7 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
     """
     import torch
 
-    from syncline.optim import sign_agreement, sum_levels
+    from syncline.optim import sign_agreement
     from syncline.problems.streams import generator
 
     assert spec.vectors is not None

@@ -27,7 +27,6 @@ from syncline.optim.quantisers import (
     quantise_lp,
     quantise_max,
     sign_agreement,
-    sum_levels,
     ternary_sign,
     without_zeros,
 )
@@ -104,7 +103,6 @@ __all__ = [
     "quantise_max",
     "sgdm",
     "sign_agreement",
-    "sum_levels",
     "ternary_sign",
     "warmup_stable_decay",
     "without_zeros",

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, PackedIntegers, SparsePairs
-from syncline.comm.bits import pack, packed_bytes, unpack
+from syncline.comm.bits import pack, unpack
+from syncline.costmodel.packing import packed_bytes, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.noise import uniform
-from syncline.optim.quantisers import power_mean, qsgd, sum_levels
+from syncline.optim.quantisers import power_mean, qsgd
 
 PAIRS = SparsePairs(32, "fp32")
 """8 bytes per entry, of tensors of up to 2^32."""

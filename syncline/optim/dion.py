@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm import DENSE, WireFormat
+from syncline.costmodel import is_worth_factors
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Method, Row, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, TopK
@@ -33,11 +34,6 @@ def dion_rank(rows: int, columns: int, fraction: float) -> int:
     (192, 2)
     """
     return max(1, math.ceil(fraction * min(rows, columns)))
-
-
-def is_compressed(rows: int, columns: int, rank: int) -> bool:
-    """Whether factors are smaller than the matrix: ``(m + n) r < m n``."""
-    return (rows + columns) * rank < rows * columns
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,7 @@ class Dion(Method):
         if self.exchange == "gradient" or not isinstance(row.rule, DionRule):
             return False
         m, n = row.x.shape[-2:]
-        return is_compressed(m, n, row.state[RIGHT].shape[-1])
+        return is_worth_factors(m, n, row.state[RIGHT].shape[-1])
 
     def _exchange(self, rows: list[Row], t: int) -> list[Row]:
         matrices = self._matrices(rows)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, WireFormat
+from syncline.costmodel import is_worth_factors
 from syncline.errors import SpecError
 from syncline.optim.base import Row
-from syncline.optim.dion import is_compressed, random_columns
+from syncline.optim.dion import random_columns
 from syncline.optim.low_rank import power_iteration
 
 ERROR, FACTOR = "error", "factor"
@@ -58,7 +59,7 @@ class PowerSGD:
         if len(shape) != 2:
             return 0
         rank = min(self.rank, *shape)
-        return rank if self.always or is_compressed(*shape, rank) else 0
+        return rank if self.always or is_worth_factors(*shape, rank) else 0
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """A zero error and a random factor for each matrix that is compressed."""

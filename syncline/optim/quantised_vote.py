@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, PackedIntegers
+from syncline.costmodel.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.noise import uniform
-from syncline.optim.quantisers import quantise_lp, quantise_max, sum_levels
+from syncline.optim.quantisers import quantise_lp, quantise_max
 from syncline.optim.votes import Vote, once
 
 

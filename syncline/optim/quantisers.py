@@ -16,23 +16,6 @@ from torch import Tensor
 from syncline.errors import SpecError
 
 
-def sum_levels(bits: int, workers: int) -> int:
-    """The largest ``s`` such that the sum of all workers' integers in ``[-s, s]`` fits into so many bits.
-
-    ``s = floor((2^bits - 1) / (2 P))``: each worker adds ``s``, so a sum is from 0 to ``2 P s``.
-
-    Raises:
-        SpecError: names the width that would do, if not even signs fit.
-
-    >>> sum_levels(8, 8), sum_levels(8, 127), sum_levels(4, 4)
-    (15, 1, 1)
-    """
-    levels = (2**bits - 1) // (2 * workers)
-    if levels < 1:
-        raise SpecError("bits", bits, f"at least {(2 * workers).bit_length()} for sums over {workers} workers")
-    return levels
-
-
 def power_mean(x: Tensor, p: float) -> Tensor:
     """How large a row's entries are: ``M_p = (mean |x|^p)^(1/p)``, from the geometric mean to the maximum.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from syncline.costmodel.packing import sum_levels
 from syncline.specs.base import Positive, Spec, refusal
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.specs.methods import MethodSpec
@@ -148,9 +149,8 @@ class QuantisersSpec(Experiment):
         check_distinct("seeds", [f"seed {seed}" for seed in self.seeds])
         if self.vectors is None and self.training is None:
             raise refusal("vectors", None, "vectors, training or both")
-        if self.vectors and (2**self.vectors.bits - 1) // (2 * self.workers) < 1:
-            expected = f"at least {(2 * self.workers).bit_length()} for sums over {self.workers} workers"
-            raise refusal("vectors.bits", self.vectors.bits, expected)
+        if self.vectors:
+            sum_levels(self.vectors.bits, self.workers, "vectors.bits")
         shared = set(self.training.tuning_seeds) & set(self.seeds) if self.training else set()
         if shared:
             expected = f"seeds that are not among the spec's own, as {min(shared)} is"

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from torch.testing import assert_close
 
+from syncline.costmodel.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim import (
     log_quantise,
@@ -19,7 +20,6 @@ from syncline.optim import (
     quantise_lp,
     quantise_max,
     sign_agreement,
-    sum_levels,
     ternary_sign,
     without_zeros,
 )

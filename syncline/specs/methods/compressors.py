@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from syncline.costmodel import Exchange, TensorShape
-from syncline.errors import SpecError
+from syncline.costmodel.packing import VALUE_BYTES, field_bytes, pairs_bytes, sum_levels
 from syncline.specs.base import Spec, refusal
 from syncline.specs.methods.base import MethodBase, elements, from_name, tag
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from syncline.optim.base import Reducer
 
 SCALE_BYTES = 4
-VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 class CompressorBase(Spec):
@@ -98,12 +97,8 @@ class TopKCompressor(CompressorBase):
         Raises:
             SpecError: if the index cannot tell a tensor's entries apart.
         """
-        enough = max(1, (count - 1).bit_length())
-        if self.index_bits and self.index_bits < enough:
-            expected = f"at least {enough} bits for tensors of {count} entries"
-            raise SpecError("compressor.index_bits", self.index_bits, expected)
         kept = max(1, math.ceil(self.fraction * count - 1e-9))
-        nbytes = math.ceil(kept * (self.index_bits or enough) / 8) + kept * VALUE_BYTES[self.value]
+        nbytes = pairs_bytes(kept, count, self.index_bits, self.value, "compressor.index_bits")
         return [("", "all_gather", nbytes)]
 
     @property
@@ -141,12 +136,8 @@ class LpCompressor(CompressorBase):
         Raises:
             SpecError: names the width that would do for so many workers.
         """
-        if 2**self.bits - 1 < 2 * workers:
-            expected = f"at least {(2 * workers).bit_length()} for sums over {workers} workers"
-            raise SpecError("compressor.bits", self.bits, expected)
-        word = 1 if 8 % self.bits == 0 else 4
-        words = -(-count // (8 * word // self.bits))
-        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", words * word)]
+        sum_levels(self.bits, workers, "compressor.bits")
+        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", field_bytes(count, self.bits))]
 
     @property
     def formula(self) -> str:

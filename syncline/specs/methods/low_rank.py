@@ -26,12 +26,6 @@ FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
 """Bytes per number, of the factors of matrices m by n at rank r and of the parameters that travel as they are."""
 
 
-def factored(tensor: TensorShape, rank: int) -> bool:
-    """Whether a matrix's factors are smaller than it is: ``(m + n) r < m n``."""
-    m, n = tensor.shape
-    return (m + n) * rank < m * n
-
-
 class DionBase(CompressibleBase):
     """What the Dion family shares."""
 
@@ -79,7 +73,7 @@ class DionBase(CompressibleBase):
         plain: list[TensorShape] = []
         low: list[TensorShape] = []
         for t in tensors_of(model):
-            is_low = self.exchange == "compressed" and t.is_matrix and factored(t, self.rank(t))
+            is_low = self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t))
             (low if is_low else plain).append(t)
         return plain, low
 
@@ -214,7 +208,7 @@ class PowerSGDSpec(MethodBase):
         if len(tensor.shape) != 2:
             return 0
         rank = min(self.rank, *tensor.shape)
-        return rank if self.always or factored(tensor, rank) else 0
+        return rank if self.always or tensor.is_worth_factors(rank) else 0
 
     def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``."""

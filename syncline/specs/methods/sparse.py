@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from syncline.costmodel import Exchange, largest_divisor
-from syncline.errors import SpecError
+from syncline.costmodel.packing import pairs_bytes
 from syncline.specs.base import Period, Rate
 from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
-
-VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 class DeMoSpec(MethodBase):
@@ -52,11 +50,7 @@ class DeMoSpec(MethodBase):
         """
         block = math.prod(largest_divisor(length, self.chunk) for length in shape)
         pairs = math.prod(shape) // block * min(self.k, block)
-        enough = max(1, (block - 1).bit_length())
-        if self.index_bits and self.index_bits < enough:
-            raise SpecError("index_bits", self.index_bits, f"at least {enough} bits for chunks of {block} entries")
-        bits = int(self.index_bits) or enough
-        return math.ceil(pairs * bits / 8) + pairs * VALUE_BYTES[self.value]
+        return pairs_bytes(pairs, block, self.index_bits, self.value)
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One all-gather per period."""

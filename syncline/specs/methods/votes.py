@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange
+from syncline.costmodel.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.specs.base import refusal
 from syncline.specs.methods.base import MethodBase
@@ -24,12 +25,6 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "ties": ("one-bit", "direct", "server-efficient"),
 }
 """Which votes a knob changes."""
-
-
-def packed_bytes(count: int, bits: int) -> int:
-    """Bytes of integers in fields that stay apart in sums: of bytes where the width divides 8, else of 32-bit words."""
-    word = 1 if 8 % bits == 0 else 4
-    return math.ceil(count / (8 * word // bits)) * word
 
 
 class VotingBase(MethodBase):
@@ -83,7 +78,7 @@ class VotingBase(MethodBase):
         elif self.vote == "server-efficient":
             sent = [("votes", packed, "gather"), ("verdict", packed, "broadcast")]
         else:
-            sent = [("votes", packed_bytes(count, self.field_bits(workers)), "all_reduce")]
+            sent = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
         return [Exchange(n, label=label, collective=collective, joins=False) for label, n, collective in sent]
 
     def field_bits(self, workers: int) -> int:
