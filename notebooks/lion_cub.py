@@ -422,13 +422,13 @@ assert skewed["vote"].flip > 0.25 > skewed["L1"].flip > 0.1 > skewed["Qinf"].fli
 # %% [markdown]
 # And here L0.01 is nothing but a vote of signs. A share z of exact zeros (blank pixels, idle units) multiplies $M_p$ by
 # $(1 - z)^{1/p}$, so that 8 % of them make it 4,000 times smaller and all others are cut off to $\pm s$. With p = 0
-# Syncline takes the geometric mean of what is not zero, as the limit of no zeros would be.
+# Syncline takes the geometric mean of what is not zero, the limit of small p without zeros.
 
 # %%
 assert 4000 < (1 - 0.08) ** -100 < 4500
 
 # %% [markdown]
-# ## The paper's slips
+# ## Slips
 #
 # Numbers for the list below: what $[0, 15]$ in place of $[-15, 15]$ costs, whether a sign is unbiased, and how large
 # the integers of many workers can be in 8 bits.

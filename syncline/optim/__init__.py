@@ -1,6 +1,6 @@
 """The methods: real optimizer math over the worker axis, composed from parts."""
 
-from syncline.optim.base import MeanGradient, Method, OuterOptimizer, Reducer, SyncPolicy, UpdateRule
+from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.ddp import DDP
 from syncline.optim.demo import DeMo, demo_rule
@@ -12,6 +12,7 @@ from syncline.optim.lion import LionRule, lion
 from syncline.optim.lion_cub import LionCub
 from syncline.optim.local import Local
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
+from syncline.optim.method import MeanGradient, Method
 from syncline.optim.mt_dao import MTDAO, multi_momentum_rule
 from syncline.optim.muon import muon
 from syncline.optim.one_bit import OneBitMean

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from syncline.optim.base import Method, UpdateRule
+from syncline.optim.base import UpdateRule
+from syncline.optim.method import Method
 from syncline.optim.sync import EveryStep
 
 

@@ -13,11 +13,12 @@ from torch import Tensor
 from syncline.comm import DENSE, WireFormat
 from syncline.costmodel import is_worth_factors
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Method, Row, UpdateRule
+from syncline.optim.base import Hyperparameters, Row, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, TopK
 from syncline.optim.error_feedback import CompressedMean
 from syncline.optim.low_rank import apart, power_iteration
 from syncline.optim.matrices import MatrixSplit, shape_scale
+from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
 from syncline.optim.rules import adam, check_unit
 from syncline.optim.sync import EveryStep

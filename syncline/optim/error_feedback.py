@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, WireFormat
+from syncline.optim.base import Row
 from syncline.optim.compressors import Compressor
-
-if TYPE_CHECKING:
-    from syncline.optim.base import Row
 
 ERROR, REFERENCE = "error", "reference"
 

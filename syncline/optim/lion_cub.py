@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from syncline.costmodel.layers import chosen_layers
 from syncline.errors import SpecError
-from syncline.optim.base import Method, Reducer, Row
+from syncline.optim.base import Reducer, Row
 from syncline.optim.lion import LionRule
+from syncline.optim.method import Method
 from syncline.optim.quantised_vote import QuantisedVote
 from syncline.optim.sync import Periodic
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from syncline.errors import SpecError
-from syncline.optim.base import Method, OuterOptimizer, UpdateRule
+from syncline.optim.base import OuterOptimizer, UpdateRule
 from syncline.optim.matrices import MatrixSplit, Orthogonalised
+from syncline.optim.method import Method
 from syncline.optim.rules import (
     SECOND_MOMENT,
     AdamScaling,

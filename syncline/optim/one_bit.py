@@ -11,7 +11,8 @@ from torch import Tensor
 
 from syncline.comm import Communicator, PackedSigns
 from syncline.errors import SpecError
-from syncline.optim.base import Method, Row, SyncPolicy, UpdateRule
+from syncline.optim.base import Row, SyncPolicy, UpdateRule
+from syncline.optim.method import Method
 
 WORKER_ERROR, SERVER_ERROR = "worker_error", "server_error"
 

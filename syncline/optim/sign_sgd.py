@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from syncline.optim.base import Method, Reducer
+from syncline.optim.base import Reducer
+from syncline.optim.method import Method
 from syncline.optim.rules import sgdm
 from syncline.optim.sync import Periodic
 from syncline.optim.votes import OneBitVote

@@ -10,7 +10,8 @@ from torch import Tensor
 from syncline.comm import Handle
 from syncline.costmodel import balanced_parts
 from syncline.errors import SpecError
-from syncline.optim.base import Method, OuterOptimizer, Row, UpdateRule
+from syncline.optim.base import OuterOptimizer, Row, UpdateRule
+from syncline.optim.method import Method
 from syncline.optim.mt_dao import Base, mt_dao_periods, multi_momentum_rule
 from syncline.optim.outer import Nesterov
 from syncline.optim.rules import adam

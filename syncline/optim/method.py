@@ -1,0 +1,257 @@
+"""How a method steps: its parts, played together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
+from syncline.errors import SpecError
+from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, UpdateRule
+from syncline.optim.compressors import Compressor
+from syncline.optim.error_feedback import CompressedAverages
+from syncline.optim.sync import Periodic
+
+
+@dataclass(frozen=True)
+class MeanGradient:
+    """The mean over the workers, in one all-reduce: data parallelism."""
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """See ``Reducer.reduce``."""
+        return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient")
+
+
+def default_communicator() -> Communicator:
+    """The process group if ``torch.distributed`` is initialised (one worker per process), else one worker alone."""
+    if dist.is_available() and dist.is_initialized():
+        return ProcessGroupCommunicator()
+    return SimulatedCommunicator(1)
+
+
+MEAN_GRADIENT = MeanGradient()
+
+
+class Method(torch.optim.Optimizer):
+    """An update rule, a sync policy, an outer optimizer and a wire format, played together.
+
+    One step ``t`` (from 0), for all workers at once:
+
+    1. ``gradient`` due: the reducer's ``g``, by default ``mean_m g_m``. Then ``g <- g min(1, clip_norm / ||g||)`` per
+       worker.
+    2. The rule's direction ``d(g, state, t)``; ``direction`` due: what the reducer makes of all workers'. Then
+       ``x <- (1 - lr weight_decay) x - lr d``.
+    3. Everything else that is due is averaged in one call; averaged parameters pass through the outer optimizer.
+
+    Args:
+        params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
+        lr: learning rate.
+        rule: the update rule.
+        sync: the sync policy.
+        reducer: what becomes of gradients, or directions, when they are due.
+        outer: the outer optimizer; if none, averaged parameters are adopted.
+        weight_decay: decoupled weight decay (AdamW's form).
+        clip_norm: radius of each worker's clipped gradient, over all parameters together; None to not clip.
+        wire: format of everything that is averaged.
+        comm: the group; by default ``torch.distributed``'s if initialised, else a single worker.
+        worker_axis: whether the parameters' first dimension is the worker axis. An ordinary parameter has none.
+        other_lr: learning rate of what a rule for matrices leaves to another rule; ``lr`` if none.
+        compressor: through which states with a period are averaged, see ``CompressedAverages``; none sends them whole.
+        error_feedback: whether what the compressor leaves out is sent later.
+
+    Raises:
+        SpecError: for a value out of range, a policy that names a state the rule does not have, or a compressor where
+            it has nothing to do.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        rule: UpdateRule,
+        sync: SyncPolicy,
+        *,
+        reducer: Reducer = MEAN_GRADIENT,
+        outer: OuterOptimizer | None = None,
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        wire: WireFormat = DENSE,
+        comm: Communicator | None = None,
+        worker_axis: bool = False,
+        other_lr: float | None = None,
+        compressor: Compressor | None = None,
+        error_feedback: bool = True,
+    ) -> None:
+        if not lr >= 0:
+            raise SpecError("lr", lr, "a number >= 0")
+        if not weight_decay >= 0:
+            raise SpecError("weight_decay", weight_decay, "a number >= 0")
+        if clip_norm is not None and not clip_norm > 0:
+            raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
+        sync.check(("gradient", "direction", "params", *rule.states))
+        self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
+        self.clip_norm, self.worker_axis = clip_norm, worker_axis
+        self.comm = default_communicator() if comm is None else comm
+        self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
+        self._rules: list[UpdateRule] = []  # one per parameter group
+        self._other_lr = other_lr
+        knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Torch's, but for a rule that shares the parameters among several: a group for each, with its own knobs."""
+        group = {"other_lr": self._other_lr, **param_group, **_unzipped(param_group["params"])}
+        for rule, part in self.rule.parts(group, int(self.worker_axis)):
+            part.pop("other_lr")
+            super().add_param_group(rule.hyperparameters() | part)
+            self._rules.append(rule)
+
+    def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
+        if not isinstance(self.sync, Periodic):
+            expected = "none where no state has a period; for gradients there is the reducer CompressedMean"
+            raise SpecError("compressor", compressor, expected)
+        if self.wire != DENSE:
+            raise SpecError("wire", self.wire, "dense beside a compressor, which itself says what travels")
+        compressor.check(self.comm.world_size)
+        return CompressedAverages(compressor, error_feedback)
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps were taken; kept in the parameter groups, so that ``state_dict`` carries it."""
+        return self.param_groups[0]["step"]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names, by number; empty where they came without, as ``module.parameters()`` has them."""
+        groups = self.param_groups
+        return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
+
+    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
+        """Parameters as rows: those with a gradient, or those without one too, whose ``g`` then means nothing."""
+        rows = []
+        groups = zip(self._rules, self.param_groups, strict=True)
+        every = ((rule, group, p) for rule, group in groups for p in group["params"])
+        for number, (rule, group, p) in enumerate(every):
+            if p.grad is None and not without_gradient:
+                continue
+            gradient = p if p.grad is None else p.grad
+            x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
+            state = self.state[p]
+            if not state:
+                state.update(rule.init(x, number) | self.reducer.init(x, number))
+                if self.outer:
+                    state.update(self.outer.init(x))
+                if self._compressed:
+                    state.update(self._references(self._compressed, x, state, rule))
+            rows.append(Row(x, g, state, group, rule, number))
+        return rows
+
+    def _references(
+        self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
+    ) -> dict[str, Tensor]:
+        """What compressed averages keep of a parameter and of those of its states that are averaged."""
+        assert isinstance(self.sync, Periodic)
+        out: dict[str, Tensor] = {}
+        for name in self.sync.periods:
+            if name == "params":
+                out |= compressed.init(name, x, has_reference=self.outer is None)
+            elif name in rule.states:
+                out |= compressed.init(name, state[name], has_reference=True)
+        return out
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; returns what ``closure`` returned, if one was given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        t = self.comm.ledger.step = self.steps_done
+        rows, due = self._rows(), self.sync.due(t)
+        if "gradient" in due:
+            rows = self._exchange(rows, t)
+        if self.clip_norm is not None:
+            rows = clip_rows(rows, self.clip_norm)
+        directions = self._directions(rows, t)
+        if "direction" in due:
+            directions = self._exchange_directions(rows, directions, t)
+        for row, d in zip(rows, directions, strict=True):
+            if d is not None:
+                lr, weight_decay = row.group["lr"], row.group["weight_decay"]
+                if weight_decay:
+                    row.x.mul_(1 - lr * weight_decay)
+                row.x.add_(d, alpha=-lr)
+        self._average(rows, tuple(name for name in due if name not in ("gradient", "direction")))
+        for group in self.param_groups:
+            group["step"] += 1
+        return loss
+
+    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+        """The rows with what takes the place of their gradients, without those that rest."""
+        reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
+        return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
+
+    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """The direction of each row; a method whose rule talks to the other workers does so here."""
+        return [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
+
+    def _exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
+        """What takes the place of the directions of those rows that move."""
+        moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]
+        reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
+        return [None if d is None else next(reduced) for d in directions]
+
+    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Average the named states, all in one call; ``params`` through the outer optimizer."""
+        due = [(name, row) for name in names for row in rows if name == "params" or name in row.rule.states]
+        if not due:
+            return
+        sent = [
+            (self.outer.payload(row.x, row.state) if self.outer else row.x) if name == "params" else row.state[name]
+            for name, row in due
+        ]
+        label = "+".join(names)
+        if self._compressed:
+            averages = self._compressed.means(due, sent, self.comm, self.steps_done, label)
+        else:
+            averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label)
+        for (name, row), average in zip(due, averages, strict=True):
+            if name != "params":
+                row.state[name].copy_(average)
+            elif self.outer:
+                self.outer.absorb(row.x, average, row.state, row.group)
+            else:
+                row.x.copy_(average)
+        if self._compressed:
+            self._compressed.mend({row.number: row for _, row in due}.values(), self.steps_done)
+
+
+def _unzipped(params: Any) -> dict[str, list]:
+    """A group's parameters, and their names where it has torch's (name, parameter) pairs."""
+    given = [params] if isinstance(params, Tensor) else list(params)
+    if not given or isinstance(given[0], Tensor):
+        return {"params": given}
+    names, tensors = zip(*given, strict=True)
+    return {"params": list(tensors), "param_names": list(names)}
+
+
+def clip_rows(rows: list[Row], radius: float) -> list[Row]:
+    """Each worker's gradient scaled into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
+    if not rows:
+        return rows
+    squares = [row.g.reshape(row.g.shape[0], -1).square().sum(1) for row in rows]
+    scale = (radius / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+    return [row._replace(g=row.g * scale.view(-1, *[1] * (row.g.dim() - 1))) for row in rows]
