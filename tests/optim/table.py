@@ -107,7 +107,7 @@ METHODS: dict[str, Row] = {
     "lion-cub-stochastic": Row({"kind": "lion-cub", **LION, "bits": 5, "p": "inf", "stochastic": True}),
     "lion-cub-momenta": Row({"kind": "lion-cub", **LION, "p": 0, "momentum_layers": "all", "momentum_period": 4}),
     "sign-sgd": Row({"kind": "sign-sgd", **LION, "momentum": 0.9, "ties": "plus"}),
-    "powersgd-cold": Row({"kind": "powersgd", "lr": 0.05, "rank": 1, "warm_start": False, "warmup_steps": 3}),
+    "powersgd-cold": Row({"kind": "powersgd", "lr": 0.05, "rank": 1, "warm_start": False}),
     "one-bit-adam": Row({"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 10, "eps": 1e-4}),
     "one-bit-adam-mean": Row(
         {"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 1, "scale": "mean", "eps": 1e-3, "clip_norm": 1.0}

@@ -8,9 +8,12 @@ from functools import partial
 import pytest
 import torch
 
+from syncline.comm import SimulatedCommunicator
+from syncline.costmodel import TensorShape, calls_at
 from syncline.errors import SpecError
 from syncline.optim import DDP, CurvaDion, Dion, DionRule, Every, PowerSGD, sgdm
 from syncline.optim.dion import dion_rank, random_columns
+from syncline.specs.methods import method_of
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
 M, LR, MU = 3, 0.1, 0.9
@@ -178,6 +181,23 @@ def test_powersgd_warms_up_as_data_parallelism() -> None:
     assert torch.equal(got.path[3][0], plain.path[3][0])
     assert not torch.allclose(got.path[4][0], plain.path[4][0])
     assert got.records[:4] == plain.records[:4]
+
+
+def test_powersgds_closed_form_counts_its_warmup() -> None:
+    """Whole gradients first, then factors: the calls of every step, to the byte."""
+    spec = method_of({"kind": "powersgd", "lr": LR, "rank": 1, "warmup_steps": 4})
+    given = gradients(7, M, *SHAPES)
+    params = [torch.nn.Parameter(torch.zeros_like(g, dtype=torch.float32)) for g in given[0]]
+    comm = SimulatedCommunicator(M)
+    method = spec.build(params, comm)
+    for step in given:
+        for p, g in zip(params, step, strict=True):
+            p.grad = g.float()
+        method.step()
+    tensors = [TensorShape(str(i), shape, len(shape) == 2) for i, shape in enumerate(SHAPES)]
+    due = [(t, c.payload_bytes) for t in range(7) for c in calls_at(spec.exchanges(tensors, M), t)]
+    assert [(r.step, r.payload_bytes) for r in comm.ledger.records] == due
+    assert len({nbytes for t, nbytes in due if t < 4}) == 1 and len(due) > 7
 
 
 @pytest.mark.parametrize("warm_start", [True, False])
