@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class SynclineError(Exception):
@@ -26,6 +27,21 @@ class SpecError(SynclineError):
 
     def __str__(self) -> str:
         return f"{self.path}: got {self.value!r}; expected {self.expected}"
+
+
+@contextmanager
+def within(path: str) -> Iterator[None]:
+    """Paths of refusals from inside begin with ``path``: a part knows its own fields, and not where it stands itself.
+
+    >>> with within("methods.0"):
+    ...     raise SpecError("bits", 4, "more")
+    Traceback (most recent call last):
+    syncline.errors.SpecError: methods.0.bits: got 4; expected more
+    """
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
 def one_of(options: Iterable[str], given: str) -> str:

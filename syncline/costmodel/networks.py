@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncline.costmodel.link import Link
-from syncline.errors import SpecError, SynclineError, one_of
+from syncline.errors import SpecError, one_of
 from syncline.units import parse_bandwidth, parse_seconds
 
 
@@ -78,12 +78,13 @@ def network(value: str | Path | Mapping[str, Any] | Link, path: str = "network")
 
 
 def _from_mapping(fields: Mapping[str, Any], path: str) -> Link:
+    known = ("latency", "bandwidth", "name")
+    for key in fields:  # first: an unknown key says more than the missing one that it may have been meant for
+        if key not in known:
+            raise SpecError(f"{path}.{key}", fields[key], f"no such field here, but {one_of(known, str(key))}")
     for key in ("latency", "bandwidth"):
         if key not in fields:
             raise SpecError(f"{path}.{key}", None, "a value: a network has a 'latency' (one way) and a 'bandwidth'")
-    for key in fields:
-        if key not in ("latency", "bandwidth", "name"):
-            raise SpecError(f"{path}.{key}", fields[key], "only the fields 'latency', 'bandwidth' and 'name' here")
     return Link(
         parse_seconds(fields["latency"], f"{path}.latency"),
         parse_bandwidth(fields["bandwidth"], f"{path}.bandwidth"),
@@ -98,8 +99,8 @@ def _from_file(file: Path, path: str) -> Link:
         fields = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SynclineError(f"{path}: {file} is not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, a day that is no date
+        raise SpecError(path, str(file), f"a file in YAML ({' '.join(str(error).split())})") from error
     if not isinstance(fields, Mapping):
         raise SpecError(path, str(file), "a file that holds 'latency: ...' and 'bandwidth: ...'")
     return _from_mapping({"name": file.stem, **fields}, path)

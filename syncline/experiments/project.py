@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from syncline.costmodel import bytes_per_step, mean_step
+from syncline.errors import within
 from syncline.experiments.paper_tables import sync_rows, traffic_rows, volume_rows
 from syncline.specs import CurvaDionTableSpec, ProjectSpec, TableSpec, TrafficTableSpec
 
@@ -25,8 +26,9 @@ def project_methods(spec: ProjectSpec) -> list[dict[str, Any]]:
     rows = []
     for link in spec.networks:
         baseline_s: float | None = None
-        for method in spec.methods:
-            exchanges = method.exchanges(shape.tensors, spec.workers) if spec.workers > 1 else []
+        for number, method in enumerate(spec.methods):
+            with within(f"methods.{number}"):
+                exchanges = method.exchanges(shape.tensors, spec.workers) if spec.workers > 1 else []
             step = mean_step(compute_s, exchanges, spec.steps, spec.workers, link)
             step_time_s = float(step.step_time_s)
             baseline_s = step_time_s if baseline_s is None else baseline_s

@@ -27,6 +27,8 @@ from syncline.seeds import seed64
 
 RIGHT = "right"
 
+CLIPPED_FACTORS = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
+
 
 def dion_rank(rows: int, columns: int, fraction: float) -> int:
     """``ceil(fraction min(m, n))``, at least 1.
@@ -170,6 +172,8 @@ class Dion(Method):
     ) -> None:
         if exchange not in ("gradient", "compressed"):
             raise SpecError("exchange", exchange, "'gradient' or 'compressed'")
+        if exchange == "compressed" and options.get("clip_norm") is not None:
+            raise SpecError("clip_norm", options["clip_norm"], CLIPPED_FACTORS)
         self.trigger = trigger or Every()
         self.exchange, self._exchanging = exchange, False
         self._compressor = compressor

@@ -140,12 +140,12 @@ class Method(torch.optim.Optimizer):
         return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
 
     def _rows(self, *, without_gradient: bool = False) -> list[Row]:
-        """Parameters as rows: those with a gradient, or those without one too, whose ``g`` then means nothing."""
+        """Parameters as rows: those with a gradient, or those that can have one too, whose ``g`` may mean nothing."""
         rows = []
         groups = zip(self._rules, self.param_groups, strict=True)
         every = ((rule, group, p) for rule, group in groups for p in group["params"])
         for number, (rule, group, p) in enumerate(every):
-            if p.grad is None and not without_gradient:
+            if p.grad is None and not (without_gradient and p.requires_grad):
                 continue
             gradient = p if p.grad is None else p.grad
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
@@ -181,7 +181,7 @@ class Method(torch.optim.Optimizer):
                 loss = closure()
         t = self.comm.ledger.step = self.steps_done
         rows, due = self._rows(), self.sync.due(t)
-        if "gradient" in due:
+        if "gradient" in due and rows:
             rows = self._exchange(rows, t)
         if self.clip_norm is not None:
             rows = clip_rows(rows, self.clip_norm)
@@ -194,7 +194,8 @@ class Method(torch.optim.Optimizer):
                 if weight_decay:
                     row.x.mul_(1 - lr * weight_decay)
                 row.x.add_(d, alpha=-lr)
-        self._average(rows, tuple(name for name in due if name not in ("gradient", "direction")))
+        names = tuple(name for name in due if name not in ("gradient", "direction"))
+        self._average(self._averaged_rows(rows) if names else rows, names)
         for group in self.param_groups:
             group["step"] += 1
         return loss
@@ -213,6 +214,10 @@ class Method(torch.optim.Optimizer):
         moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]
         reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
         return [None if d is None else next(reduced) for d in directions]
+
+    def _averaged_rows(self, rows: list[Row]) -> list[Row]:
+        """What an average is of: also parameters without a gradient in just this step, or on just this worker."""
+        return self._rows(without_gradient=True)
 
     def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states, all in one call; ``params`` through the outer optimizer."""

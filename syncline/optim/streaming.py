@@ -108,9 +108,9 @@ class Streaming(Method):
 
     def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Send what is due after this step, then merge what was sent ``tau`` steps ago."""
-        t, moving = self.steps_done, {id(row.state) for row in rows}
+        t = self.steps_done
         for slot in self._slots(t):
-            members = [row for row in self._members(slot) if id(row.state) in moving]
+            members = self._members(slot)
             if members:
                 sent = [self._payload(row, slot.state) for row in members]
                 label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"

@@ -176,6 +176,10 @@ class ZeroOneAdam(OneBitMethod):
     def _denominator(self, row: Row, t: int) -> Tensor:
         return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)
 
+    def _averaged_rows(self, rows: list[Row]) -> list[Row]:
+        """Those that moved: the momentum that arrives is a step too."""
+        return rows
+
     def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         t = self.steps_done
         if names and rows:

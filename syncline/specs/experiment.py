@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.costmodel import HARDWARE, Exchange, Hardware, Link, ModelShape, compute_s, hardware, model, network
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, within
 from syncline.specs.base import Positive, Seconds, Spec, parsed, refusal
 from syncline.specs.methods import MethodBase, MethodSpec
 from syncline.units import format_bandwidth, format_seconds
@@ -45,8 +45,10 @@ def _problem(value: Any) -> Any:
 
     if isinstance(value, str):
         value = {"kind": value}
-    if not isinstance(value, dict):
+    if dataclasses.is_dataclass(value) and type(value) in PROBLEMS.values():
         return value
+    if not isinstance(value, dict):
+        raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
     fields = dict(value)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in PROBLEMS:
@@ -203,12 +205,16 @@ class Training(Experiment):
         self.compute.check(self.workers, self.steps)
         return self
 
-    def never_averaged(self, method: MethodBase) -> list[str]:
+    def never_averaged(self, method: MethodBase, path: str) -> list[str]:
         """A warning if the training ends before something is averaged for the first time.
 
         What a method sends in several phases is averaged if it is in one of them.
+
+        Raises:
+            SpecError: below ``path``, if the method cannot serve so many workers.
         """
-        exchanges = method.exchanges(1, self.workers)
+        with within(path):
+            exchanges = method.exchanges(1, self.workers)
         sent = {exchange.label for exchange in exchanges if exchange.times(self.steps)}
         late = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
         if not late or self.workers == 1:
@@ -226,7 +232,7 @@ class RunSpec(Training):
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
-        return self.never_averaged(self.method)
+        return self.never_averaged(self.method, "method")
 
 
 class CompareSpec(Training):
@@ -243,7 +249,7 @@ class CompareSpec(Training):
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
-        return [line for method in self.methods for line in self.never_averaged(method)]
+        return [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:

@@ -69,7 +69,18 @@ def validate(model: type[BaseModel], fields: Any) -> BaseModel:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, where 1e-3 is text as its floats need a dot, but for that: people mean a number, as in YAML 1.2."""
+    """YAML 1.1, where 1e-3 is text as its floats need a dot, but for that: people mean a number, as in YAML 1.2.
+
+    And a key that is there twice is refused, as YAML demands and PyYAML does not: the last one would win in silence.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

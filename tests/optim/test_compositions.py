@@ -245,6 +245,7 @@ def test_what_makes_no_sense_is_refused(build: Any, field: str) -> None:
          "methods.0.compressor.kind", "loses columns"),
         ("methods.0={kind: dion, lr: 1, exchange: compressed, compressor: qsgd}",
          "methods.0.compressor.kind", "bias"),
+        ("methods.0={kind: dion, lr: 1, exchange: compressed, clip_norm: 1}", "methods.0.clip_norm", "drift apart"),
         ("methods.0={kind: streaming-mt-dao, lr: 1, compressor: lp}", "methods.0.compressor", "moved on"),
         ("methods.0={kind: streaming-diloco, lr: 1, compressor: lp}", "methods.0.compressor", "no such field"),
         ("methods.0={kind: local, lr: 1, compressor: topk}", "methods.0.compressor.kind", "did you mean 'top-k'"),

@@ -16,12 +16,18 @@ from syncline.optim import (
     DDP,
     DESLOC,
     MTDAO,
+    CompressedMean,
+    DeMo,
     DiLoCo,
     EveryStep,
     Local,
+    MeanGradient,
     Method,
     Nesterov,
     Periodic,
+    PowerSGD,
+    Reducer,
+    TopK,
     adam,
     adopt,
     multi_momentum_rule,
@@ -398,3 +404,25 @@ def test_parameters_without_gradient_stay() -> None:
     used.grad = torch.ones(1)
     method.step()
     assert (used.item(), unused.item()) == (0.5, 1.0)
+
+
+def test_a_parameter_without_a_gradient_just_now_is_averaged_all_the_same() -> None:
+    """It moved since the last average; a frozen one is no part of it."""
+    moved, frozen = torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.ones(2, 3), requires_grad=False)
+    method = Local([moved, frozen], 0.1, sgdm(), 4, comm=SimulatedCommunicator(2), worker_axis=True)
+    for t in range(4):
+        moved.grad = torch.tensor([[1.0], [3.0]]).expand(2, 3).clone() if t < 3 else None
+        method.step()
+    torch.testing.assert_close(moved.detach(), torch.full((2, 3), -0.6))
+    assert [r.payload_bytes for r in method.comm.ledger.records] == [12]
+    assert torch.equal(frozen, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("reducer", [MeanGradient(), DeMo(), PowerSGD(), CompressedMean(TopK())])
+def test_a_step_without_any_gradient_sends_nothing(reducer: Reducer) -> None:
+    p = torch.nn.Parameter(torch.ones(2, 3))
+    method = DDP([p], 0.5, sgdm(), reducer=reducer, comm=SimulatedCommunicator(1))
+    method.step()
+    assert torch.equal(p, torch.ones(2, 3))
+    assert method.comm.ledger.records == []
+    assert method.steps_done == 1

@@ -235,6 +235,7 @@ P = [torch.nn.Parameter(torch.zeros(2, 2))]
         (lambda: Dion(P, LR, rank_fraction=1.5), "rank_fraction: got 1.5"),
         (lambda: Dion(P, LR, mu=1.0), r"mu: got 1.0; expected a number in \[0, 1\)"),
         (lambda: Dion(P, LR, exchange="factors"), "exchange: got 'factors'; expected 'gradient' or 'compressed'"),
+        (lambda: Dion(P, LR, exchange="compressed", clip_norm=1.0), "clip_norm: got 1.0; expected none where"),
         (lambda: Every(0), "period: got 0; expected an integer >= 1"),
         (lambda: CurvaDion(P, LR, threshold=-1.0), "threshold: got -1.0"),
         (lambda: CurvaDion(P, LR, threshold=math.nan), "threshold: got nan"),

@@ -16,6 +16,9 @@ REFUSED = [
     (DIGITS, "metods=[mt-dao]", "metods", ["mt-dao"], "did you mean 'methods'?"),
     (DIGITS, "problem.skw=1", "problem.skw", 1, "did you mean 'skew'?"),
     (DIGITS, "problem.kind=digit", "problem.kind", "digit", "did you mean 'digits'?"),
+    (DIGITS, "problem=3", "problem", 3, "fields, as in {field: value}, or one of 'digits'"),
+    (DIGITS, "problem=null", "problem", None, "fields, as in {field: value}, or one of 'digits'"),
+    (DIGITS, "networks.0={latency: 1ms, bandwith: 1 Gbit/s}", "networks.0.bandwith", "1 Gbit/s", "did you mean 'band"),
     (DIGITS, "problem.kind=[digits]", "problem.kind", ["digits"], "'rosenbrock'"),
     (DIGITS, "methods.0=mtdao", "methods.0", "mtdao", "did you mean 'mt-dao'?"),
     (DIGITS, "methods.0.rul=adam", "methods.0.rul", "adam", "did you mean 'rule'?"),
@@ -106,6 +109,7 @@ def test_a_spec_of_another_kind_or_none_is_refused(name, kinds, path, expected):
         (b"a: [", "bad.yaml is not YAML"),
         (b"\xbf\x00", "bad.yaml is not YAML"),
         (b"day: 2026-02-30", "bad.yaml is not YAML"),
+        (b"steps: 1\nsteps: 2", "bad.yaml is not YAML: 'steps' is there twice"),
         (b"- kind: run", "a file with fields"),
         (b"", "a file with fields"),
         (b"name: x", "kind: got None; expected one of 'compare'"),
@@ -125,6 +129,21 @@ def test_an_unknown_field_is_told_before_the_missing_one_that_it_was_meant_for(t
     (tmp_path / "typo.yaml").write_text("kind: run\nname: x\nproblem: digits\nworkers: 1\nstep: 3\nmethod: ddp-adam\n")
     with pytest.raises(SpecError, match=r"step: got 3; .*did you mean 'steps'"):
         load_spec(tmp_path / "typo.yaml")
+
+
+@pytest.mark.parametrize(("method", "below"), [("lion-cub-4bit", "bits"), ("mt-dao-l1", "compressor.bits")])
+def test_a_width_too_small_for_the_workers_is_refused_with_the_path_of_the_method(method, below):
+    spec = load_spec(DIGITS, [f"methods=[ddp-adam, {method}]", "workers=300"])
+    with pytest.raises(SpecError, match=rf"^methods\.1\.{below}: got .; expected .* for sums over 300 workers"):
+        SpecError, match=rf"^methods\.1\.{below}: got .; expected at least .* for sums over 300 workers"
+    ):
+        spec.warnings()
+
+
+def test_a_file_of_a_network_that_cannot_be_read_is_refused_with_the_path_of_the_field(tmp_path):
+    (tmp_path / "bad.yaml").write_text("latency: [")
+    with pytest.raises(SpecError, match=r"^networks\.0: got .*bad\.yaml'; expected a file in YAML \("):
+        load_spec(PROJECT, [f"networks.0={tmp_path / 'bad.yaml'}"])
 
 
 def test_a_refusal_survives_the_way_from_another_process():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,6 +31,7 @@ TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 )
 TICK_GAP = 0.14  # least distance of two labels on a time axis, as a share of it: what "10 min" takes in a narrow panel
 MARKERS_PER_LINE = 7
+CROSS_SIZE = 5.5  # in points; the white edge leaves less of a cross than of a disc
 MOST_POINTS = 2000  # per line: more than the dots of a printed panel, few enough to keep a PDF small
 
 
@@ -127,6 +129,7 @@ def _look(style: MethodStyle) -> dict[str, Any]:
         "color": style.color,
         "linestyle": style.linestyle,
         "marker": style.marker,
+        "markersize": CROSS_SIZE if style.marker in "PX" else matplotlib.rcParams["lines.markersize"],
         "markeredgecolor": "white",
         "markeredgewidth": 0.5,
     }

@@ -58,7 +58,7 @@ def loss_against_steps(
     """
     _need(curves)
     with figure_style():
-        fig = new_figure(5.0, 2.7)
+        fig = new_figure(5.0, 2.7 + _room(curves))
         ax = fig.add_subplot()
         _loss_axis(ax, curves, loss_label, log_loss)
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
@@ -112,7 +112,7 @@ def loss_against_clock(
     log_time = time_scale == "log" or (time_scale == "auto" and _spans_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
-        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), 3.0 if title else 2.8)
+        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
         panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for ax, (name, link) in zip(panels, networks.items(), strict=True):
             _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss, after_start=log_time)
@@ -137,8 +137,10 @@ def _draw(ax: Axes, curve: Curve, x: Floats, style: MethodStyle, target: float |
         _cross(ax, x[shown], middle[shown], style)
         return float(ax.get_ylim()[1])
     if target is not None and np.isfinite(crossing := time_to_target_s(x, middle, target)):
-        ax.plot(crossing, target, marker="o", markersize=5.5, markerfacecolor="white", markeredgecolor=style.color,
-                markeredgewidth=1.2, zorder=5, label="_reached")  # fmt: skip
+        # White discs below all rings: where two methods are close, both rings are seen.
+        for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
+            ax.plot(crossing, target, marker="o", markersize=5.5, markerfacecolor=face, markeredgecolor=edge,
+                    markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
     return float(middle[shown[-1]])
 
 
@@ -217,6 +219,11 @@ def _target_line(ax: Axes, target: float | None) -> None:
 def _describe(link: Link) -> str:
     latency = format_seconds(float(link.latency_s)).replace(" us", " µs")
     return f"{format_bandwidth(float(link.bandwidth_bytes_per_s))}, latency {latency}"
+
+
+def _room(curves: Sequence[Curve]) -> float:
+    """Inches of height more than four lines need."""
+    return 0.25 * min(max(len(curves) - 4, 0), 4)
 
 
 def _need(curves: Sequence[Curve]) -> None:

@@ -38,6 +38,9 @@ class DionBase(CompressibleBase):
 
     @model_validator(mode="after")
     def _whole_factors(self) -> Self:
+        if self.clip_norm is not None and self.exchange == "compressed":
+            expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
+            raise refusal("clip_norm", self.clip_norm, expected)
         kind = self.compressor.kind if self.compressor and self.exchange == "compressed" else "lp"
         if kind == "top-k":
             expected = "'lp' for factors: P is orthonormalised, and a sparse one loses columns"

@@ -101,6 +101,14 @@ def test_a_ring_marks_where_the_target_is_reached():
     assert not marks(loss_against_clock(CURVES, NETWORKS, target=0.1).axes[0], "_reached")
 
 
+def test_no_ring_hides_another():
+    ax = loss_against_clock(CURVES, NETWORKS, target=3.0).axes[2]
+    rings, discs = marks(ax, "_reached"), marks(ax, "_disc")
+    assert len(rings) == len(discs) == len(CURVES)
+    assert {ring.get_markerfacecolor() for ring in rings} == {"none"}
+    assert max(disc.get_zorder() for disc in discs) < min(ring.get_zorder() for ring in rings)
+
+
 def test_a_target_outside_the_panel_takes_no_room():
     for target in (0.1, 1e6):
         fig = loss_against_clock(CURVES, NETWORKS, target=target)
