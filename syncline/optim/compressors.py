@@ -19,7 +19,7 @@ from syncline.comm.bits import pack, unpack
 from syncline.costmodel.packing import packed_bytes, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.noise import uniform
-from syncline.optim.quantisers import power_mean, qsgd
+from syncline.optim.quantisers import most_levels, power_mean, qsgd
 
 PAIRS = SparsePairs(32, "fp32")
 """8 bytes per entry, of tensors of up to 2^32."""
@@ -124,7 +124,8 @@ class LpMean:
 
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
 
-    with ``s = floor((2^bits - 1) / (2 P))``, so that no sum overflows. What travels: an all-gather of one fp32 per
+    with ``s = floor((2^bits - 1) / (2 P))``, or less where the tensor's type cannot count so far, so that no sum
+    overflows. What travels: an all-gather of one fp32 per
     tensor (a maximum, at half the latencies of an all-reduce), then one all-reduce of ``bits`` per number. An entry
     above twice the scale is cut off. Nothing is summed in floating point: the mean has the same bits in every order.
 
@@ -159,17 +160,19 @@ class LpMean:
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
         """See ``Compressor.mean``."""
         workers, packed = comm.world_size, PackedIntegers(self.bits)
-        levels = sum_levels(self.bits, workers)
+        counted = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]
         scales = torch.cat([power_mean(_flat(x), self.p) for x in xs], 1).to(torch.float32)
-        shared = comm.all_gather(scales, label="scales").amax(1) * (2 / levels)
-        units = [unit.unsqueeze(1).to(x.dtype) for unit, x in zip(shared.unbind(1), xs, strict=True)]
-        integers = [_rounded(_flat(x), unit, levels) for x, unit in zip(xs, units, strict=True)]
-        words = [packed.encode(q.long() + levels) for q in integers]
+        shared = comm.all_gather(scales, label="scales").amax(1).unbind(1)
+        units = [(s * (2 / n)).unsqueeze(1).to(x.dtype) for s, n, x in zip(shared, counted, xs, strict=True)]
+        integers = [_rounded(_flat(x), unit, n) for x, unit, n in zip(xs, units, counted, strict=True)]
+        words = [packed.encode(q.long() + n) for q, n in zip(integers, counted, strict=True)]
         summed = _once(comm.all_reduce(torch.cat(words, 1), op="sum", label=label), comm)
         means = []
-        for part, x, unit in zip(summed.split([w.shape[1] for w in words], -1), xs, units, strict=True):
-            total = (packed.decode(part, _count(x)) - levels * workers).to(x.dtype)
-            means.append(_to_rows(total * _once(unit, comm) / workers, x))
+        parts = summed.split([w.shape[1] for w in words], -1)
+        for part, x, unit, n in zip(parts, xs, units, counted, strict=True):
+            # A sum can be more than half precision holds, though the mean is not.
+            total = (packed.decode(part, _count(x)) - n * workers).to(torch.promote_types(x.dtype, torch.float32))
+            means.append(_to_rows((total * _once(unit, comm) / workers).to(x.dtype), x))
         return Arrived(means, [(q * unit).view_as(x) for q, unit, x in zip(integers, units, xs, strict=True)])
 
 

@@ -27,6 +27,9 @@ from syncline.seeds import seed64
 
 RIGHT = "right"
 
+HELD = "held"
+"""Gradients that wait for the next exchange."""
+
 CLIPPED_FACTORS = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
 
 
@@ -144,6 +147,9 @@ class Dion(Method):
         mu: momentum.
         trigger: ``Every(1)`` is Dion, ``Every(H)`` is Scheduled-Sync Dion, ``RMMC(tau)`` is CurvaDion.
         exchange: ``gradient`` or ``compressed``.
+        local_step: what a step without an exchange does. ``step``: every worker takes Dion's step on its own gradient,
+            as in the public code, and workers drift apart. ``hold``: gradients are added up until the next exchange and
+            nobody moves, so that workers stay equal.
         other: rule of everything else.
         compressor: through which everything that is exchanged travels: gradients with error feedback, factors without,
             as what their rounding leaves out stays in M (P is orthonormalised, and R is exact for whatever P there is).
@@ -165,6 +171,7 @@ class Dion(Method):
         mu: float = 0.95,
         trigger: Trigger | None = None,
         exchange: Literal["gradient", "compressed"] = "gradient",
+        local_step: Literal["step", "hold"] = "step",
         other: UpdateRule | None = None,
         compressor: Compressor | None = None,
         error_feedback: bool = True,
@@ -172,10 +179,12 @@ class Dion(Method):
     ) -> None:
         if exchange not in ("gradient", "compressed"):
             raise SpecError("exchange", exchange, "'gradient' or 'compressed'")
+        if local_step not in ("step", "hold"):
+            raise SpecError("local_step", local_step, "'step' or 'hold'")
         if exchange == "compressed" and options.get("clip_norm") is not None:
             raise SpecError("clip_norm", options["clip_norm"], CLIPPED_FACTORS)
         self.trigger = trigger or Every()
-        self.exchange, self._exchanging = exchange, False
+        self.exchange, self.local_step, self._exchanging = exchange, local_step, False
         self._compressor = compressor
         if compressor is not None:
             check_factors(compressor, exchange, options.get("wire", DENSE))
@@ -196,13 +205,19 @@ class Dion(Method):
         return is_worth_factors(m, n, row.state[RIGHT].shape[-1])
 
     def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+        if self.local_step == "hold":
+            rows = [row._replace(g=_held(row).add_(row.g)) for row in rows]
         matrices = self._matrices(rows)
         for row in matrices:
             if any(name not in row.state for name in self.trigger.init(row.x)):
                 row.state.update(self.trigger.init(row.x))
         self._exchanging = self.trigger.fires(matrices, self.comm, t)
         if not self._exchanging:
-            return rows
+            return [] if self.local_step == "hold" else rows
+        if self.local_step == "hold":
+            rows = [row._replace(g=row.g.clone()) for row in rows]
+            for row in rows:
+                _held(row).zero_()
         sent = [row for row in rows if not self._is_factored(row)]
         means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
         given = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
@@ -231,12 +246,17 @@ class Dion(Method):
         return directions
 
 
+def _held(row: Row) -> Tensor:
+    """The sum of the gradients since the last exchange."""
+    return row.state.setdefault(HELD, torch.zeros_like(row.x))
+
+
 class CurvaDion(Dion):
     """Dion that exchanges only when a layer's momentum norm changes by more than ``threshold`` (RMMC).
 
     Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
-    in the public code. Between exchanges workers take Dion's step on their own gradients, and neither parameters nor
-    factors are ever averaged again.
+    in the public code. Between exchanges workers take Dion's step on their own gradients (or hold them, see
+    ``local_step`` of ``Dion``), and neither parameters nor factors are ever averaged again.
 
     Args:
         params: as for ``Dion``.

@@ -71,7 +71,7 @@ class OneBitMean:
         """Bytes ``(R, M, b)`` for the owners of the chunks."""
         count, workers = x[0].numel(), comm.world_size
         y = (x + state[WORKER_ERROR]).reshape(-1, count)
-        scale = self._size(y, y.new_full((), count))
+        scale = self._size(y, count)
         positive = y >= 0
         state[WORKER_ERROR].copy_((y - torch.where(positive, scale, -scale)).view_as(x))
         chunk = chunk_length(count, workers)
@@ -96,11 +96,12 @@ class OneBitMean:
         whole = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
         return whole.repeat_interleave(x.shape[0] // replicas, 0).view_as(x)
 
-    def _size(self, y: Tensor, count: Tensor) -> Tensor:
+    def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
         """``s(y)`` of each row, ``(R, 1)``. Added up in double precision: hardly ever does the order then matter."""
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
-        return (y.square().sum(-1, keepdim=True, dtype=torch.float64) / count).sqrt().to(y.dtype)
+        wide = y.to(torch.promote_types(y.dtype, torch.float32))  # in half precision a small number's square is 0
+        return (wide.square().sum(-1, keepdim=True, dtype=torch.float64) / count).sqrt().to(y.dtype)
 
 
 class OneBitMethod(Method):

@@ -13,7 +13,7 @@ from syncline.costmodel.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.noise import uniform
-from syncline.optim.quantisers import quantise_lp, quantise_max
+from syncline.optim.quantisers import most_levels, quantise_lp, quantise_max
 from syncline.optim.votes import Vote, once
 
 
@@ -50,7 +50,7 @@ class QuantisedVote(Vote):
 
     def levels(self, workers: int, dtype: torch.dtype) -> int:
         """s, or less where the type of the tensors cannot count so far."""
-        return min(sum_levels(self.bits, workers), int(2 / torch.finfo(dtype).eps))
+        return min(sum_levels(self.bits, workers), most_levels(dtype))
 
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
         """See ``Vote.ballots``: integers; a worker whose mean is not a number abstains."""

@@ -182,6 +182,11 @@ def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
     return Agreement(*(count / counts[-1] for count in counts[:-1]))
 
 
+def most_levels(dtype: torch.dtype) -> int:
+    """The integer up to which a type holds each; above, rounding to it could pass the range."""
+    return int(2 / torch.finfo(dtype).eps)
+
+
 def _wide(x: Tensor) -> Tensor:
     """Half precision has too few digits to find out which integer is nearest."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
@@ -205,7 +210,7 @@ def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
 
 def _checked(levels: int, x: Tensor) -> int:
     """Integers that the dtype of x can count to."""
-    most = int(2 / torch.finfo(x.dtype).eps)
+    most = most_levels(x.dtype)
     if not 1 <= levels <= most:
         raise SpecError("levels", levels, f"a number from 1 to {most}, to which {x.dtype} can count")
     return levels

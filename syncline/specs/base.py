@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from syncline.errors import SpecError, one_of
@@ -17,11 +17,28 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python counts true as 1; a spec that says it means something else."""
+        if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
+            raise refusal("", value, "anything but yes or no")
+        return value
+
+
+def _takes_bool(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_bool(inner) for inner in get_args(annotation))
+
+
+MANY = 10**9
+"""More steps than any training has; numbers beyond overflow instead of failing."""
+
+Steps = Annotated[int, Field(ge=1, le=MANY)]
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """A decay rate."""
 
-Period = Annotated[int, Field(ge=1)]
+Period = Annotated[int, Field(ge=1, le=MANY)]
 """Steps between averages."""
 
 Positive = Annotated[float, Field(gt=0)]

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_
 
 from syncline.costmodel import HARDWARE, Exchange, Hardware, Link, ModelShape, compute_s, hardware, model, network
 from syncline.errors import SpecError, one_of, within
-from syncline.specs.base import Positive, Seconds, Spec, parsed, refusal
+from syncline.specs.base import Positive, Seconds, Spec, Steps, parsed, refusal
 from syncline.specs.methods import MethodBase, MethodSpec
 from syncline.units import format_bandwidth, format_seconds
 
@@ -189,7 +189,7 @@ class Training(Experiment):
 
     problem: ProblemField
     workers: int = Field(ge=1)
-    steps: int = Field(ge=1)
+    steps: Steps
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
@@ -265,7 +265,7 @@ class ProjectSpec(Experiment):
     model: ModelField
     tokens_per_worker: int = Field(ge=1)
     workers: int = Field(ge=1)
-    steps: int = Field(default=10_000, ge=1)
+    steps: Steps = 10_000
     methods: tuple[MethodSpec, ...] = Field(min_length=1)
     networks: tuple[NetworkField, ...] = Field(min_length=1)
     compute: ComputeSpec = ComputeSpec()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel.packing import sum_levels
-from syncline.specs.base import Positive, Spec, refusal
+from syncline.specs.base import Positive, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.specs.methods import MethodSpec
 from syncline.specs.methods.base import from_name
@@ -106,7 +106,7 @@ class TuningSpec(Spec):
     noises: tuple[NoiseSpec, ...] = Field(min_length=1)
     methods: tuple[MethodSpec, ...] = Field(min_length=1)
     reference: str
-    steps: int = Field(ge=1)
+    steps: Steps
     schedule: ScheduleSpec = ScheduleSpec()
     rates: tuple[Positive, ...] = Field(min_length=1)
     tuning_seeds: tuple[Seed, ...] = Field(min_length=1)

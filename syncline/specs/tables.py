@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from syncline.specs.base import Positive, Seconds, Spec
+from syncline.specs.base import Positive, Seconds, Spec, Steps
 from syncline.specs.experiment import Experiment, ModelField, NetworkField
 from syncline.specs.methods import MethodSpec
 
@@ -63,7 +63,7 @@ class VolumeRow(Spec):
 
     method: MethodSpec
     model: ModelField
-    steps: int = Field(ge=1)
+    steps: Steps
     paper_volume: Printed
     paper_unit: Literal["MB", "GB"]
 

@@ -7,6 +7,7 @@ import pytest
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, ModelShape, calls_at, ring_all_reduce_s
+from syncline.errors import SpecError
 from syncline.experiments.catalogue import methods as list_methods
 from syncline.experiments.project import project
 from syncline.experiments.records import clock_record
@@ -224,3 +225,9 @@ def test_no_computing_and_no_communication_is_no_division_by_zero():
 
 def test_all_projected_methods_have_names_of_their_own():
     assert len({method_of(name).name for name in METHODS}) == len(METHODS)
+
+
+def test_a_width_too_small_for_the_workers_is_refused_with_the_path_of_the_method():
+    spec = load_spec("project-gpt-160m", ["methods=[ddp-adam, lion-cub-4bit]", "workers=300"], ProjectSpec)
+    with pytest.raises(SpecError, match=r"^methods\.1\.bits: got 4; expected at least 9 for sums over 300 workers"):
+        project(spec)

@@ -87,6 +87,7 @@ METHODS: dict[str, Row] = {
     "dion": Row({"kind": "dion", "lr": 0.02, "other_lr": 0.003}),
     "dion-compressed": Row({"kind": "dion", "exchange": "compressed", "lr": 0.02, "other_lr": 0.003}),
     "dion-scheduled": Row({"kind": "dion", "period": 6, "lr": 0.02, "other_lr": 0.003}),
+    "dion-held": Row({"kind": "dion", "period": 3, "local_step": "hold", "lr": 0.02, "other_lr": 0.003}),
     "curvadion-always": Row({**CURVADION, "threshold": 0.0, "expected_sync_rate": 1.0}),
     "curvadion-code": Row(
         {**CURVADION, "threshold": 0.0, "form": "code", "exchange": "compressed", "expected_sync_rate": 1.0}

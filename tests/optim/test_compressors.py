@@ -133,6 +133,16 @@ def test_more_bits_come_near_the_mean() -> None:
     assert errors == sorted(errors, reverse=True) and errors[-1] < 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("bits", [8, 16, 20, 31])
+@pytest.mark.parametrize("workers", [1, 3, 127])
+def test_what_all_workers_cut_off_does_not_overflow_in_any_type(workers: int, bits: int, dtype: torch.dtype) -> None:
+    x = torch.tensor([100.0, -100.0] + [0.0] * 8, dtype=dtype).expand(workers, -1)
+    (mean,), (own,) = mean_of(LpMean(bits), [x])
+    for arrived in (mean, own):
+        torch.testing.assert_close(arrived, x * 0.4, rtol=0.01, atol=0.0)  # twice the mean of 20
+
+
 def test_too_many_workers_for_the_width_are_told_which_would_do() -> None:
     for workers, bits in ((8, 4), (200, 8), (128, 8)):
         with pytest.raises(SpecError, match="bits") as caught:

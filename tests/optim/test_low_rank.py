@@ -136,6 +136,23 @@ def test_curvadion_at_threshold_zero_is_dion() -> None:
     assert {r.payload_bytes for r in always.records if r.label == "trigger"} == {4}
 
 
+@pytest.mark.parametrize("exchange", ["gradient", "compressed"])
+def test_held_gradients_are_one_step_on_their_sum(exchange: str) -> None:
+    """Nobody moves between exchanges, and an exchange is Dion's step on what each worker has added up."""
+    given = gradients(9, M, *SHAPES)
+    options = {"lr": LR, "rank_fraction": 0.5, "mu": MU, "exchange": exchange}
+    got = run(partial(Dion, trigger=Every(3), local_step="hold", **options), given)
+    sums = [[sum(step[i] for step in given[t : t + 3]) for i in range(len(SHAPES))] for t in (0, 3, 6)]
+    expected = run(partial(Dion, **options), sums)
+    start = [torch.zeros_like(g) for g in given[0]]
+    for t in range(9):
+        after = expected.path[(t + 1) // 3 - 1] if t >= 2 else start
+        for x, y in zip(got.path[t], after, strict=True):
+            if x.dim() == 3:  # Adam's bias correction counts steps, held ones too
+                torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-11)
+            assert torch.equal(x, x[:1].expand_as(x))
+
+
 @pytest.mark.parametrize("form", ["paper", "code"])
 def test_curvadion_at_infinity_never_exchanges(form: str) -> None:
     given = gradients(5, M, *SHAPES)

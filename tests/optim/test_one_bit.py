@@ -111,6 +111,18 @@ def test_what_two_values_can_say_is_exact(scale: str) -> None:
         torch.testing.assert_close(means[1], signs, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("count", [100, 70_000])  # float16 has no number as large as the latter
+def test_small_numbers_survive_half_precision(count: int, scale: str, dtype: torch.dtype) -> None:
+    x = torch.tensor([1e-4, -1e-4], dtype=dtype).repeat(2, count // 2)
+    mean = OneBitMean(scale)
+    state = mean.init(x, 2)
+    (got,) = mean.mean([x], [state], SimulatedCommunicator(2))
+    assert torch.equal(got, x)
+    assert not state[WORKER_ERROR].any()
+
+
 def test_zero_counts_as_plus() -> None:
     one_bit, x = OneBitMean("mean"), torch.tensor([[0.0, 0.0, -2.0, 0.0]])
     (mean,) = one_bit.mean([x], started(one_bit, [x], 1), SimulatedCommunicator(1))

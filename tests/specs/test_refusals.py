@@ -135,8 +135,6 @@ def test_an_unknown_field_is_told_before_the_missing_one_that_it_was_meant_for(t
 def test_a_width_too_small_for_the_workers_is_refused_with_the_path_of_the_method(method, below):
     spec = load_spec(DIGITS, [f"methods=[ddp-adam, {method}]", "workers=300"])
     with pytest.raises(SpecError, match=rf"^methods\.1\.{below}: got .; expected .* for sums over 300 workers"):
-        SpecError, match=rf"^methods\.1\.{below}: got .; expected at least .* for sums over 300 workers"
-    ):
         spec.warnings()
 
 

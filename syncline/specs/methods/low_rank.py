@@ -34,6 +34,7 @@ class DionBase(CompressibleBase):
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
     mu: Rate = 0.95
     exchange: Literal["gradient", "compressed"] = "gradient"
+    local_step: Literal["step", "hold"] = "step"
     other: OtherRule = "adam"
 
     @model_validator(mode="after")
@@ -99,13 +100,15 @@ class DionBase(CompressibleBase):
         others = [tensor for tensor in tensors if not tensor.is_matrix]
         kept = sum(t.elements + min(t.shape) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._kept_errors(self._shared_out(model)[0], reference=False)
-        return kept + errors + OTHER_RULES[self.other].state_elements(others)
+        held = elements(tensors) if self.local_step == "hold" else 0
+        return kept + held + errors + OTHER_RULES[self.other].state_elements(others)
 
     def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
         own = {
             "rank_fraction": self.rank_fraction,
             "mu": self.mu,
             "exchange": self.exchange,
+            "local_step": self.local_step,
             "other": OTHER_RULES[self.other].build(),
         }
         return own | self._averaging() | self._common(comm, worker_axis)
@@ -118,6 +121,12 @@ class DionSpec(DionBase):
 
     kind: Literal["dion"] = "dion"
     period: Period = 1
+
+    @model_validator(mode="after")
+    def _local_steps(self) -> Self:
+        if self.local_step != "step" and self.period == 1:
+            raise refusal("local_step", self.local_step, "'step' with period 1, where every step exchanges")
+        return self
 
     @property
     def name(self) -> str:
@@ -147,7 +156,7 @@ class CurvaDionSpec(DionBase):
     kind: Literal["curvadion"] = "curvadion"
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     form: Literal["paper", "code"] = "paper"
-    expected_sync_rate: Annotated[float, Field(gt=0, le=1)] = 0.01
+    expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
 
     @property
     def name(self) -> str:
