@@ -167,6 +167,44 @@ def project(
         console.print(table)
 
 
+@app.command()
+def collectives(
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="How many; 8 by default, or one per start.", show_default=False)
+    ] = None,
+    nbytes: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE", help="As in 619MiB; of a gather, what each worker gives.")
+    ] = "619 MiB",
+    network: NetworkOption = None,
+    collective: Annotated[
+        list[str] | None, typer.Option("--collective", metavar="NAME", help="Only this one; all_reduce, for example.")
+    ] = None,
+    starts: Annotated[
+        str | None, typer.Option("--starts", metavar="TIMES", help="When each worker enters: 0,0,0,1.0 or 0,0,0,50ms.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw cost against size: a .png, .pdf or .svg.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
+    from syncline.experiments import collectives as experiment
+
+    question = experiment.Question.of(workers, nbytes, network, collective, starts)
+    drawn = plot and experiment.plot(question, plot)
+    result = experiment.collectives(question)
+    if as_json:
+        _emit(result)
+    else:
+        from syncline.experiments.collective_tables import collectives_tables
+
+        console = _console()
+        for table in collectives_tables(result["rows"], question):
+            console.print(table)
+    if drawn:
+        _say(f"figure in {drawn}")
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(help="networks, hardware, models, methods, problems or specs")],

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline import __version__
+from syncline.costmodel import COLLECTIVES
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.specs import bundled
 
@@ -32,7 +33,9 @@ def everything_under(folder: Path) -> list[str]:
 def test_the_version_and_the_commands_are_told(command):
     assert command("--version") == (0, f"{__version__}\n", "")
     help_ = command("--help")
-    assert help_.code == 0 and all(name in help_.out for name in ("compare", "run", "project", "list", "--version"))
+    assert help_.code == 0 and all(
+        name in help_.out for name in ("compare", "run", "project", "collectives", "list", "--version")
+    )
     for name in ("compare", "run", "project"):
         assert "--set" in command(name, "--help").out
 
@@ -87,16 +90,39 @@ def test_methods_are_listed_for_a_model(command):
     assert {row["model"] for row in default} == {"gpt-160m"}
 
 
-def test_projecting_loads_no_torch():
-    code = """
+@pytest.mark.parametrize("arguments", [["project", "--json"], ["collectives", "--json"]], ids=" ".join)
+def test_projecting_loads_no_torch(arguments):
+    code = f"""
 import atexit, os, sys
 from syncline.cli import main
-atexit.register(lambda: os._exit(not {"torch", "matplotlib", "sklearn"}.isdisjoint(sys.modules)))
-sys.argv[1:] = ["project", "--json"]
+atexit.register(lambda: os._exit(not {{"torch", "matplotlib", "sklearn"}}.isdisjoint(sys.modules)))
+sys.argv[1:] = {arguments}
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_collectives_as_json_as_tables_and_as_a_figure(command, tmp_path):
+    (tmp_path / "lab.yaml").write_text("latency: 50 us\nbandwidth: 10 Gbit/s\n")
+    options = ("--workers", "8", "--bytes", "619MiB", "--network", "lab.yaml", "--network", "10gbe")
+    told = command("collectives", *options, "--json", "--plot", "cost.pdf")
+    result = json.loads(told.out)
+    assert (told.code, told.err) == (0, "figure in cost.pdf\n") and (tmp_path / "cost.pdf").stat().st_size
+    halves = [[row for row in result["rows"] if row["network"] == name] for name in ("lab", "10gbe")]
+    assert [row["lockstep_s"] for row in halves[0]] == [row["lockstep_s"] for row in halves[1]]
+    assert {row["collective"] for row in halves[0]} == set(COLLECTIVES)
+    shown = command("collectives", *options)
+    assert (shown.code, shown.out) == (0, "")
+    assert all(row["algorithm"] in shown.err and row["collective"] in shown.err for row in result["rows"])
+    assert shown.err.count("then rabenseifner from 150 kB on") == 2
+
+
+def test_workers_that_come_late_to_a_collective(command):
+    told = command("collectives", "--starts", "0,0,0,1.0", "--collective", "all_reduce", "--json")
+    rows = json.loads(told.out)["rows"]
+    assert {row["collective"] for row in rows} == {"all_reduce"} and {row["workers"] for row in rows} == {4}
+    assert all(len(row["finish_s"]) == 4 and min(row["finish_s"]) > 1.0 for row in rows)
 
 
 def test_networks_are_presets_numbers_or_files(command, tmp_path):
@@ -168,6 +194,12 @@ REFUSED = [
     (("list", "methods", "--model", "gpt-16m"), "--model: got 'gpt-16m'; expected one of"),
     (("list", "models", "--model", "gpt-160m"), "--model: got 'gpt-160m'; expected no model"),
     (("list", "networks", "--workers", "4"), "--workers: got 4; expected no workers"),
+    (("collectives", "--workers", "0"), "--workers: got 0; expected at least 1"),
+    (("collectives", "--workers", "3", "--starts", "0,1"), "--starts: got '0,1'; expected 3 times"),
+    (("collectives", "--collective", "all-reduce"), "--collective: got 'all-reduce'; expected one of"),
+    (("collectives", "--bytes", "much"), "--bytes: got 'much'; expected a size with its unit"),
+    (("collectives", "--network", "10gb"), "--network: got '10gb'; expected one of"),
+    (("collectives", "--plot", "short.txt"), "--plot: got 'short.txt'; expected a name that ends in"),
     (("project", "--network", "10gb"), "networks.0: got '10gb'; expected one of"),
     (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
     (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),

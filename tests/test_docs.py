@@ -167,11 +167,18 @@ def test_project_emits_what_is_documented(tmp_path: Path) -> None:
         ("traffic-table", ["project", "demo-table1"]),
         ("volume-table", ["project", "curvadion-table2"]),
         ("list methods", ["list", "methods"]),
+        ("collectives", ["collectives", "--starts", "0,1,0"]),
     ],
 )
 def test_tables_and_methods_emit_what_is_documented(section: str, command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
     assert names_of(json.loads(done.stdout)["rows"]) == documented(section)
+
+
+def test_collectives_emit_crossovers_as_documented() -> None:
+    done = CliRunner().invoke(app, ["collectives", "--json"], catch_exceptions=False)
+    assert set(json.loads(done.stdout)) == {"rows", "crossovers"}
+    assert names_of(json.loads(done.stdout)["crossovers"]) == documented("crossovers")
 
 
 def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:

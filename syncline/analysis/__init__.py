@@ -3,6 +3,8 @@
 from syncline.analysis.curves import Curve, SeedSeries, lost_seeds, median_and_range, smooth, time_to_target_s
 from syncline.analysis.figures import (
     Landscape,
+    SizePanel,
+    cost_against_size,
     distance_over_steps,
     landscape_convergence,
     landscape_trajectories,
@@ -20,6 +22,8 @@ __all__ = [
     "Landscape",
     "MethodStyle",
     "SeedSeries",
+    "SizePanel",
+    "cost_against_size",
     "distance_over_steps",
     "figure_style",
     "landscape_convergence",

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives import (
+    ALGORITHMS,
     COLLECTIVES,
+    algorithm_name,
     all_to_all_s,
+    best_algorithm,
     broadcast_s,
     collective_s,
     gather_s,
@@ -50,6 +53,7 @@ from syncline.costmodel.wallclock import (
 )
 
 __all__ = [
+    "ALGORITHMS",
     "COLLECTIVES",
     "HARDWARE",
     "MODELS",
@@ -66,8 +70,10 @@ __all__ = [
     "Preset",
     "StepTime",
     "TensorShape",
+    "algorithm_name",
     "all_to_all_s",
     "balanced_parts",
+    "best_algorithm",
     "broadcast_s",
     "bytes_per_step",
     "calls_at",

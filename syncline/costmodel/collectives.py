@@ -3,7 +3,9 @@
 Every algorithm here is a number of *rounds* in each of which a worker sends one block of bytes to one other worker and
 waits for a block of its own, so with P equal workers that start together on equal, full-duplex links
 
-    time = rounds * (alpha + block / B).
+    time = rounds * (alpha + block / B),
+
+with the mean block where rounds differ. Each collective's first algorithm, which is taken if none is named:
 
 | collective       | n: bytes                      | algorithm     | rounds       | block              |
 |------------------|-------------------------------|---------------|--------------|--------------------|
@@ -14,12 +16,13 @@ waits for a block of its own, so with P equal workers that start together on equ
 | `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n                  |
 | `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | (P - 1) n / rounds |
 
-Blocks of n / P bytes are exact, not rounded up. One worker pays nothing. All arguments broadcast: P, n and the fields
-of the link may be arrays. The messages of a gather double from round to round, so its block is the mean over rounds:
+`syncline.costmodel.algorithms` has the table of all algorithms. Blocks of n / P bytes are exact, not rounded up. One
+worker pays nothing. All arguments broadcast: P, n and the fields of the link may be arrays. The messages of a gather
+double from round to round, so
 
     gather = ceil(log2 P) alpha + (P - 1) n / B.
 
-Both trees are exact for powers of two and an upper bound for other numbers of workers, whose last subtree is smaller.
+This one is an upper bound if P is no power of two, for the last subtree is smaller; all others are exact for every P.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), sections 4.1 to 4.5, without the cost of the additions.
@@ -27,92 +30,97 @@ Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Commun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from syncline.costmodel.algorithms import TABLE, Algorithm
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.link import Link
 from syncline.errors import SpecError, one_of
 
+ALGORITHMS: dict[str, tuple[str, ...]] = {kind: tuple(of) for kind, of in TABLE.items()}
+"""The names of each collective's algorithms; the first is taken if none is named."""
 
-def _tree_depth(workers: IntOrArray) -> IntOrArray:
-    """ceil(log2 P), exactly: the number of binary digits of P - 1."""
-    return np.frexp(np.subtract(workers, 1))[1]
-
-
-def _binary_ones(workers: IntOrArray) -> IntOrArray:
-    """How many ones the numbers 0, ..., P - 1 have together in binary."""
-    ones = np.zeros_like(workers)
-    for bit in range(int(np.max(workers)).bit_length()):
-        whole, rest = np.divmod(workers, 2 << bit)  # the bit is set in the upper half of a run
-        ones = ones + (whole << bit) + np.maximum(rest - (1 << bit), 0)
-    return ones
-
-
-_ROUNDS: dict[str, Callable[[IntOrArray], IntOrArray]] = {
-    "all_reduce": lambda workers: 2 * (workers - 1),
-    "all_gather": lambda workers: workers - 1,
-    "reduce_scatter": lambda workers: workers - 1,
-    "all_to_all": lambda workers: workers - 1,
-    "broadcast": _tree_depth,
-    "gather": _tree_depth,
-}
-_BLOCKS: dict[str, Callable[[IntOrArray, FloatOrArray], FloatOrArray]] = {
-    "all_reduce": lambda workers, nbytes: nbytes / workers,
-    "all_gather": lambda workers, nbytes: nbytes,
-    "reduce_scatter": lambda workers, nbytes: nbytes / workers,
-    "all_to_all": lambda workers, nbytes: nbytes / workers,
-    "broadcast": lambda workers, nbytes: nbytes,
-    "gather": lambda workers, nbytes: nbytes * ((workers - 1) / np.maximum(_tree_depth(workers), 1)),
-}
-
-COLLECTIVES = tuple(_ROUNDS)
+COLLECTIVES = tuple(ALGORITHMS)
 """The names of the collectives, as the traffic ledger writes them."""
 
 
-def rounds_and_block(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> tuple[IntOrArray, FloatOrArray]:
-    """How many rounds a collective has and how many bytes a worker sends in one (mean of rounds), by the table above.
+def algorithm_name(kind: str, algorithm: str | None = None) -> str:
+    """The algorithm's name: of none, the collective's first.
+
+    Raises:
+        SpecError: an unknown collective, or an algorithm that it does not have.
+    """
+    if kind not in TABLE:
+        raise SpecError("collective", kind, one_of(TABLE, str(kind)))
+    if algorithm is None:
+        return ALGORITHMS[kind][0]
+    if algorithm not in TABLE[kind]:
+        raise SpecError(f"{kind}.algorithm", algorithm, one_of(TABLE[kind], str(algorithm)))
+    return algorithm
+
+
+def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> Algorithm:
+    """The algorithm, for a P and an n that can be."""
+    name = algorithm_name(kind, algorithm)
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    return TABLE[kind][name]
+
+
+def rounds_and_block(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None
+) -> tuple[IntOrArray, FloatOrArray]:
+    """How many rounds a collective has and how many bytes a worker sends in one (mean of rounds), by the tables.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P, at least 1.
         nbytes: n, at least 0, with the meaning the table gives it.
+        algorithm: one of ``ALGORITHMS[kind]``, the first unless given.
 
     Raises:
-        SpecError: an unknown collective, no worker, or a negative size.
+        SpecError: an unknown collective or algorithm, no worker, or a negative size.
     """
-    if kind not in _ROUNDS:
-        raise SpecError("collective", kind, one_of(_ROUNDS, str(kind)))
-    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
-    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
-    return _ROUNDS[kind](workers), _BLOCKS[kind](workers, nbytes)
+    of = _checked(kind, workers, nbytes, algorithm)
+    return of.rounds(workers), of.block(workers, nbytes)
 
 
-def collective_s(kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+def collective_s(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: str | None = None
+) -> FloatOrArray:
     """Seconds that a collective takes: ``rounds * (alpha + block / B)``. Arguments as in `rounds_and_block`.
 
     >>> from syncline.costmodel.networks import network
     >>> f"{collective_s('all_reduce', 2, 619 * 2**20, network('wan')):.3f}"
     '5.243'
+    >>> f"{collective_s('all_reduce', 8, 1000, network('wan'), 'recursive-doubling'):.3f}"
+    '0.075'
     """
-    rounds, block = rounds_and_block(kind, workers, nbytes)
+    rounds, block = rounds_and_block(kind, workers, nbytes, algorithm)
     return rounds * link.transfer_s(block)
 
 
-def wire_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Bytes that each worker sends in a collective: ``rounds * block``, for a tree the mean over workers.
+def best_algorithm(kind: str, workers: int, nbytes: float, link: Link) -> str:
+    """The algorithm with the least `collective_s`; of several, the first in ``ALGORITHMS[kind]``.
 
-    In a broadcast P - 1 workers receive n bytes each, so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In
-    a gather the n bytes of worker i travel once for each binary one of i, so the mean is n times the mean number of
-    ones in 0, ..., P - 1 (the root sends nothing). Arguments as in `rounds_and_block`.
+    >>> from syncline.costmodel.networks import network
+    >>> [best_algorithm("all_reduce", 8, nbytes, network("10gbe")) for nbytes in (1e3, 1e9)]
+    ['recursive-doubling', 'rabenseifner']
     """
-    rounds, block = rounds_and_block(kind, workers, nbytes)
-    if kind == "broadcast":
-        return nbytes * ((workers - 1) / workers)
-    if kind == "gather":
-        return nbytes * (_binary_ones(workers) / workers)
-    return rounds * block
+    algorithm_name(kind)
+    return min(ALGORITHMS[kind], key=lambda name: float(collective_s(kind, workers, nbytes, link, name)))
+
+
+def wire_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None) -> FloatOrArray:
+    """Bytes that each worker sends in a collective, the mean over workers where they differ.
+
+    In a ring or a pairwise exchange ``rounds * block``. In a broadcast along a tree P - 1 workers receive n bytes each,
+    so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In a gather the n bytes of worker i travel once for
+    each binary one of i, so the mean is n times the mean number of ones in 0, ..., P - 1 (the root sends nothing).
+    Arguments as in `rounds_and_block`.
+    """
+    of = _checked(kind, workers, nbytes, algorithm)
+    return of.rounds(workers) * of.block(workers, nbytes) if of.sent is None else of.sent(workers, nbytes)
 
 
 def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:

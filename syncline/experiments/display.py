@@ -42,19 +42,17 @@ def progress(console: Console, names: list[str], steps: int) -> Iterator[Callabl
         yield update
 
 
-def _table(
-    title: str, columns: list[Column], rows: list[Record], note: str = "", left: Collection[int] = (0,)
-) -> Group:
+def table(title: str, columns: list[Column], rows: list[Record], note: str = "", left: Collection[int] = (0,)) -> Group:
     """A title, a table, a note; ``left`` are the columns that hold text."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, (heading, show) in enumerate(columns):
         # What does not fit is continued on the next line: nothing is cut off. Names stay whole, for copying.
         width = min(max((len(show(row)) for row in rows), default=0), WHOLE_NAME) if number == 0 else None
-        table.add_column(heading, justify="left" if number in left else "right", overflow="fold", min_width=width)
+        drawn.add_column(heading, justify="left" if number in left else "right", overflow="fold", min_width=width)
     for row in rows:
-        table.add_row(*(show(row) for _, show in columns))
+        drawn.add_row(*(show(row) for _, show in columns))
     # Beside the table and not in it, where they would be folded at its width.
-    return Group(Text(title, style="bold"), table, *([Text(note + "\n")] if note else []))
+    return Group(Text(title, style="bold"), drawn, *([Text(note + "\n")] if note else []))
 
 
 def _seconds(name: str) -> Callable[[Record], str]:
@@ -112,7 +110,7 @@ def _per_network(columns: list[Column], rows: list[Record], spec: CompareSpec | 
     """One table per network; the last one says what the columns mean."""
     note = f"{CLOCK_NOTE} Speedups: over {spec.methods[0].name}."
     return [
-        _table(
+        table(
             _title(link, spec.workers, spec.steps),
             columns,
             [row for row in rows if row["network"] == link.name],
@@ -143,10 +141,10 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
     columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
     columns += [(name.replace("_", " "), _number(name)) for name in rows[0] if name not in clock]
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
-    tables = [_table(title, columns, rows, note)]
+    tables = [table(title, columns, rows, note)]
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
-        tables.append(_table(_title(spec.network, spec.workers, rows[0]["steps"]), [network, *CLOCK_COLUMNS], rows[:1],
+        tables.append(table(_title(spec.network, spec.workers, rows[0]["steps"]), [network, *CLOCK_COLUMNS], rows[:1],
                              CLOCK_NOTE))  # fmt: skip
     return tables
 
@@ -154,13 +152,13 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
 def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
     """A study's rows: rates in percent."""
     if isinstance(spec, VoteTiesSpec):
-        return [_table(spec.description, TIE_COLUMNS, rows, f"{TIE_NOTE} Paper: {spec.source}.", (1,))] if rows else []
+        return [table(spec.description, TIE_COLUMNS, rows, f"{TIE_NOTE} Paper: {spec.source}.", (1,))] if rows else []
     vectors = [row for row in rows if row["part"] == "vectors"]
     trainings = [row for row in rows if row["part"] == "training"]
-    tables = [_table("Signs of sums", SIGN_COLUMNS, vectors, SIGN_NOTE, (0, 1))] if vectors else []
+    tables = [table("Signs of sums", SIGN_COLUMNS, vectors, SIGN_NOTE, (0, 1))] if vectors else []
     if trainings:
         note = f"{LOSS_NOTE} {trainings[0]['reference']}, of {trainings[0]['seeds']}."
-        tables.append(_table("Trainings, each at its best rate", LOSS_COLUMNS, trainings, note, (0, 1)))
+        tables.append(table("Trainings, each at its best rate", LOSS_COLUMNS, trainings, note, (0, 1)))
     return tables
 
 
@@ -169,7 +167,7 @@ def project_tables(rows: list[Record], spec: ProjectSpec | TableSpec) -> list[Gr
     if not isinstance(spec, ProjectSpec):
         columns, note = PAPER_TABLES[spec.kind]
         left = [number for number, (heading, _) in enumerate(columns) if heading in TEXT_HEADINGS]
-        return [_table(spec.description, columns, rows, f"{note}Source: {spec.source}.", left)]
+        return [table(spec.description, columns, rows, f"{note}Source: {spec.source}.", left)]
     columns = [_text("method"), *CLOCK_COLUMNS, ("speedup", _times("speedup"))]
     return _per_network(columns, rows, spec)
 
@@ -295,7 +293,7 @@ def catalogue_table(what: str, rows: list[Record]) -> Group:
     columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _plain(row[name])) for name in names]  # type: ignore[misc]
     left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     note = METHODS_NOTE.format(rows[0]["model"], rows[0]["workers"]) if what == "methods" else ""
-    return _table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
+    return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
 
 
 def _plain(value: Any) -> str:

@@ -7,6 +7,7 @@
 """
 
 from syncline.sim.clock import Clock, clock
+from syncline.sim.collective import collective_finish_s
 from syncline.sim.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 from syncline.sim.events import run_events
 from syncline.sim.lockstep import run_lockstep
@@ -36,6 +37,7 @@ __all__ = [
     "Wait",
     "chrome_trace",
     "clock",
+    "collective_finish_s",
     "data_parallel",
     "rounds",
     "run_events",

@@ -59,7 +59,9 @@ class _Simulation:
         self.joined: list[dict[Hashable, tuple[Collective, simpy.Process]]] = [{} for _ in programs]
         self.at: list[Instruction | None] = [None] * self.workers
         self.spans: list[Span] = []
-        self.messages = lru_cache(maxsize=64)(lambda kind, n: messages(rounds(kind, self.workers, n), self.workers))
+        self.messages = lru_cache(maxsize=64)(
+            lambda kind, nbytes, algorithm: messages(rounds(kind, self.workers, nbytes, algorithm), self.workers)
+        )
 
     def run(self) -> Timeline:
         """Run to the end."""
@@ -111,7 +113,7 @@ class _Simulation:
             yield after
         start_s = left_s = self.env.now
         total_bytes = 0.0
-        for message in self.messages(collective.kind, collective.nbytes)[w]:
+        for message in self.messages(collective.kind, collective.nbytes, collective.algorithm)[w]:
             tag = collective.key, message.tag
             if isinstance(message, Send):
                 _, left_s = self.send(w, message.to, message.nbytes, tag)
@@ -149,8 +151,11 @@ class _Simulation:
         if collective.key in self.joined[w]:
             raise SynclineError(f"worker {w} starts collective {collective.key!r} twice; expected a key of its own")
         first = self.collectives.setdefault(collective.key, collective)
-        if (first.kind, first.nbytes) != (collective.kind, collective.nbytes):
-            raise SynclineError(f"worker {w} joins {first} with {collective}; expected the same kind and size")
+        one, other = ((each.kind, each.nbytes, each.algorithm) for each in (first, collective))
+        if one != other:
+            raise SynclineError(
+                f"worker {w} joins {first} with {collective}; expected the same kind, size and algorithm"
+            )
 
     def span(self, *values: Any) -> None:
         """Note that something happened."""

@@ -63,13 +63,17 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Join a collective of all workers: each names the same key, kind and size. It starts on the network stream."""
+    """Join a collective of all workers: each names the same key, kind, size and algorithm, or the kind's first by none.
+
+    It starts on the network stream.
+    """
 
     kind: str
     nbytes: float
     key: Hashable
     label: str = ""
     step: int = -1
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +164,10 @@ def messages(of: Sequence[Round], workers: int) -> list[list[Send | Recv]]:
     """The rounds of a collective as one program of messages per worker, tagged with the number of the round."""
     programs: list[list[Send | Recv]] = [[] for _ in range(workers)]
     for number, (senders, receivers, nbytes) in enumerate(of):
-        pairs = list(zip(senders.tolist(), receivers.tolist(), strict=True))
-        for sender, receiver in pairs:
-            programs[sender].append(Send(receiver, nbytes, number))
-        for sender, receiver in pairs:
+        sizes = np.broadcast_to(nbytes, senders.shape)
+        pairs = list(zip(senders.tolist(), receivers.tolist(), sizes.tolist(), strict=True))
+        for sender, receiver, size in pairs:
+            programs[sender].append(Send(receiver, size, number))
+        for sender, receiver, _ in pairs:
             programs[receiver].append(Recv(sender, number))
     return programs

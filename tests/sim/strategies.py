@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives import COLLECTIVES
+from syncline.costmodel.collectives import ALGORITHMS, COLLECTIVES
 from syncline.costmodel.link import Link
 from syncline.sim import Call
 
+EVERY_ALGORITHM = [(kind, algorithm) for kind, of in ALGORITHMS.items() for algorithm in of]
+
 kinds = st.sampled_from(COLLECTIVES)
+algorithms = st.sampled_from(EVERY_ALGORITHM)
 sizes = st.floats(0.0, 1e8)
 links = st.builds(Link, st.floats(0.0, 0.1), st.floats(1e6, 1e11))
 

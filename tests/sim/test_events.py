@@ -168,7 +168,7 @@ def test_what_happens_at_one_instant_happens_in_one_order():
         ([[Collective("broadcast", 1.0, "g")] * 2] * 2, "starts collective 'g' twice"),
         (
             [[Collective("all_reduce", 8.0, "g")], [Collective("all_reduce", 4.0, "g")]],
-            "expected the same kind and size",
+            "expected the same kind, size and algorithm",
         ),
         ([[Send(1, 1.0, "a"), Send(1, 1.0, "a")], []], "expected a tag of its own"),
         ([[Send(2, 1.0)], []], "worker 0 sends '' to 2; expected a worker"),

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives import COLLECTIVES, collective_s
+from syncline.costmodel.collectives import COLLECTIVES
 from syncline.costmodel.link import Link
 from syncline.sim import Call, data_parallel, rounds, run_events, run_lockstep
 from syncline.sim.lockstep import CollectiveMaps, run_rounds
 from syncline.sim.uplinks import Uplinks
-from tests.sim.strategies import kinds, links, sizes, trainings
+from tests.sim.strategies import trainings
 
 RTOL = 1e-9
 WAN = Link(25e-3, 125e6)
@@ -33,20 +33,6 @@ def assert_same(one, other):
 def test_lockstep_tells_the_history_of_the_events(training):
     compute_s, calls, network, starts_s = training
     assert_same(run_events(data_parallel(compute_s, calls), network, starts_s), run_lockstep(*training))
-
-
-@settings(deadline=None)
-@given(kinds, st.integers(1, 16), sizes, links)
-def test_workers_that_start_together_take_what_the_closed_form_says(kind, workers, nbytes, link):
-    compute_s, calls = np.zeros((1, workers)), [Call(0, kind, nbytes)]
-    closed_form = collective_s(kind, workers, nbytes, link)
-    for timeline in (run_events(data_parallel(compute_s, calls), link), run_lockstep(compute_s, calls, link)):
-        if kind not in ("broadcast", "gather"):
-            np.testing.assert_allclose(timeline.end_s[timeline.what == kind], closed_form, rtol=RTOL)
-        elif workers & (workers - 1) == 0:
-            np.testing.assert_allclose(timeline.makespan_s, closed_form, rtol=RTOL)
-        else:
-            assert timeline.makespan_s <= closed_form * (1 + RTOL)
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES)

@@ -1,6 +1,7 @@
 """Figures for print: each function takes data and returns a ``matplotlib.figure.Figure``; ``save`` writes it."""
 
 from syncline.analysis.figures.axes import save
+from syncline.analysis.figures.collectives import SizePanel, cost_against_size
 from syncline.analysis.figures.landscape import (
     Landscape,
     distance_over_steps,
@@ -13,6 +14,8 @@ from syncline.analysis.figures.timeline import timeline_strip
 
 __all__ = [
     "Landscape",
+    "SizePanel",
+    "cost_against_size",
     "distance_over_steps",
     "landscape_convergence",
     "landscape_trajectories",

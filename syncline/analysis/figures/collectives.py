@@ -1,0 +1,111 @@
+"""What collectives cost: time against size, a line per algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from numpy.typing import NDArray
+
+from syncline.analysis.figures.axes import draw_line, new_figure, time_ticks
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.errors import SpecError
+from syncline.units import format_bytes
+
+PANELS_PER_ROW = 3
+BYTES_TICKS = 1000.0
+"""One label per so many: B, kB, MB, GB."""
+
+
+class SizePanel(NamedTuple):
+    """A collective on a network.
+
+    Attributes:
+        title: above the panel.
+        nbytes: (n,) sizes, ascending, positive.
+        seconds: algorithm -> (n,) times.
+        crossovers: (bytes, seconds) where the fastest algorithm changes; those outside of the sizes are not drawn.
+    """
+
+    title: str
+    nbytes: NDArray[np.float64]
+    seconds: Mapping[str, NDArray[np.float64]]
+    crossovers: Sequence[tuple[float, float]] = ()
+
+
+def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, title: str = "") -> Figure:
+    """Time against size, both logarithmic: a line per algorithm, a ring with its size where the fastest one changes.
+
+    Args:
+        panels: at least one; all have the same sizes.
+        at_nbytes: a size to mark by a thin vertical line; none unless positive.
+        title: an optional title above all panels.
+
+    Returns:
+        the figure.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", [], "at least one panel")
+    across = min(PANELS_PER_ROW, len(panels))
+    down = -(-len(panels) // across)
+    styles = method_styles(name for panel in panels for name in panel.seconds)
+    times = np.concatenate([line for panel in panels for line in panel.seconds.values()])
+    times = times[times > 0]
+    lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
+    with figure_style():
+        fig = new_figure(max(3.6, 2.5 * across), 0.35 + 2.3 * down + (0.2 if title else 0))
+        axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+        for place, ax in enumerate(axes.ravel()):
+            if place >= len(panels):
+                ax.set_visible(False)
+                continue
+            _time_scale(ax, lowest / 2, highest * 2)
+            _draw_panel(ax, panels[place], styles, at_nbytes, first=place == 0)
+            ax.tick_params(labelbottom=place + across >= len(panels))
+        fig.supxlabel("size", fontsize=8)
+        fig.supylabel("time", fontsize=8)
+        if title:
+            fig.suptitle(title, fontsize=9)
+    return fig
+
+
+def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float, first: bool) -> None:
+    ax.set_xscale("log")
+    ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
+    ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda nbytes, _: format_bytes(nbytes)))
+    ax.xaxis.set_minor_locator(LogLocator(base=10, numticks=20))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    for name, seconds in panel.seconds.items():
+        draw_line(ax, panel.nbytes, seconds, styles[name], name)
+    for nbytes, at_s in panel.crossovers:
+        if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
+            ax.plot(nbytes, at_s, "o", markersize=7, markerfacecolor="none", markeredgecolor="black",
+                    markeredgewidth=0.8, zorder=5)  # fmt: skip
+            ax.annotate(format_bytes(nbytes), (nbytes, at_s), (4, -5), textcoords="offset points", va="top",
+                        fontsize=7)  # fmt: skip
+    if at_nbytes > 0:
+        ax.axvline(at_nbytes, color="#777777", linewidth=0.8, zorder=1)
+        if first:
+            ax.annotate(format_bytes(at_nbytes), (at_nbytes, 0), (-3, 4), xycoords=("data", "axes fraction"),
+                        textcoords="offset points", ha="right", fontsize=7, color="#555555")  # fmt: skip
+    ax.set_title(panel.title, loc="left")
+    ax.legend(loc="upper left", handlelength=2.6, labelspacing=0.3, borderaxespad=0.2, frameon=True, framealpha=0.85,
+              edgecolor="none")  # fmt: skip
+
+
+def _time_scale(ax: Axes, lowest_s: float, highest_s: float) -> None:
+    """A logarithmic time axis whose ticks are round times."""
+    ax.set_yscale("log")
+    ax.set_ylim(lowest_s, highest_s)
+    ticks = time_ticks(lowest_s, highest_s)
+    ax.yaxis.set_major_locator(FixedLocator([seconds for seconds, _ in ticks]))
+    ax.yaxis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+    ax.yaxis.set_minor_locator(NullLocator())

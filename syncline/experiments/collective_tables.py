@@ -1,0 +1,104 @@
+"""What collectives cost, for people: one table per network and collective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from rich.console import Group
+
+from syncline.costmodel import ALGORITHMS, Link
+from syncline.experiments.collectives import Crossover, Question, crossovers
+from syncline.experiments.display import Column, Record, table
+from syncline.units import format_bandwidth, format_bytes, format_seconds
+
+
+def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row[name] is None else show(row[name])
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{format_bytes(bytes_per_s)}/s"
+
+
+COLUMNS: list[Column] = [
+    ("algorithm", lambda row: row["algorithm"]),
+    ("closed\nform", _in(format_seconds, "closed_form_s")),
+    ("lockstep", _in(format_seconds, "lockstep")),
+    ("events", _in(format_seconds, "events")),
+    ("bytes\nper worker", _in(format_bytes, "bytes_per_worker")),
+    ("algbw", _in(_rate, "algbw_bytes_per_s")),
+    ("busbw", _in(_rate, "busbw_bytes_per_s")),
+    ("auto", lambda row: "fastest" if row["fastest"] else ""),
+]
+SIZES = {
+    "all_gather": "from each worker",
+    "gather": "from each worker",
+    "reduce_scatter": "into each worker",
+    "all_to_all": "in each worker, for all",
+}
+"""What the size is of, where it is not simply the tensor's."""
+
+NOTE = (
+    "Closed form: equal workers that start together. Lockstep, events: from the last start until the last\n"
+    "worker is through. Algbw, busbw: of the closed form, by the sizes and factors of nccl-tests."
+)
+STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep) at:\n"
+SHOWN = 8
+"""Workers whose times are told one by one."""
+
+LEFT_OUT = "A '-' stands for so many messages that an answer would take long."
+
+
+def collectives_tables(rows: list[Record], question: Question) -> list[Group]:
+    """The algorithms side by side, then from which size on each is the fastest; the last table says what is what."""
+    last_s = max(question.starts_s or (0.0,))
+    asked = [(link, kind) for link in question.links for kind in question.collectives]
+    rest = iter(rows)
+    tables = []
+    for number, (link, kind) in enumerate(asked):
+        of = [_from_last_start(row, last_s) for row in islice(rest, len(ALGORITHMS[kind]))]
+        notes = [_fastest(crossovers(kind, question.workers, link))] if len(of) > 1 else []
+        if question.starts_s is not None:
+            notes.append(_finishes(of, question.starts_s))
+        if number == len(asked) - 1:
+            notes.append(NOTE)
+            if any(row["events_s"] is None for row in rows):
+                notes.append(LEFT_OUT)
+        tables.append(table(_title(kind, question, link), COLUMNS, of, "\n".join(notes)))
+    return tables
+
+
+def _from_last_start(row: Record, last_s: float) -> Record:
+    """The collective itself, which would be lost beside a start of minutes."""
+    columns = {"lockstep": row["lockstep_s"], "events": row["events_s"]}
+    return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
+
+
+def _title(kind: str, question: Question, link: Link) -> str:
+    latency, bandwidth = format_seconds(float(link.latency_s)), format_bandwidth(float(link.bandwidth_bytes_per_s))
+    name = f"{link.name}: " if "," not in link.name else ""
+    size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
+    return f"{kind}, {size}; {question.workers:,} workers, {name}{latency} one way, {bandwidth}"
+
+
+def _fastest(changes: list[Crossover]) -> str:
+    if not changes:
+        return "Fastest at every size: the one marked."
+    parts = [changes[0].below, *(f"{at.above} from {format_bytes(at.nbytes)} on" for at in changes)]
+    return f"Fastest: {', then '.join(parts)}."
+
+
+def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:
+    """A line per algorithm; of many workers only the first ones, as JSON has them all."""
+    width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
+    lines = [
+        f"  {row['algorithm']:<{width}}  {_times([done - last_s for done in row['finish_s']])}"
+        for row in rows
+        if row["finish_s"]
+    ]
+    return STARTS_NOTE.format(_times(starts_s)) + "\n".join(lines)
+
+
+def _times(seconds: Sequence[float]) -> str:
+    return ", ".join(map(format_seconds, seconds[:SHOWN])) + (", ..." if len(seconds) > SHOWN else "")
