@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import NamedTuple
+
 import pytest
 import torch
 
@@ -20,34 +23,45 @@ from tests.optim.worlds import (
 PRODUCTS = ("demo", "powersgd", "dion", "curvadion")
 """Kinds of methods that multiply matrices over the worker axis."""
 
-Launched = list[dict[bool, dict[str, Outcome]]]
+
+class Launched(NamedTuple):
+    """What each process found, after so many steps."""
+
+    steps: int
+    found: list[dict[bool, dict[str, Outcome]]]
+
+    def joined(self, reproducible: bool, name: str) -> Outcome:
+        """The processes' rows laid end to end; their ledgers must be equal."""
+        parts = [outcomes[reproducible][name] for outcomes in self.found]
+        assert all(part.ledger == parts[0].ledger for part in parts)
+        params = {k: torch.cat([part.params[k] for part in parts]) for k in parts[0].params}
+        return Outcome(params, {}, parts[0].ledger)
 
 
-@pytest.fixture(scope="module", params=[(4, 1), (2, 2)], ids=["4 processes", "2 processes of 2 workers"])
+@pytest.fixture(scope="module", params=[(4, 1, 100), (2, 2, 50)], ids=["4 processes", "2 processes of 2 workers"])
 def launched(request: pytest.FixtureRequest) -> Launched:
-    processes, workers_per_process = request.param
-    return run_processes(in_process, processes, workers_per_process)
+    processes, workers_per_process, steps = request.param
+    return Launched(steps, run_processes(in_process, processes, workers_per_process, steps))
 
 
-def joined(launched: Launched, reproducible: bool, name: str) -> Outcome:
-    """The processes' rows laid end to end; their ledgers must be equal."""
-    parts = [outcomes[reproducible][name] for outcomes in launched]
-    assert all(part.ledger == parts[0].ledger for part in parts)
-    return Outcome({k: torch.cat([part.params[k] for part in parts]) for k in parts[0].params}, {}, parts[0].ledger)
+@cache
+def simulated(name: str, steps: int) -> Outcome:
+    """The same in one process, once for all that is compared with it."""
+    return in_simulator(name, steps=steps)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_all_reduce_of_the_backend_within_rounding(name: str, launched: Launched) -> None:
     if name == "powersgd":
         pytest.skip("a warm-started factor follows directions that only the last bits tell apart; bit for bit below")
-    got, expected = joined(launched, False, name), in_simulator(name)
+    got, expected = launched.joined(False, name), simulated(name, launched.steps)
     assert relative_difference(got.params, expected.params) < 1e-6
     assert got.ledger == expected.ledger
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_reproducible_reduction_bit_for_bit(name: str, launched: Launched) -> None:
-    got, expected = joined(launched, True, name), in_simulator(name)
+    got, expected = launched.joined(True, name), simulated(name, launched.steps)
     for key, tensor in expected.params.items():
         # A product of all workers' matrices at once may round unlike that of one worker's, as its shapes are others.
         same = torch.equal(got.params[key], tensor) or METHODS[name].spec.kind in PRODUCTS
@@ -59,7 +73,7 @@ def test_reproducible_reduction_bit_for_bit(name: str, launched: Launched) -> No
 @pytest.mark.parametrize("name", TEXT_ROWS)
 def test_a_transformer_bit_for_bit(name: str, launched: Launched) -> None:
     """In 100 steps a last bit grows to a percent here (see docs/findings.md), so only equal bits stay equal."""
-    got, expected = joined(launched, True, f"text {name}"), in_simulator(name, problem=TEXT)
+    got, expected = launched.joined(True, f"text {name}"), in_simulator(name, steps=launched.steps, problem=TEXT)
     for key, tensor in expected.params.items():
         assert torch.equal(got.params[key], tensor), key
 

@@ -51,19 +51,19 @@ TEXT = TextGPT(width=16, layers=2, heads=2, context=16, batch_size=2)
 TEXT_ROWS = ("ddp-adam", "local-adam", "diloco", "mt-dao", "mt-dao-own-periods")
 
 
-def all_rows_in_process(workers_per_process: int, reproducible: bool) -> dict[str, Outcome]:
+def all_rows_in_process(workers_per_process: int, steps: int, reproducible: bool) -> dict[str, Outcome]:
     def comm() -> Communicator:
         return ProcessGroupCommunicator(workers_per_process, reproducible=reproducible)
 
-    outcomes = {name: train_row(name, comm()) for name in METHODS}
+    outcomes = {name: train_row(name, comm(), steps=steps) for name in METHODS}
     if reproducible:
-        outcomes |= {f"text {name}": train_row(name, comm(), problem=TEXT) for name in TEXT_ROWS}
+        outcomes |= {f"text {name}": train_row(name, comm(), steps=steps, problem=TEXT) for name in TEXT_ROWS}
     return outcomes
 
 
-def in_process(workers_per_process: int) -> dict[bool, dict[str, Outcome]]:
+def in_process(workers_per_process: int, steps: int) -> dict[bool, dict[str, Outcome]]:
     """Both ways of adding up, in one launch: starting processes takes longer than training in them."""
-    return {reproducible: all_rows_in_process(workers_per_process, reproducible) for reproducible in (False, True)}
+    return {way: all_rows_in_process(workers_per_process, steps, reproducible=way) for way in (False, True)}
 
 
 def in_simulator(name: str, workers: int = 4, **options) -> Outcome:
