@@ -1,6 +1,6 @@
 """Communicators over the worker axis, wire formats, and the ledger of what was sent."""
 
-from syncline.comm.base import Communicator, Handle, ReduceOp
+from syncline.comm.base import Communicator, Handle, ReduceOp, flat, for_all, once
 from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import Ledger, Record
 from syncline.comm.processes import ProcessGroupCommunicator
@@ -29,5 +29,8 @@ __all__ = [
     "SimulatedCommunicator",
     "SparsePairs",
     "WireFormat",
+    "flat",
+    "for_all",
+    "once",
     "stack",
 ]

@@ -146,3 +146,18 @@ def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
     if op == "sum":
         return x.sum(dim, keepdim=True, dtype=x.dtype)
     return x.amax(dim, keepdim=True)
+
+
+def flat(x: Tensor) -> Tensor:
+    """``(R, *s)`` as ``(R, n)``; a scalar per row is one number."""
+    return x.reshape(x.shape[0], -1)
+
+
+def once(x: Tensor, comm: Communicator) -> Tensor:
+    """Of each replica its first row, ``(R, *s) -> (S, *s)``: what all received alike need not be decoded by all."""
+    return x.unflatten(0, (comm.replicas, -1))[:, 0]
+
+
+def for_all(x: Tensor, rows: int) -> Tensor:
+    """``(S, *s)`` to all R rows; may be a read-only view."""
+    return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)

@@ -18,6 +18,7 @@ from syncline.comm.base import (
     check_op,
     check_root,
     elements_per_row,
+    flat,
     reduce_rows,
 )
 from syncline.comm.ledger import Ledger
@@ -132,7 +133,7 @@ class ProcessGroupCommunicator:
         pending = []
         for _, run in groupby(xs, key=lambda x: x.dtype):
             tensors = list(run)
-            pending.append((tensors, self._start_encoded(torch.cat([_flat(x) for x in tensors], 1), op, DENSE)))
+            pending.append((tensors, self._start_encoded(torch.cat([flat(x) for x in tensors], 1), op, DENSE)))
 
         def finish() -> list[Tensor]:
             out: list[Tensor] = []
@@ -145,7 +146,7 @@ class ProcessGroupCommunicator:
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
         """Blocks of the encoded tensor to their owners, a reduction there, and back."""
-        encoded = _flat(wire.encode(x))
+        encoded = flat(wire.encode(x))
         elements = encoded.shape[1]
         block = -(-elements // self.world_size)
         padded = torch.nn.functional.pad(encoded, (0, block * self.world_size - elements))
@@ -243,11 +244,6 @@ class ProcessGroupCommunicator:
 
 # The name that torch 2.13 gave all_gather_into_tensor; the old one still serves older versions.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-
-def _flat(x: Tensor) -> Tensor:
-    """``(R, *s)`` as ``(R, n)``; a scalar per row is one number."""
-    return x.reshape(x.shape[0], -1)
 
 
 def _bytes(x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from syncline.costmodel.models import MODELS, ModelShape, model
 from syncline.costmodel.networks import NETWORKS, Preset, network
 from syncline.costmodel.packing import sum_levels
 from syncline.costmodel.steptime import StepTime, mean_step, step_time_s
-from syncline.costmodel.tensors import TensorShape, balanced_parts, is_worth_factors, largest_divisor
+from syncline.costmodel.tensors import TensorShape, balanced_parts, dion_rank, is_worth_factors, largest_divisor
 from syncline.costmodel.traffic import (
     Call,
     CallPattern,
@@ -85,6 +85,7 @@ __all__ = [
     "compute_s",
     "curvadion_speedup",
     "curvadion_step_s",
+    "dion_rank",
     "first_and_last_layers",
     "gather_s",
     "half_life",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, require
-from syncline.errors import SpecError, one_of
+from syncline.costmodel.presets import preset
+from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,7 @@ def hardware(value: str | Hardware, path: str = "hardware") -> Hardware:
     """
     if isinstance(value, Hardware):
         return value
-    if not isinstance(value, str) or value.lower() not in HARDWARE:
-        raise SpecError(path, value, one_of(HARDWARE, str(value).lower()))
-    return HARDWARE[value.lower()]
+    return preset(value, HARDWARE, path)
 
 
 def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:

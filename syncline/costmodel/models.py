@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from syncline.costmodel.presets import preset
 from syncline.costmodel.tensors import TensorShape
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,4 @@ def model(value: str | ModelShape, path: str = "model") -> ModelShape:
     """
     if isinstance(value, ModelShape):
         return value
-    if not isinstance(value, str) or value.lower() not in MODELS:
-        raise SpecError(path, value, one_of(MODELS, str(value).lower()))
-    return MODELS[value.lower()]
+    return preset(value, MODELS, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from syncline.errors import SpecError
 
 VALUE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
@@ -9,6 +11,18 @@ VALUE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
 
 WORD_BITS = 32
 """Fields that do not fill a byte share a word of so many bits."""
+
+
+SCALE_BYTES = 4
+"""A scale or a norm travels as one fp32."""
+
+
+def kept_entries(fraction: float, count: int) -> int:
+    """How many of so many entries top-k keeps: ``ceil(fraction n)``, at least 1.
+
+    What rounding adds to the product is no entry.
+    """
+    return max(1, math.ceil(fraction * count - 1e-9))
 
 
 def packed_bytes(count: int, bits: int) -> int:

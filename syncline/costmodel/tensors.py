@@ -68,3 +68,12 @@ def largest_divisor(length: int, at_most: int) -> int:
 def is_worth_factors(rows: int, columns: int, rank: int) -> bool:
     """Whether low-rank factors are smaller than their matrix: ``(m + n) r < m n``."""
     return (rows + columns) * rank < rows * columns
+
+
+def dion_rank(rows: int, columns: int, fraction: float) -> int:
+    """``ceil(fraction min(m, n))``, at least 1.
+
+    >>> dion_rank(768, 3072, 0.25), dion_rank(8, 3, 0.5)
+    (192, 2)
+    """
+    return max(1, math.ceil(fraction * min(rows, columns)))

@@ -23,12 +23,14 @@ def project_methods(spec: ProjectSpec) -> list[dict[str, Any]]:
     """Mean step of each method on each network; speedups are against the first method, on the same network."""
     shape = spec.model
     compute_s = spec.compute.base_s(shape.flops_per_token * spec.tokens_per_worker, shape.name)
+    sent = []
+    for number, method in enumerate(spec.methods):
+        with within(f"methods.{number}"):
+            sent.append(method.exchanges(shape.tensors, spec.workers) if spec.workers > 1 else [])
     rows = []
     for link in spec.networks:
         baseline_s: float | None = None
-        for number, method in enumerate(spec.methods):
-            with within(f"methods.{number}"):
-                exchanges = method.exchanges(shape.tensors, spec.workers) if spec.workers > 1 else []
+        for method, exchanges in zip(spec.methods, sent, strict=True):
             step = mean_step(compute_s, exchanges, spec.steps, spec.workers, link)
             step_time_s = float(step.step_time_s)
             baseline_s = step_time_s if baseline_s is None else baseline_s

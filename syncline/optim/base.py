@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, WireFormat
@@ -117,3 +118,9 @@ class Row(NamedTuple):
     group: dict[str, Any]
     rule: UpdateRule
     number: int
+
+    def kept(self, name: str) -> Tensor:
+        """The state of that name, zeros like the parameter until its first use."""
+        if name not in self.state:
+            self.state[name] = torch.zeros_like(self.x)
+        return self.state[name]

@@ -14,18 +14,15 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedIntegers, SparsePairs
+from syncline.comm import Communicator, PackedIntegers, SparsePairs, flat, for_all, once
 from syncline.comm.bits import pack, unpack
-from syncline.costmodel.packing import packed_bytes, sum_levels
+from syncline.costmodel.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.noise import uniform
 from syncline.optim.quantisers import most_levels, power_mean, qsgd
 
 PAIRS = SparsePairs(32, "fp32")
 """8 bytes per entry, of tensors of up to 2^32."""
-
-SCALE_BYTES = 4
-"""A scale or a norm travels as one fp32 per tensor."""
 
 
 class Arrived(NamedTuple):
@@ -85,12 +82,12 @@ class TopK:
         """Any group will do."""
 
     def kept(self, count: int) -> int:
-        """k; what rounding adds to the product is no entry.
+        """k, see ``kept_entries``.
 
         >>> TopK(0.07).kept(100), TopK(0.01).kept(3)
         (7, 1)
         """
-        return max(1, math.ceil(self.fraction * count - 1e-9))
+        return kept_entries(self.fraction, count)
 
     def nbytes(self, count: int) -> int:
         """See ``Compressor.nbytes``."""
@@ -98,10 +95,9 @@ class TopK:
 
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
         """See ``Compressor.mean``."""
-        flat = [_flat(x) for x in xs]
-        encoded = [self._encoded(x) for x in flat]
+        encoded = [self._encoded(flat(x)) for x in xs]
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label)
-        parts = _once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._sum(part, x) / comm.world_size, x) for part, x in zip(parts, xs, strict=True)]
         own = [self._sum(part.unsqueeze(1), x).view_as(x) for part, x in zip(encoded, xs, strict=True)]
         return Arrived(means, own)
@@ -161,18 +157,18 @@ class LpMean:
         """See ``Compressor.mean``."""
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         counted = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]
-        scales = torch.cat([power_mean(_flat(x), self.p) for x in xs], 1).to(torch.float32)
+        scales = torch.cat([power_mean(flat(x), self.p) for x in xs], 1).to(torch.float32)
         shared = comm.all_gather(scales, label="scales").amax(1).unbind(1)
         units = [(s * (2 / n)).unsqueeze(1).to(x.dtype) for s, n, x in zip(shared, counted, xs, strict=True)]
-        integers = [_rounded(_flat(x), unit, n) for x, unit, n in zip(xs, units, counted, strict=True)]
+        integers = [_rounded(flat(x), unit, n) for x, unit, n in zip(xs, units, counted, strict=True)]
         words = [packed.encode(q.long() + n) for q, n in zip(integers, counted, strict=True)]
-        summed = _once(comm.all_reduce(torch.cat(words, 1), op="sum", label=label), comm)
+        summed = once(comm.all_reduce(torch.cat(words, 1), op="sum", label=label), comm)
         means = []
         parts = summed.split([w.shape[1] for w in words], -1)
         for part, x, unit, n in zip(parts, xs, units, counted, strict=True):
             # A sum can be more than half precision holds, though the mean is not.
             total = (packed.decode(part, _count(x)) - n * workers).to(torch.promote_types(x.dtype, torch.float32))
-            means.append(_to_rows((total * _once(unit, comm) / workers).to(x.dtype), x))
+            means.append(_to_rows((total * once(unit, comm) / workers).to(x.dtype), x))
         return Arrived(means, [(q * unit).view_as(x) for q, unit, x in zip(integers, units, xs, strict=True)])
 
 
@@ -218,11 +214,11 @@ class QSGD:
         encoded = []
         for x, name in zip(xs, names, strict=True):
             u = uniform(comm.local_workers, _count(x), x.device, "qsgd", name, t)
-            q, norm = qsgd(_flat(x), self.levels, u)
+            q, norm = qsgd(flat(x), self.levels, u)
             bits = pack(q.long() + self.levels, self.bits)
             encoded.append(torch.cat([norm.to(torch.float32).contiguous().view(torch.uint8), bits], 1))
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label)
-        parts = _once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._decoded(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
         return Arrived(means, [self._decoded(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
 
@@ -243,17 +239,6 @@ def _count(x: Tensor) -> int:
     return math.prod(x.shape[1:])
 
 
-def _flat(x: Tensor) -> Tensor:
-    """``(R, *s)`` as ``(R, n)``; a scalar per row is one number."""
-    return x.reshape(x.shape[0], -1)
-
-
-def _once(x: Tensor, comm: Communicator) -> Tensor:
-    """Of what all workers of a replica hold alike, one: ``(R, *s) -> (S, *s)``."""
-    return x.unflatten(0, (comm.replicas, -1))[:, 0]
-
-
 def _to_rows(x: Tensor, like: Tensor) -> Tensor:
-    """The inverse: ``(S, n)`` for every row, in the shape of ``like (R, *s)``. May be a read-only view."""
-    rows = like.shape[0] // x.shape[0]
-    return x.unsqueeze(1).expand(x.shape[0], rows, x.shape[1]).flatten(0, 1).view(like.shape)
+    """``(S, n)`` for every row, in the shape of ``like (R, *s)``. May be a read-only view."""
+    return for_all(x, like.shape[0]).view(like.shape)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, SparsePairs, WireFormat
+from syncline.comm import Communicator, SparsePairs, WireFormat, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Row, UpdateRule
 from syncline.optim.chunks import Basis, chunk_shape, dct_matrix, from_blocks, random_matrix, to_blocks, transform
@@ -112,8 +112,8 @@ class DeMo:
         sizes = [part.shape[-1] for part in encoded]
         everyone = comm.all_gather(torch.cat(encoded, dim=-1), label="top-k")
         # All workers of a replica receive the same: decode it once.
-        once = everyone.unflatten(0, (comm.replicas, -1))[:, 0].split(sizes, dim=-1)
-        return [self._assemble(part, row, t) for part, row in zip(once, rows, strict=True)]
+        parts = once(everyone, comm).split(sizes, dim=-1)
+        return [self._assemble(part, row, t) for part, row in zip(parts, rows, strict=True)]
 
     def _matrices(self, row: Row, t: int, *, inverse: bool) -> list[Tensor | None]:
         """One orthonormal matrix per dimension; the inverse is the transpose."""
@@ -162,4 +162,4 @@ class DeMo:
             total = total / workers
         blocks = transform(total.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
         q = from_blocks(blocks, shape)
-        return q.repeat_interleave(row.g.shape[0] // replicas, 0)
+        return for_all(q, row.g.shape[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm import DENSE, WireFormat
-from syncline.costmodel import is_worth_factors
+from syncline.costmodel import dion_rank, is_worth_factors
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, TopK
@@ -31,15 +30,6 @@ HELD = "held"
 """Gradients that wait for the next exchange."""
 
 CLIPPED_FACTORS = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
-
-
-def dion_rank(rows: int, columns: int, fraction: float) -> int:
-    """``ceil(fraction min(m, n))``, at least 1.
-
-    >>> dion_rank(768, 3072, 0.25), dion_rank(8, 3, 0.5)
-    (192, 2)
-    """
-    return max(1, math.ceil(fraction * min(rows, columns)))
 
 
 @dataclass(frozen=True)
@@ -206,7 +196,7 @@ class Dion(Method):
 
     def _exchange(self, rows: list[Row], t: int) -> list[Row]:
         if self.local_step == "hold":
-            rows = [row._replace(g=_held(row).add_(row.g)) for row in rows]
+            rows = [row._replace(g=row.kept(HELD).add_(row.g)) for row in rows]
         matrices = self._matrices(rows)
         for row in matrices:
             if any(name not in row.state for name in self.trigger.init(row.x)):
@@ -217,7 +207,7 @@ class Dion(Method):
         if self.local_step == "hold":
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
-                _held(row).zero_()
+                row.kept(HELD).zero_()
         sent = [row for row in rows if not self._is_factored(row)]
         means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
         given = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
@@ -244,11 +234,6 @@ class Dion(Method):
             else:
                 directions.append(row.rule.direction(row.g, row.state, row.group, t))
         return directions
-
-
-def _held(row: Row) -> Tensor:
-    """The sum of the gradients since the last exchange."""
-    return row.state.setdefault(HELD, torch.zeros_like(row.x))
 
 
 class CurvaDion(Dion):

@@ -59,7 +59,7 @@ class CompressedMean:
         names = [f"gradient {row.number}" for row in rows]
         if not self.error_feedback:
             return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means
-        errors = [row.state.setdefault(ERROR, torch.zeros_like(row.g)) for row in rows]
+        errors = [row.kept(ERROR) for row in rows]
         whole = [row.g + error for row, error in zip(rows, errors, strict=True)]
         means, own = self.compressor.mean(whole, names, comm, t, "gradient")
         for error, m, sent in zip(errors, whole, own, strict=True):

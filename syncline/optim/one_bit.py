@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedSigns
+from syncline.comm import Communicator, PackedSigns, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Row, SyncPolicy, UpdateRule
 from syncline.optim.method import Method
@@ -64,8 +64,8 @@ class OneBitMean:
         owned = [self._from_owner(p, x, s, comm) for p, x, s in zip(parts, xs, states, strict=True)]
         everyone = comm.all_gather(torch.cat(owned, -1), label="owner signs")
         # All workers of a replica receive the same: decode it once.
-        once = everyone.unflatten(0, (comm.replicas, -1))[:, 0].split([part.shape[-1] for part in owned], -1)
-        return [self._joined(part, x) for part, x in zip(once, xs, strict=True)]
+        parts = once(everyone, comm).split([part.shape[-1] for part in owned], -1)
+        return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]
 
     def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
         """Bytes ``(R, M, b)`` for the owners of the chunks."""
@@ -91,10 +91,10 @@ class OneBitMean:
 
     def _joined(self, gathered: Tensor, x: Tensor) -> Tensor:
         """``(R, *s)`` from all owners' bytes ``(S, M, b)``."""
-        replicas, workers = gathered.shape[:2]
+        workers = gathered.shape[1]
         chunk = chunk_length(x[0].numel(), workers)
         whole = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
-        return whole.repeat_interleave(x.shape[0] // replicas, 0).view_as(x)
+        return for_all(whole, x.shape[0]).view(x.shape)
 
     def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
         """``s(y)`` of each row, ``(R, 1)``. Added up in double precision: hardly ever does the order then matter."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedIntegers
+from syncline.comm import Communicator, PackedIntegers, once
 from syncline.costmodel.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.noise import uniform
 from syncline.optim.quantisers import most_levels, quantise_lp, quantise_max
-from syncline.optim.votes import Vote, once
+from syncline.optim.votes import Vote
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class QuantisedVote(Vote):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """See ``Vote.verdict``."""
         fields, workers = PackedIntegers(self.bits), comm.world_size
-        offset = (2**self.bits - 1) // (2 * workers)
+        offset = sum_levels(self.bits, workers)
         fields.check_sum(2 * offset, workers)
         words = comm.all_reduce(fields.encode(ballots + offset), op="sum", label="votes")
         return (fields.decode(once(words, comm), ballots.shape[1]) - offset * workers).sign()

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat
+from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, for_all, once
 from syncline.errors import SpecError, one_of
 from syncline.optim.base import Row
 from syncline.optim.noise import coins
@@ -234,16 +234,6 @@ class ServerVote(Vote):
         verdict = break_zeros(total.sign(), ties, [0] * comm.replicas, t, "tie")
         sent = for_all(code.encode(verdict), len(ballots))
         return code.decode(once(comm.broadcast(sent, label="verdict"), comm), count)
-
-
-def once(x: Tensor, comm: Communicator) -> Tensor:
-    """Of each replica its first row ``(S, *s)``: what all have received alike need not be decoded by all."""
-    return x.unflatten(0, (comm.replicas, -1))[:, 0]
-
-
-def for_all(x: Tensor, rows: int) -> Tensor:
-    """``(S, *s)`` to all R rows; a view where it can be."""
-    return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)
 
 
 def check_ties(ties: str) -> None:

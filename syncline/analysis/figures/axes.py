@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -178,11 +179,15 @@ def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
     """A logarithmic axis of time whose ticks are read at a glance: 1 s, 10 s, 1 min, 10 min, 1 h, 1 d."""
     ax.set_xscale("log")
     ax.set_xlim(first_s, last_s)
-    ticks = time_ticks(first_s, last_s)
-    ax.xaxis.set_major_locator(FixedLocator([seconds for seconds, _ in ticks]))
-    ax.xaxis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+    place_ticks(ax.xaxis, time_ticks(first_s, last_s))
     ax.xaxis.set_minor_locator(FixedLocator([s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9))]))
     ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def place_ticks(axis: Axis, ticks: Sequence[tuple[float, str]]) -> None:
+    """Label an axis at these values, and nowhere else."""
+    axis.set_major_locator(FixedLocator([value for value, _ in ticks]))
+    axis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
 
 
 def time_ticks(first_s: float, last_s: float) -> list[tuple[float, str]]:

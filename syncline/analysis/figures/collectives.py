@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from syncline.analysis.figures.axes import draw_line, new_figure, time_ticks
+from syncline.analysis.figures.axes import draw_line, new_figure, place_ticks, time_ticks
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 from syncline.units import format_bytes
@@ -105,7 +105,5 @@ def _time_scale(ax: Axes, lowest_s: float, highest_s: float) -> None:
     """A logarithmic time axis whose ticks are round times."""
     ax.set_yscale("log")
     ax.set_ylim(lowest_s, highest_s)
-    ticks = time_ticks(lowest_s, highest_s)
-    ax.yaxis.set_major_locator(FixedLocator([seconds for seconds, _ in ticks]))
-    ax.yaxis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+    place_ticks(ax.yaxis, time_ticks(lowest_s, highest_s))
     ax.yaxis.set_minor_locator(NullLocator())

@@ -214,22 +214,20 @@ class MTDAOSpec(CompressibleBase):
         return MTDAO(
             params,
             self.lr,
-            betas=self.betas,
-            omegas=self.omegas,
-            base=self.base,
-            beta2=self.beta2,
-            eps=self.eps,
-            bias_correction=self.bias_correction,
-            period=self.period,
-            momentum_periods=self.momentum_periods,
-            second_moment_period=self.second_moment_period,
+            **self._time_scales(),
             phase=self.phase,
-            outer=self.outer.build() if self.outer else None,
             switch_step=self.switch_step,
             warmup_beta=self.warmup_beta,
             **self._averaging(),
             **self._common(comm, worker_axis),
         )
+
+    def _time_scales(self) -> dict[str, Any]:
+        """Momenta, their weights and periods, and what is done with an average: streamed or not."""
+        names = ("betas", "omegas", "base", "beta2", "eps", "bias_correction")
+        periods = ("period", "momentum_periods", "second_moment_period")
+        outer = self.outer.build() if self.outer else None
+        return {name: getattr(self, name) for name in (*names, *periods)} | {"outer": outer}
 
 
 class DESLOCSpec(MethodBase):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,15 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.packing import VALUE_BYTES, field_bytes, pairs_bytes, sum_levels
+from syncline.costmodel.packing import (
+    SCALE_BYTES,
+    VALUE_BYTES,
+    field_bytes,
+    kept_entries,
+    packed_bytes,
+    pairs_bytes,
+    sum_levels,
+)
 from syncline.specs.base import Spec, refusal
 from syncline.specs.methods.base import MethodBase, elements, from_name, tag
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor
     from syncline.optim.base import Reducer
-
-SCALE_BYTES = 4
 
 
 class CompressorBase(Spec):
@@ -97,7 +102,7 @@ class TopKCompressor(CompressorBase):
         Raises:
             SpecError: if the index cannot tell a tensor's entries apart.
         """
-        kept = max(1, math.ceil(self.fraction * count - 1e-9))
+        kept = kept_entries(self.fraction, count)
         nbytes = pairs_bytes(kept, count, self.index_bits, self.value, "compressor.index_bits")
         return [("", "all_gather", nbytes)]
 
@@ -170,7 +175,7 @@ class QSGDCompressor(CompressorBase):
 
     def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
         """One all-gather of norm and integers."""
-        return [("", "all_gather", SCALE_BYTES + math.ceil(count * self.bits / 8))]
+        return [("", "all_gather", SCALE_BYTES + packed_bytes(count, self.bits))]
 
     @property
     def formula(self) -> str:
@@ -241,9 +246,9 @@ class CompressibleBase(MethodBase):
             return super().traffic_formula(workers)
         return compressed_formula((self.compressor, period) for period in self._sent_periods())
 
+    @abstractmethod
     def _sent_periods(self) -> Iterable[int]:
         """The period of each copy of the parameters' shapes that is sent."""
-        raise NotImplementedError
 
     def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
         """What a compressor keeps of tensors of these shapes: errors, and references if it sends differences."""

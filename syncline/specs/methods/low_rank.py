@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel import Exchange, TensorShape, dion_rank
 from syncline.specs.base import Period, Rate, refusal
 from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
-from syncline.specs.methods.compressors import CompressibleBase, compressed_formula
+from syncline.specs.methods.compressors import CompressibleBase
 from syncline.specs.methods.rules import OTHER_RULES, OtherRule, RuleSpec, SGDMRule
 
 if TYPE_CHECKING:
@@ -53,7 +52,8 @@ class DionBase(CompressibleBase):
 
     def rank(self, tensor: TensorShape) -> int:
         """``ceil(fraction min(m, n))``."""
-        return max(1, math.ceil(self.rank_fraction * min(tensor.shape)))
+        rows, columns = tensor.shape
+        return dion_rank(rows, columns, self.rank_fraction)
 
     def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
         """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
@@ -87,12 +87,13 @@ class DionBase(CompressibleBase):
             return super().traffic_formula(workers)
         exchanges = self.exchanges(1, workers)
         flag = [f"{FLAG_BYTES}"] if exchanges[0].label == "trigger" else []
-        sent = FACTORS_FORMULA.format(self._bytes(1))
         if self.compressor:
             over = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
-            sent = compressed_formula([(self.compressor, exchanges[-1].period)]) + over
-            return " + ".join([*flag, sent])
-        return " + ".join([*flag, every(sent, exchanges[-1].period)])
+            return " + ".join([*flag, super().traffic_formula(workers) + over])
+        return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), exchanges[-1].period)])
+
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.exchanges(1, workers=1)[-1].period]
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""

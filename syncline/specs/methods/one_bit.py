@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from syncline.costmodel import Exchange
+from syncline.costmodel.packing import SCALE_BYTES, packed_bytes
 from syncline.specs.base import Period, Rate
 from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
-
-SCALE_BYTES = 4
 
 
 class OneBitBase(MethodBase):
@@ -32,7 +31,7 @@ class OneBitBase(MethodBase):
 
     def _signs(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
         """Signs and a scale of every chunk to its owner, and back."""
-        owned = [-(-chunk_elements // 8) + SCALE_BYTES for chunk_elements in chunks(model, workers)]
+        owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
         return [
             Exchange(workers * sum(owned), period, "worker signs", "all_to_all", **phase),
             Exchange(sum(owned), period, "owner signs", "all_gather", **phase),

@@ -85,20 +85,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
         from syncline.optim import StreamingMTDAO
 
         return StreamingMTDAO(
-            params,
-            self.lr,
-            betas=self.betas,
-            omegas=self.omegas,
-            base=self.base,
-            beta2=self.beta2,
-            eps=self.eps,
-            bias_correction=self.bias_correction,
-            period=self.period,
-            momentum_periods=self.momentum_periods,
-            second_moment_period=self.second_moment_period,
-            outer=self.outer.build() if self.outer else None,
-            **self.stream.model_dump(),
-            **self._common(comm, worker_axis),
+            params, self.lr, **self._time_scales(), **self.stream.model_dump(), **self._common(comm, worker_axis)
         )
 
 
