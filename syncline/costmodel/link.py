@@ -3,45 +3,100 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.errors import SpecError
+
+if TYPE_CHECKING:
+    from syncline.costmodel.topology import Topology
+
+Duplex = Literal["full", "half"]
+"""Whether both directions of a link carry all of it at once, or share it."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A worker's full-duplex link to the network: both directions carry ``bandwidth_bytes_per_s`` at once.
+    """A worker's link to a network that is nowhere narrower than the workers' links (full bisection).
 
-    A message of n bytes takes ``alpha + n / B``. The latency alpha does not occupy the link.
+    A message of n bytes takes ``alpha + o + n / R`` over idle links, with R = efficiency x min(B, upload). Its sender
+    is busy with it for ``o + n / R``: the latency alpha does not occupy the link.
 
     Args:
         latency_s: alpha, one way, from sender to receiver (half a round trip), in seconds; at least 0.
-        bandwidth_bytes_per_s: B, in each direction, in bytes per second; positive.
+        bandwidth_bytes_per_s: B, that a worker receives at, in bytes per second; positive. Also what it sends at,
+            unless ``upload_bytes_per_s`` is given.
         name: for people.
+        overhead_s: o, per message, in seconds; at least 0. What the sender's software does before a message leaves.
+        efficiency: the part of the bandwidth that payload gets, beside headers and repeats; in (0, 1].
+        upload_bytes_per_s: what a worker sends at, if that is another bandwidth.
+        duplex: ``full``: both directions at once; ``half``: they share B.
 
-    Both may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
+    Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
     Raises:
-        SpecError: a latency that is negative, a bandwidth that is not positive, or either not finite.
+        SpecError: a field out of range or not finite.
 
-    Source: R. Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994): the alpha-beta model.
+    Source: R. Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994): the alpha-beta model;
+    D. Culler et al., "LogP" (1993): the overhead o.
     """
 
     latency_s: FloatOrArray
     bandwidth_bytes_per_s: FloatOrArray
     name: str = ""
+    overhead_s: FloatOrArray = 0.0
+    efficiency: FloatOrArray = 1.0
+    upload_bytes_per_s: FloatOrArray | None = None
+    duplex: Duplex = "full"
 
     def __post_init__(self) -> None:
-        latency, bandwidth = self.latency_s, self.bandwidth_bytes_per_s
-        require(np.isfinite(latency) & np.greater_equal(latency, 0), "link.latency_s", latency, "seconds, at least 0")
+        for field in ("latency_s", "overhead_s"):
+            value = getattr(self, field)
+            require(np.isfinite(value) & np.greater_equal(value, 0), f"link.{field}", value, "seconds, at least 0")
+        for field in ("bandwidth_bytes_per_s", "upload_bytes_per_s"):
+            value = getattr(self, field)
+            if value is not None:
+                require(
+                    np.isfinite(value) & np.greater(value, 0),
+                    f"link.{field}",
+                    value,
+                    "bytes per second, positive and finite",
+                )
+        part = self.efficiency
         require(
-            np.isfinite(bandwidth) & np.greater(bandwidth, 0),
-            "link.bandwidth_bytes_per_s",
-            bandwidth,
-            "bytes per second, positive and finite",
+            np.greater(part, 0) & np.less_equal(part, 1), "link.efficiency", part, "a fraction above 0 and at most 1"
         )
+        if self.duplex not in ("full", "half"):
+            raise SpecError("link.duplex", self.duplex, "'full' or 'half'")
+        if self.duplex == "half" and self.upload_bytes_per_s is not None:
+            raise SpecError("link.upload_bytes_per_s", self.upload_bytes_per_s, "none on a half-duplex link")
+
+    @property
+    def down_bytes_per_s(self) -> FloatOrArray:
+        """Payload bytes per second that a worker receives at: ``efficiency x B``."""
+        return self.efficiency * self.bandwidth_bytes_per_s
+
+    @property
+    def up_bytes_per_s(self) -> FloatOrArray:
+        """Payload bytes per second that a worker sends at: ``efficiency x upload``."""
+        upload = self.bandwidth_bytes_per_s if self.upload_bytes_per_s is None else self.upload_bytes_per_s
+        return self.efficiency * upload
+
+    @property
+    def goodput_bytes_per_s(self) -> FloatOrArray:
+        """R, payload bytes per second from one worker to another: the slower of sending and receiving."""
+        if self.upload_bytes_per_s is None:
+            return self.down_bytes_per_s
+        return np.minimum(self.up_bytes_per_s, self.down_bytes_per_s)
 
     def transfer_s(self, nbytes: FloatOrArray) -> FloatOrArray:
-        """Seconds until a message of ``nbytes`` has arrived over the idle link: ``alpha + n / B``."""
-        return self.latency_s + nbytes / self.bandwidth_bytes_per_s
+        """Seconds until a message of ``nbytes`` has arrived over idle links: ``alpha + o + n / R``."""
+        return self.latency_s + self.overhead_s + nbytes / self.goodput_bytes_per_s
+
+    def among(self, workers: int) -> Topology:
+        """The topology of so many workers with this link each."""
+        from syncline.costmodel.topology import Star
+
+        return Star.of(self, workers)
