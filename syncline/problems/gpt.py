@@ -54,7 +54,8 @@ class GPT(nn.Module):
     """Tokens ``(batch, time)`` to the logits of their successors ``(batch, time, vocabulary)``.
 
     ``unembed(blocks(embed(tokens)))``: pre-norm, learned positions, no biases, and an output layer that shares the
-    token embedding. There are ``(vocabulary + context) width + layers (12 width^2 + 2 width) + width`` parameters.
+    token embedding or, untied, has a table of its own. There are ``(vocabulary + context) width + layers (12 width^2 +
+    2 width) + width`` parameters, and ``vocabulary width`` more if untied.
 
     Args:
         vocabulary: number of tokens.
@@ -62,6 +63,7 @@ class GPT(nn.Module):
         width: of the residual path.
         layers: number of blocks.
         heads: of each attention; divides ``width``.
+        tied: whether the output layer is the token embedding.
 
     Raises:
         SpecError: a size is below 1, or ``heads`` does not divide ``width``.
@@ -69,7 +71,9 @@ class GPT(nn.Module):
     Source: A. Radford et al. (2019), section 2.3, without biases.
     """
 
-    def __init__(self, vocabulary: int, context: int, width: int, layers: int, heads: int) -> None:
+    def __init__(
+        self, vocabulary: int, context: int, width: int, layers: int, heads: int, tied: bool = True
+    ) -> None:
         super().__init__()
         for field, size in (("context", context), ("width", width), ("layers", layers), ("heads", heads)):
             if size < 1:
@@ -80,6 +84,7 @@ class GPT(nn.Module):
         self.position = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width, bias=False)
+        self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``(batch, time)`` to logits ``(batch, time, vocabulary)``."""
@@ -92,7 +97,7 @@ class GPT(nn.Module):
 
     def unembed(self, x: Tensor) -> Tensor:
         """``(batch, time, width)`` to logits ``(batch, time, vocabulary)``."""
-        return F.linear(self.norm(x), self.token.weight)
+        return F.linear(self.norm(x), self.token.weight if self.head is None else self.head.weight)
 
 
 def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
@@ -115,12 +120,13 @@ def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
 def training_flops_per_token(module: GPT, context: int) -> float:
     """Arithmetic of a forward and a backward pass per token.
 
-    ``6 N + 12 layers width context`` with N the weights that multiply activations: all but the norms and the positions,
-    as the token embedding is the output layer too.
+    ``6 N + 12 layers width context`` with N the weights that multiply activations: all but the norms, the positions,
+    and a token embedding that is not the output layer too.
 
     Source: A. Chowdhery et al. (2022), PaLM, appendix B.
     """
     width = module.token.embedding_dim
     matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
-    multiplying = matrices - module.position.weight.numel()
+    looked_up = module.position.weight.numel() + (0 if module.head is None else module.token.weight.numel())
+    multiplying = matrices - looked_up
     return 6.0 * multiplying + 12.0 * len(module.blocks) * width * context

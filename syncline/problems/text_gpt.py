@@ -31,6 +31,7 @@ class TextGPT:
         batch_size: windows of ``context`` bytes per worker and step, drawn anywhere in the text.
         validation_windows: windows of an evaluation, evenly spaced over the held-out text, always the same.
         path: a text file of your own; None for the source of Python's standard library.
+        tied: whether the output layer is the token embedding; pipelines need it untied, as both ends have one.
 
     Raises:
         SpecError: a size is below 1, ``heads`` does not divide ``width``, or the file cannot be read or is too short.
@@ -44,6 +45,7 @@ class TextGPT:
     batch_size: int = 8
     validation_windows: int = 64
     path: str | None = None
+    tied: bool = True
 
     def __post_init__(self) -> None:
         for field in ("batch_size", "validation_windows"):
@@ -53,7 +55,7 @@ class TextGPT:
 
     def module(self) -> GPT:
         """The network without memory, on the meta device."""
-        module = shape_only(lambda: GPT(BYTES, self.context, self.width, self.layers, self.heads))
+        module = shape_only(lambda: GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied))
         assert isinstance(module, GPT)
         return module
 

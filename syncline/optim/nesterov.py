@@ -1,0 +1,90 @@
+"""Nesterov momentum in Adam's form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, UpdateRule
+from syncline.optim.rules import SECOND_MOMENT, check_unit, momentum_names
+
+DECAY_BASE = 0.96
+"""Source: T. Dozat, "Incorporating Nesterov Momentum into Adam" (2016), section 3; torch's NAdam too."""
+
+
+@dataclass(frozen=True)
+class NesterovAdam:
+    """Adam whose direction already has the next step's momentum (NAdam).
+
+        mu_t = beta1 (1 - 1/2 0.96^(t psi)),    u <- beta1 u + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2
+        d = [(1 - mu_t) g / (1 - prod_{i <= t} mu_i) + mu_{t+1} u / (1 - prod_{i <= t+1} mu_i)] / (sqrt(v_hat) + eps)
+
+    t counts from 1 here. With a large beta1 this is the look-ahead that asynchronous pipelines use against delay.
+
+    Args:
+        beta1: decay of the momentum, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
+        eps: added to the root.
+        momentum_decay: psi, at least 0.
+
+    Raises:
+        SpecError: a rate out of range.
+
+    Source: T. Dozat (2016), in torch's form; T. Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel
+    Optimization" (2025) with beta1 .99.
+    """
+
+    beta1: float = 0.99
+    beta2: float = 0.999
+    eps: float = 1e-8
+    momentum_decay: float = 0.004
+    states: tuple[str, ...] = (*momentum_names(1), SECOND_MOMENT)
+
+    def __post_init__(self) -> None:
+        check_unit("beta1", self.beta1)
+        check_unit("beta2", self.beta2)
+        if self.momentum_decay < 0:
+            raise SpecError("momentum_decay", self.momentum_decay, "at least 0")
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``betas``, ``beta2``, ``eps``, ``momentum_decay``."""
+        return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "momentum_decay": self.momentum_decay}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Zeros."""
+        return {name: torch.zeros_like(x) for name in self.states}
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """See ``UpdateRule.direction``."""
+        (beta1,), beta2 = h["betas"], h["beta2"]
+        u, v = state[momentum_names(1)[0]], state[SECOND_MOMENT]
+        u.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        now, following = mu(beta1, h["momentum_decay"], t), mu(beta1, h["momentum_decay"], t + 1)
+        product = mu_product(beta1, h["momentum_decay"], t)
+        d = g * ((1 - now) / (1 - product)) + u * (following / (1 - product * following))
+        return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))
+
+
+def mu(beta1: float, momentum_decay: float, t: int) -> float:
+    """The momentum's share at step t, from 0."""
+    return float(beta1 * (1 - 0.5 * DECAY_BASE ** ((t + 1) * momentum_decay)))
+
+
+_PRODUCTS: dict[tuple[float, float], list[float]] = {}
+
+
+def mu_product(beta1: float, momentum_decay: float, t: int) -> float:
+    """The product of the shares of steps 0 to t, in their order, so that it never depends on when it is asked for."""
+    known = _PRODUCTS.setdefault((beta1, momentum_decay), [])
+    while len(known) <= t:
+        known.append((known[-1] if known else 1.0) * mu(beta1, momentum_decay, len(known)))
+    return known[t]

@@ -1,0 +1,138 @@
+"""Remedies for late gradients: discount them, compensate them, or look ahead. Rotation has a file of its own.
+
+An asynchronous pipeline gives stage k a gradient that is tau_k updates old. What each remedy needs is little: the delay
+of each parameter, and for two of them the weights that the gradient belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from syncline.comm import Communicator, WireFormat
+from syncline.errors import SpecError
+from syncline.optim.base import Reducer, Row
+from syncline.optim.method import MEAN_GRADIENT, Method
+from syncline.optim.rules import SECOND_MOMENT, momentum_names
+
+
+def discount(t: int, delay: int, anneal_steps: int) -> float:
+    """The factor of the learning rate of what is late by tau: ``tau^-(1 - min(t / T, 1))``; 1 for tau of 0 or 1.
+
+    Args:
+        t: step, from 0.
+        delay: tau.
+        anneal_steps: T, after which the rate is whole again; 0 for a rate that always is.
+
+    Source: B. Yang et al., "PipeMare" (2021), section 3.1 (T1); Basis Rotation calls it PipeDream-LR.
+
+    >>> [round(discount(t, 16, 100), 3) for t in (0, 50, 100, 200)]
+    [0.062, 0.25, 1.0, 1.0]
+    """
+    if anneal_steps <= 0:
+        return 1.0
+    return float(max(delay, 1) ** -(1 - min(t / anneal_steps, 1.0)))
+
+
+def discounted(
+    optimizer: Optimizer,
+    delays: Sequence[int],
+    anneal_steps: int,
+    factor: Callable[[int], float] = lambda t: 1.0,
+) -> LambdaLR:
+    """A schedule whose rate is discounted for each parameter group by its delay.
+
+    Args:
+        optimizer: with one group or more per stage.
+        delays: tau of each parameter group.
+        anneal_steps: T of `discount`.
+        factor: the schedule that all groups have in common, of t.
+
+    Raises:
+        SpecError: another number of delays than of groups, or a negative one.
+    """
+    if len(delays) != len(optimizer.param_groups):
+        raise SpecError("delays", delays, f"one per parameter group ({len(optimizer.param_groups)})")
+    if min(delays) < 0:
+        raise SpecError("delays", delays, "updates, at least 0")
+
+    def of(delay: int) -> Callable[[int], float]:
+        return lambda t: factor(t) * discount(t, delay, anneal_steps)
+
+    return LambdaLR(optimizer, [of(delay) for delay in delays])
+
+
+@dataclass(frozen=True)
+class DelayCompensation:
+    """A gradient moved to where the weights are by now: ``g + lambda g * g * (x - x_stale)``.
+
+    ``g g^T`` stands for the Hessian, of which only the diagonal is used.
+
+    Args:
+        stale: the weights ``(R, *s)`` that the gradient of a parameter, by number, belongs to.
+        strength: lambda, at least 0.
+        reducer: what becomes of the workers' gradients first.
+
+    Raises:
+        SpecError: a negative strength.
+
+    Source: S. Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation" (2017), equation (10).
+    """
+
+    stale: Callable[[int], Tensor]
+    strength: float
+    reducer: Reducer = MEAN_GRADIENT
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength < float("inf"):
+            raise SpecError("remedy.strength", self.strength, "a finite number, at least 0")
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The reducer's."""
+        return self.reducer.hyperparameters()
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """The reducer's."""
+        return self.reducer.init(x, number)
+
+    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor | None]:
+        """See ``Reducer.reduce``."""
+        reduced = self.reducer.reduce(rows, comm, wire, t)
+        return [
+            None if g is None else g.addcmul(g * g, row.x - self.stale(row.number), value=self.strength)
+            for row, g in zip(rows, reduced, strict=True)
+        ]
+
+
+@torch.no_grad()
+def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
+    """Where a parameter will be tau updates on, if its momentum goes on as it is: ``x - tau lr d``.
+
+    d is the direction of a first momentum, divided by ``sqrt(v) + eps`` where the rule keeps a second moment (XPipe);
+    without one it is the momentum itself (SpecTrain). Before the first step nothing moves.
+
+    Args:
+        method: whose momenta are used.
+        p: the parameter, one of the method's.
+        delay: tau, one number or one per coordinate.
+
+    Source: C.-C. Chen, C.-L. Yang, H.-Y. Cheng, "Efficient and Robust Parallel DNN Training through Model Parallelism
+    on Multi-GPU Platform" (SpecTrain, 2018), equation (4); L. Guan et al., "XPipe" (2019), section 3.3.
+    """
+    state, t = method.state.get(p, {}), method.steps_done
+    momentum = state.get(momentum_names(1)[0])
+    if momentum is None or t == 0:
+        return p.detach().clone()
+    group = next(g for g in method.param_groups if any(q is p for q in g["params"]))
+    d = momentum
+    if SECOND_MOMENT in state:
+        beta1, beta2 = group["betas"][0], group["beta2"]
+        root = (state[SECOND_MOMENT] / (1 - beta2**t)).sqrt_().add_(group["eps"])
+        d = momentum / (1 - beta1**t) / root
+    return p.detach() - group["lr"] * d * delay

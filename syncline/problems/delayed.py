@@ -1,0 +1,88 @@
+"""A delay line: the same task, whose gradient is of parameters some updates old.
+
+In an asynchronous pipeline with weight stashing, the i-th gradient of stage k belongs to the weights that stage had
+tau_k updates before, ``x_k(i - min(i, tau_k))``, and every other stage took part with its own stale weights. That needs
+no schedule and no clock: this wrapper keeps old parameters and hands them to the task. All rows are late alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError, one_of
+from syncline.problems.base import Task
+
+Delay = int | Tensor
+"""Updates by which a parameter's gradient is late: one number, or one per coordinate, ``(*s)``."""
+
+Backward = Literal["stashed", "current"]
+"""Which weights the backward pass uses: those of the forward pass, or those there are by then."""
+
+
+class DelayedTask:
+    """A task whose ``.grad`` at step t is of the parameters at step ``t - min(t, tau)``.
+
+    Args:
+        task: what is delayed.
+        delays: tau of each parameter by name; those that are not named are not late.
+        predict: what takes the place of the weights that a forward pass would use, from a parameter's name and present
+            value: weight prediction. None for the weights themselves.
+
+    Attributes:
+        stale: the parameters that the last gradient belongs to, by name.
+
+    Raises:
+        SpecError: a delay of no such parameter, or one that is negative.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        delays: Mapping[str, Delay],
+        predict: Callable[[str, Tensor], Tensor] | None = None,
+    ) -> None:
+        for name, delay in delays.items():
+            if name not in task.params:
+                raise SpecError("delays", name, one_of(task.params, name))
+            if int(torch.as_tensor(delay).min()) < 0:
+                raise SpecError(f"delays.{name}", delay, "updates, at least 0")
+        self._task, self._predict = task, predict
+        self.delays = {name: delays.get(name, 0) for name in task.params}
+        deepest = {name: int(torch.as_tensor(delay).max()) for name, delay in self.delays.items()}
+        self._history = {name: deque[Tensor](maxlen=depth + 1) for name, depth in deepest.items()}
+        self.stale: dict[str, Tensor] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the task's own."""
+        return getattr(self._task, name)
+
+    def step_gradients(self, step: int) -> Tensor:
+        """Losses ``(R,)`` at the stale parameters; ``.grad`` is the gradient there."""
+        params = self._task.params
+        present = {name: p.data for name, p in params.items()}
+        for name, p in params.items():
+            seen = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
+            self._history[name].append(seen)
+        self.stale = {name: self._late(name) for name in params}
+        try:
+            for name, p in params.items():
+                p.data = self.stale[name]
+            return self._task.step_gradients(step)
+        finally:
+            for name, p in params.items():
+                p.data = present[name]
+
+    def _late(self, name: str) -> Tensor:
+        """The parameter as it was, each coordinate by its own delay; younger than the delay, the first there was."""
+        kept, delay = self._history[name], self.delays[name]
+        if isinstance(delay, int):
+            return kept[max(len(kept) - 1 - delay, 0)]
+        out = kept[-1].clone()
+        for tau in delay.unique().tolist():
+            out = torch.where(delay.to(out.device) == tau, kept[max(len(kept) - 1 - tau, 0)], out)
+        return out
