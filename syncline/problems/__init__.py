@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from syncline.problems.base import Problem, Rows, Task
+from syncline.problems.delayed import DelayedTask
 from syncline.problems.digits import Digits
 from syncline.problems.quadratic import Quadratic
 from syncline.problems.rosenbrock import Rosenbrock
@@ -14,4 +15,15 @@ PROBLEMS: dict[str, type[Problem]] = {
 }
 """Every problem by the name that a spec calls it."""
 
-__all__ = ["PROBLEMS", "Digits", "Problem", "Quadratic", "Rosenbrock", "Rows", "Task", "TeacherStudent", "TextGPT"]
+__all__ = [
+    "PROBLEMS",
+    "DelayedTask",
+    "Digits",
+    "Problem",
+    "Quadratic",
+    "Rosenbrock",
+    "Rows",
+    "Task",
+    "TeacherStudent",
+    "TextGPT",
+]

@@ -7,21 +7,24 @@ counted on the timeline.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.errors import SpecError
 from syncline.costmodel.link import Link
+from syncline.costmodel.topology import Network, Topology
 from syncline.sim.events import run_events
-from syncline.sim.programs import Compute, Instruction, Recv, Send
+from syncline.sim.programs import Collective, Compute, Instruction, Recv, Send, Wait
 from syncline.sim.schedules import Kind, Schedule, Task
 from syncline.sim.timeline import Timeline
 
 Floats: TypeAlias = NDArray[np.float64]
+AnyNetwork: TypeAlias = Link | Sequence[Link] | Network | Topology
 Effects: TypeAlias = Callable[[int, Task], Callable[[], object] | None]
 """The math of a task at a stage: what happens when it completes."""
 
@@ -80,52 +83,68 @@ def target_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
     return None
 
 
-def pipeline_programs(
-    schedule: Schedule,
-    durations: Durations,
-    *,
-    activation_bytes: float = 0.0,
-    effects: Effects | None = None,
-) -> list[list[Instruction]]:
-    """One program per stage.
+@dataclass(frozen=True)
+class Pipeline:
+    """What is compiled: a schedule, its times, what travels, how many replicas average their gradients.
 
     Args:
-        schedule: who runs what when; one whose order is fixed.
+        schedule: who runs what when.
+        stages: K.
         durations: how long tasks take.
         activation_bytes: what one micro-batch sends from one stage to the next, and its gradient back.
-        effects: the math of each task.
+        replicas: D pipelines side by side; worker ``r K + k`` is stage k of replica r.
+        gradient_bytes: what the replicas of each stage average before an update, ``(K,)``; nothing if none.
+        effects: the math of each task of the first replica.
     """
-    stages, chunks = len(schedule.orders), schedule.chunks
-    seconds = durations.of(stages, schedule.microbatches)
-    programs: list[list[Instruction]] = []
-    for stage, order in enumerate(schedule.orders):
-        program: list[Instruction] = []
-        for task in order:
-            program += task_instructions(
-                task, stage, stages, chunks, seconds[task.kind][stage][task.microbatch], activation_bytes, effects
-            )
-        programs.append(program)
+
+    schedule: Schedule
+    stages: int
+    durations: Durations
+    activation_bytes: float = 0.0
+    replicas: int = 1
+    gradient_bytes: Sequence[float] = ()
+    effects: Effects | None = None
+
+
+def pipeline_programs(of: Pipeline) -> list[list[Instruction]]:
+    """One program per worker, of a schedule whose order is fixed."""
+    seconds = of.durations.of(of.stages, of.schedule.microbatches)
+    programs = []
+    for replica in range(of.replicas):
+        for stage, order in enumerate(of.schedule.orders):
+            program: list[Instruction] = []
+            left = Counter(task.kind for task in order)["weight" if of.schedule.splits_backward else "backward"]
+            for task in order:
+                program += _task(of, replica, stage, task, seconds[task.kind][stage][task.microbatch])
+                if task.kind == ("weight" if of.schedule.splits_backward else "backward"):
+                    left -= 1
+                    if of.schedule.updates == "every" or left == 0:
+                        program += _average(of, stage, task.microbatch)
+            programs.append(program)
     return programs
 
 
-def task_instructions(
-    task: Task,
-    stage: int,
-    stages: int,
-    chunks: int,
-    seconds: float,
-    activation_bytes: float,
-    effects: Effects | None,
-) -> list[Instruction]:
+def _average(of: Pipeline, stage: int, microbatch: int) -> list[Instruction]:
+    """The replicas of a stage average its gradient, and go on when they have it."""
+    if of.replicas == 1 or not of.gradient_bytes or not of.gradient_bytes[stage]:
+        return []
+    key = stage, microbatch
+    group = tuple(replica * of.stages + stage for replica in range(of.replicas))
+    nbytes = of.gradient_bytes[stage]
+    return [Collective("all_reduce", nbytes, key, "gradient", microbatch, group=group), Wait(key)]
+
+
+def _task(of: Pipeline, replica: int, stage: int, task: Task, seconds: float) -> list[Instruction]:
     """Wait for the input, compute, send the output on."""
     out: list[Instruction] = []
-    source, target = source_of(task, stage, stages, chunks), target_of(task, stage, stages, chunks)
+    chunks, first = of.schedule.chunks, replica * of.stages
+    source, target = source_of(task, stage, of.stages, chunks), target_of(task, stage, of.stages, chunks)
     if source is not None:
-        out.append(Recv(source, _message(task, stage, stages), task.microbatch))
-    effect = effects(stage, task) if effects else None
+        out.append(Recv(first + source, _message(task, stage, of.stages), task.microbatch))
+    effect = of.effects(stage, task) if of.effects and replica == 0 else None
     out.append(Compute(seconds, label_of(task, chunks), task.microbatch, effect))
     if target is not None:
-        out.append(Send(target, activation_bytes, _sent(task, stage, stages), task.microbatch))
+        out.append(Send(first + target, of.activation_bytes, _sent(task, stage, of.stages), task.microbatch))
     return out
 
 
@@ -144,28 +163,13 @@ def _sent(task: Task, stage: int, stages: int) -> tuple[str, int, int]:
     return task.kind, task.microbatch, task.chunk * stages + stage + step
 
 
-def run_pipeline(
-    schedule: Schedule,
-    durations: Durations,
-    network: Link,
-    *,
-    activation_bytes: float = 0.0,
-    effects: Effects | None = None,
-) -> Timeline:
-    """What happens when the stages of a pipeline play a schedule, stage k as worker k.
-
-    Args:
-        schedule: who runs what when.
-        durations: how long tasks take.
-        network: what the stages send over.
-        activation_bytes: what one micro-batch sends from one stage to the next, and its gradient back.
-        effects: the math of each task, in the order of events.
+def run_pipeline(of: Pipeline, network: AnyNetwork) -> Timeline:
+    """What happens when the stages of a pipeline play its schedule.
 
     Raises:
         SynclineError: a schedule that cannot finish.
     """
-    programs = pipeline_programs(schedule, durations, activation_bytes=activation_bytes, effects=effects)
-    return run_events(programs, network)
+    return run_events(pipeline_programs(of), network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +179,7 @@ class StageReport:
     Args:
         utilisation: the part of the makespan in which it computes.
         delays: per micro-batch, updates between its forward and the update by its gradient (0: none came between).
-        delay_steady: the delay of the last micro-batch that all later ones could still have come before.
+        delay_steady: the delay of the last micro-batch.
         peak_activations: the most micro-batches (of one chunk each) between forward and last use.
         weight_versions: the most versions of the weights that are needed at once, with stashing.
     """
@@ -204,16 +208,19 @@ class PipelineReport:
     stages: tuple[StageReport, ...]
 
 
-def report(timeline: Timeline, schedule: Schedule) -> PipelineReport:
-    """Read bubble, utilisation, memory and delays off a timeline of `run_pipeline`."""
+def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineReport:
+    """Read bubble, utilisation, memory and delays off a timeline of `run_pipeline`; of the stages, the first replica's.
+
+    The bubble is over all replicas.
+    """
     utilisation = timeline.utilisation()
     makespan_s = timeline.makespan_s
-    stages = tuple(_stage_report(timeline, k, schedule, float(utilisation[k])) for k in range(timeline.workers))
+    of_stage = tuple(_stage_report(timeline, k, schedule, float(utilisation[k])) for k in range(stages))
     return PipelineReport(
         makespan_s=makespan_s,
         bubble=float(1 - utilisation.mean()),
         microbatches_per_s=schedule.microbatches / makespan_s if makespan_s else float("inf"),
-        stages=stages,
+        stages=of_stage,
     )
 
 
@@ -236,6 +243,33 @@ def _stage_report(timeline: Timeline, stage: int, schedule: Schedule, utilisatio
             updates += 1
         if kind == released_by:
             in_flight -= 1
-    late = sorted(delays.values())[-1:] if schedule.updates == "every" else [0]
-    steady = delays[schedule.microbatches - 1] if schedule.updates == "every" else late[0]
-    return StageReport(utilisation, tuple(delays.values()), steady, peak, versions if schedule.updates == "every" else 1)
+    return StageReport(utilisation, tuple(delays.values()), delays[schedule.microbatches - 1], peak, versions)
+
+
+class TaskSpan(NamedTuple):
+    """A task as it happened: whose, what, when, and whether an update followed."""
+
+    stage: int
+    kind: str
+    microbatch: int
+    chunk: int
+    start_s: float
+    end_s: float
+    updates: bool
+
+
+def task_spans(timeline: Timeline, schedule: Schedule) -> list[TaskSpan]:
+    """The tasks of a timeline of `run_pipeline`, by worker and time."""
+    released_by = "weight" if schedule.splits_backward else "backward"
+    last = {int(worker): 0.0 for worker in range(timeline.workers)}
+    rows = np.flatnonzero(timeline.what == "compute")
+    for row in rows.tolist():
+        last[int(timeline.worker[row])] = float(timeline.end_s[row])
+    out = []
+    for row in rows.tolist():
+        kind, _, chunk = str(timeline.label[row]).partition(".")
+        worker, end_s = int(timeline.worker[row]), float(timeline.end_s[row])
+        updates = kind == released_by and (schedule.updates == "every" or end_s == last[worker])
+        start_s = float(timeline.start_s[row])
+        out.append(TaskSpan(worker, kind, int(timeline.step[row]), int(chunk or 0), start_s, end_s, updates))
+    return out

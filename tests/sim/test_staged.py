@@ -1,0 +1,158 @@
+"""Real math through a schedule: accumulation, stashing, and a delay line that gives the same trajectory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from syncline.costmodel.link import Link
+from syncline.errors import SpecError
+from syncline.problems import DelayedTask
+from syncline.sim.pipeline import Durations, Pipeline, run_pipeline
+from syncline.sim.schedules import schedule
+from syncline.sim.staged import StagedMath
+
+STAGES, MICROBATCHES, WIDTH, BATCH = 4, 12, 5, 3
+FREE = Link(0.0, 1e15)
+
+
+def data():
+    source = torch.Generator().manual_seed(7)
+    shape = (MICROBATCHES, BATCH, WIDTH)
+    return tuple(torch.randn(shape, generator=source, dtype=torch.float64) for _ in range(2))
+
+
+def linear_parts(count=STAGES):
+    source = torch.Generator().manual_seed(1)
+    parts = [nn.Linear(WIDTH, WIDTH, bias=False, dtype=torch.float64) for _ in range(count)]
+    for part in parts:
+        part.weight.data = torch.randn(WIDTH, WIDTH, generator=source, dtype=torch.float64) / WIDTH**0.5
+    return parts
+
+
+def sgd(lr=0.05):
+    return lambda parameters: torch.optim.SGD(parameters, lr=lr)
+
+
+def adam(lr=0.05):
+    return lambda parameters: torch.optim.Adam(parameters, lr=lr)
+
+
+def play(name, optimizer, weights="stashed", durations=None, chunks=1):
+    """The trained parts, and the math that trained them."""
+    x, y = data()
+    parts, made = linear_parts(STAGES * chunks), schedule(name, STAGES, MICROBATCHES, chunks)
+    optimizers = [
+        optimizer([p for part in parts[k::STAGES] for p in part.parameters()]) for k in range(STAGES)
+    ]
+    math = StagedMath(made, parts, lambda i: x[i], lambda out, i: (out - y[i]).square().mean(), optimizers, weights)
+    run_pipeline(Pipeline(made, STAGES, durations or Durations(1.0, 2.0, 1.0), effects=math.effect), FREE)
+    return parts, math
+
+
+class Line:
+    """The same linear network as a task of one row."""
+
+    def __init__(self):
+        self.x, self.y = data()
+        self.params = {str(k): nn.Parameter(part.weight.detach()[None].clone()) for k, part in enumerate(linear_parts())}
+        self.matrices = ()
+
+    def step_gradients(self, step):
+        out = self.x[step]
+        for p in self.params.values():
+            out = out @ p[0].T
+        loss = (out - self.y[step]).square().mean()
+        for p, g in zip(self.params.values(), torch.autograd.grad(loss, list(self.params.values())), strict=True):
+            p.grad = g
+        return loss.detach()[None]
+
+
+def trajectory(delays, optimizer):
+    task = DelayedTask(Line(), delays)
+    stepper = optimizer(list(task.params.values()))
+    losses = []
+    for step in range(MICROBATCHES):
+        losses.append(float(task.step_gradients(step)))
+        stepper.step()
+    return [p[0] for p in task.params.values()], losses
+
+
+@pytest.mark.parametrize("optimizer", [sgd(), adam()])
+@pytest.mark.parametrize("even", [True, False])
+def test_a_delay_line_gives_the_same_trajectory(optimizer, even):
+    source = torch.Generator().manual_seed(3)
+    uneven = torch.rand(2, STAGES, MICROBATCHES, generator=source).numpy() + 0.1
+    parts, math = play("async-1f1b", optimizer, durations=None if even else Durations(*uneven))
+    expected, losses = trajectory({str(k): STAGES - 1 - k for k in range(STAGES)}, optimizer)
+    for part, p in zip(parts, expected, strict=True):
+        torch.testing.assert_close(part.weight, p, rtol=0, atol=1e-10)
+    assert [float(math.losses[i]) for i in range(MICROBATCHES)] == pytest.approx(losses, abs=1e-10)
+    assert math.delays == [[min(i, STAGES - 1 - k) for i in range(MICROBATCHES)] for k in range(STAGES)]
+
+
+@pytest.mark.parametrize("name, chunks", [("gpipe", 1), ("1f1b", 1), ("zb-h1", 1), ("interleaved", 2)])
+def test_synchronous_schedules_give_the_gradient_of_accumulation(name, chunks):
+    parts, math = play(name, sgd(lr=1.0), chunks=chunks)
+    x, y = data()
+    plain = linear_parts(STAGES * chunks)
+    for i in range(MICROBATCHES):
+        out = x[i]
+        for part in plain:
+            out = part(out)
+        (out - y[i]).square().mean().div(MICROBATCHES).backward()
+    for part, reference in zip(parts, plain, strict=True):
+        stepped = reference.weight - reference.weight.grad
+        torch.testing.assert_close(part.weight, stepped, rtol=1e-6, atol=1e-12)
+    assert math.delays == [[0]] * STAGES
+
+
+def test_one_stage_is_plain_training():
+    """P = 1, bit for bit."""
+    x, y = data()
+    part, made = linear_parts(1), schedule("async-1f1b", 1, MICROBATCHES)
+    math = StagedMath(
+        made, part, lambda i: x[i], lambda out, i: (out - y[i]).square().mean(), [adam()(part[0].parameters())]
+    )
+    run_pipeline(Pipeline(made, 1, Durations(), effects=math.effect), FREE)
+    plain = linear_parts(1)[0]
+    stepper = adam()(plain.parameters())
+    for i in range(MICROBATCHES):
+        stepper.zero_grad()
+        (plain(x[i]) - y[i]).square().mean().backward()
+        stepper.step()
+    assert torch.equal(part[0].weight, plain.weight)
+
+
+def test_current_weights_give_another_gradient_and_a_correction_lies_nearer():
+    stashed, _ = play("async-1f1b", sgd())
+    distance = {}
+    for weights in ("current", "corrected"):
+        parts, _ = play("async-1f1b", sgd(), weights)
+        distance[weights] = sum(float((a.weight - b.weight).detach().norm()) for a, b in zip(parts, stashed, strict=True))
+    assert 0 < distance["corrected"] < distance["current"]
+
+
+def test_the_gradient_of_current_weights_by_hand():
+    """y = w2 w1 x, loss y: stage 1's gradient is w2(now) x, with w2 already moved; stage 2's is w1(then) x."""
+    first, second = (nn.Linear(1, 1, bias=False, dtype=torch.float64) for _ in range(2))
+    first.weight.data.fill_(2.0)
+    second.weight.data.fill_(3.0)
+    steppers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (first, second)]
+    made = schedule("async-1f1b", 2, 2)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    math = StagedMath(made, [first, second], lambda i: one, lambda out, i: out.sum(), steppers, "current")
+    run_pipeline(Pipeline(made, 2, Durations(1.0, 2.0), effects=math.effect), FREE)
+    # Stage 2: w = 3 -> 3 - .1 * 2 -> - .1 * 2 again, as both activations are of w1 = 2. Stage 1 gets w2 as each
+    # backward of stage 2 found it: 3 and then 2.8.
+    assert second.weight.item() == pytest.approx(3 - 0.2 - 0.2)
+    assert first.weight.item() == pytest.approx(2 - 0.1 * 3 - 0.1 * 2.8)
+
+
+def test_what_cannot_be():
+    made = schedule("1f1b", 2, 2)
+    with pytest.raises(SpecError, match="parts"):
+        StagedMath(made, linear_parts(3), lambda i: i, lambda out, i: out, [sgd()([torch.zeros(1)])] * 2)
+    with pytest.raises(SpecError, match="weights"):
+        StagedMath(made, linear_parts(2), lambda i: i, lambda out, i: out, [sgd()([torch.zeros(1)])] * 2, "stash")
