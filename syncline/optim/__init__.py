@@ -15,6 +15,7 @@ from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.method import MeanGradient, Method
 from syncline.optim.mt_dao import MTDAO, multi_momentum_rule
 from syncline.optim.muon import muon
+from syncline.optim.nesterov import NesterovAdam
 from syncline.optim.one_bit import OneBitMean
 from syncline.optim.one_bit_adam import OneBitAdam
 from syncline.optim.outer import FedAdam, Nesterov
@@ -31,9 +32,20 @@ from syncline.optim.quantisers import (
     ternary_sign,
     without_zeros,
 )
-from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, adam, adopt, sgdm
+from syncline.optim.rules import (
+    AdamScaling,
+    AdaSGDScaling,
+    AdoptScaling,
+    MomentumRule,
+    Unscaled,
+    ada_sgd,
+    adam,
+    adopt,
+    sgdm,
+)
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.sign_sgd import SignSGD
+from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
 from syncline.optim.streaming import Streaming, StreamingDiLoCo, StreamingMTDAO
 from syncline.optim.sync import EveryStep, Periodic
 from syncline.optim.triggers import RMMC, Every
@@ -46,6 +58,7 @@ __all__ = [
     "MTDAO",
     "QSGD",
     "RMMC",
+    "AdaSGDScaling",
     "AdamScaling",
     "AdoptScaling",
     "CompressedAverages",
@@ -53,6 +66,7 @@ __all__ = [
     "Compressor",
     "CurvaDion",
     "DeMo",
+    "DelayCompensation",
     "DiLoCo",
     "Dion",
     "DionRule",
@@ -69,6 +83,7 @@ __all__ = [
     "Method",
     "MomentumRule",
     "Nesterov",
+    "NesterovAdam",
     "OneBitAdam",
     "OneBitMean",
     "OneBitVote",
@@ -90,12 +105,16 @@ __all__ = [
     "UpdateRule",
     "Vote",
     "ZeroOneAdam",
+    "ada_sgd",
     "adam",
     "adopt",
     "demo_rule",
+    "discount",
+    "discounted",
     "lion",
     "log_quantise",
     "log_restore",
+    "look_ahead",
     "multi_momentum_rule",
     "muon",
     "power_mean",

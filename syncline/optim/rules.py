@@ -104,6 +104,41 @@ class AdamScaling:
 
 
 @dataclass(frozen=True)
+class AdaSGDScaling:
+    """Adam's scaling with one second moment for a whole tensor: ``v <- beta2 v + (1 - beta2) mean(g^2)``.
+
+    It adapts the size of a step and not its direction: what is left of Adam when it is blind to coordinates.
+
+    Source: J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020), Algorithm 1, per tensor.
+    """
+
+    beta2: float = 0.999
+    eps: float = 1e-8
+    bias_correction: bool = True
+    states: tuple[str, ...] = (SECOND_MOMENT,)
+
+    def __post_init__(self) -> None:
+        check_unit("beta2", self.beta2)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``beta2``, ``eps``."""
+        return {"beta2": self.beta2, "eps": self.eps}
+
+    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Update the second moment; the gradient passes as it is."""
+        mean = g.square().flatten(1).mean(1).view(-1, *[1] * (g.dim() - 1))
+        state[SECOND_MOMENT].lerp_(mean.expand_as(g), 1 - h["beta2"])
+        return g
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """``d / (sqrt(v_hat) + eps)``."""
+        root = state[SECOND_MOMENT].sqrt()
+        if self.bias_correction:
+            root.div_((1 - h["beta2"] ** (t + 1)) ** 0.5)
+        return d.div_(root.add_(h["eps"]))
+
+
+@dataclass(frozen=True)
 class AdoptScaling:
     """Normalise the gradient by the *previous* second moment, clip it, then smooth it (Taniguchi et al., 2024).
 
@@ -279,6 +314,11 @@ def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball
 def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, bias_correction: bool = True) -> MomentumRule:
     """Adam (Kingma & Ba, 2015); AdamW with the method's ``weight_decay``."""
     return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, bias_correction), bias_correction=bias_correction)
+
+
+def ada_sgd(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> MomentumRule:
+    """AdaSGD (Wang & Wiens, 2020): Adam with one second moment per tensor."""
+    return MomentumRule((beta1,), (1.0,), AdaSGDScaling(beta2, eps), bias_correction=True)
 
 
 def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> MomentumRule:

@@ -7,6 +7,7 @@ from syncline.problems.delayed import DelayedTask
 from syncline.problems.digits import Digits
 from syncline.problems.quadratic import Quadratic
 from syncline.problems.rosenbrock import Rosenbrock
+from syncline.problems.stages import coordinate_delays, cut, parameter_stages
 from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
 
@@ -26,4 +27,7 @@ __all__ = [
     "Task",
     "TeacherStudent",
     "TextGPT",
+    "coordinate_delays",
+    "cut",
+    "parameter_stages",
 ]

@@ -79,6 +79,10 @@ class NetworkTask:
         """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
         return per_worker_gradients(self._loss, self.params, *self._data.batch(step), how=self._how)
 
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets ``(R, batch, ...)`` of a step."""
+        return self._data.batch(step)
+
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """``loss`` and ``accuracy`` of the mean parameters ``(S, *s)`` on the validation set."""

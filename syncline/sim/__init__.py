@@ -11,12 +11,15 @@ from syncline.sim.collective import collective_finish_s
 from syncline.sim.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 from syncline.sim.events import run_events
 from syncline.sim.lockstep import run_lockstep
+from syncline.sim.pipeline import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
 from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait, data_parallel
 from syncline.sim.rounds import Round, rounds
+from syncline.sim.schedules import SCHEDULES, Schedule, Task, schedule
 from syncline.sim.timeline import STREAMS, Span, Timeline
 from syncline.sim.trace import chrome_trace
 
 __all__ = [
+    "SCHEDULES",
     "STREAMS",
     "Call",
     "Clock",
@@ -24,22 +27,31 @@ __all__ = [
     "Compute",
     "ComputeTime",
     "Disturbance",
+    "Durations",
     "Instruction",
     "LogNormalJitter",
     "Pause",
+    "Pipeline",
+    "PipelineReport",
     "Program",
     "Recv",
     "Round",
+    "Schedule",
     "Send",
     "SlowWorker",
     "Span",
+    "Task",
     "Timeline",
     "Wait",
     "chrome_trace",
     "clock",
     "collective_finish_s",
     "data_parallel",
+    "report",
     "rounds",
     "run_events",
     "run_lockstep",
+    "run_pipeline",
+    "schedule",
+    "task_spans",
 ]

@@ -51,8 +51,7 @@ class StagedMath:
         loss: the loss of the last part's output, of a micro-batch.
         optimizers: one per stage, of its parts' parameters.
         weights: one of ``WEIGHTS``.
-        before_update: called with the stage and how many updates late each gradient is, when the stage's ``.grad`` is
-            ready: remedies.
+        after_update: called with the stage and how many updates it has had, after each: schedules, evaluations.
 
     Attributes:
         losses: of each micro-batch, in the order in which they were computed.
@@ -70,7 +69,7 @@ class StagedMath:
         loss: Callable[[Tensor, int], Tensor],
         optimizers: Sequence[Optimizer],
         weights: Weights = "stashed",
-        before_update: Callable[[int, int], object] | None = None,
+        after_update: Callable[[int, int], object] | None = None,
     ) -> None:
         self.stages = len(optimizers)
         if len(parts) != self.stages * schedule.chunks:
@@ -78,7 +77,7 @@ class StagedMath:
         if weights not in WEIGHTS:
             raise SpecError("weights", weights, one_of(WEIGHTS, str(weights)))
         self.schedule, self.parts, self.optimizers, self.mode = schedule, parts, optimizers, weights
-        self.inputs, self.loss, self.before_update = inputs, loss, before_update
+        self.inputs, self.loss, self.after_update = inputs, loss, after_update
         self.losses: dict[int, Tensor] = {}
         self.delays: list[list[int]] = [[] for _ in optimizers]
         self._version = [0] * self.stages
@@ -168,8 +167,6 @@ class StagedMath:
 
     def _update(self, stage: int, late: int) -> None:
         self.delays[stage].append(late)
-        if self.before_update is not None:
-            self.before_update(stage, late)
         mine = range(stage, len(self.parts), self.stages)
         before = [{n: p.detach().clone() for n, p in self.parts[j].named_parameters()} for j in mine]
         self.optimizers[stage].step()
@@ -177,6 +174,8 @@ class StagedMath:
         if self.mode == "corrected":
             self._follow(stage, late, before)
         self._version[stage] += 1
+        if self.after_update is not None:
+            self.after_update(stage, self._version[stage])
 
     def _follow(self, stage: int, late: int, before: list[dict[str, Tensor]]) -> None:
         """The mean velocity of the weights: ``delta <- gamma delta + (1 - gamma)(w' - w)``, ``gamma = D^(1 / tau)``."""

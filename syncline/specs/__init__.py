@@ -3,6 +3,7 @@
 from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
 from syncline.specs.methods import METHODS, MethodBase, MethodSpec
+from syncline.specs.staleness import LateMethod, RemedySpec, StalenessSpec
 from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec
 from syncline.specs.tables import CurvaDionTableSpec, TableSpec, TrafficTableSpec, VolumeTableSpec
 
@@ -13,11 +14,14 @@ __all__ = [
     "CompareSpec",
     "ComputeSpec",
     "CurvaDionTableSpec",
+    "LateMethod",
     "MethodBase",
     "MethodSpec",
     "ProjectSpec",
     "QuantisersSpec",
+    "RemedySpec",
     "RunSpec",
+    "StalenessSpec",
     "StudySpec",
     "TableSpec",
     "TrafficTableSpec",

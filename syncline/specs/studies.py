@@ -12,6 +12,7 @@ from syncline.specs.base import Positive, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.specs.methods import MethodSpec
 from syncline.specs.methods.base import from_name
+from syncline.specs.staleness import StalenessSpec
 
 Seed = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -158,4 +159,4 @@ class QuantisersSpec(Experiment):
         return self
 
 
-StudySpec = VoteTiesSpec | QuantisersSpec
+StudySpec = VoteTiesSpec | QuantisersSpec | StalenessSpec

@@ -22,6 +22,8 @@ from syncline.specs.methods.streaming import StreamingDiLoCoSpec, StreamingMTDAO
 METHODS: dict[str, dict[str, Any]] = {
     "ddp-sgdm": {"kind": "ddp", "rule": "sgdm", "lr": 0.05},
     "ddp-adam": {"kind": "ddp", "rule": "adam", "lr": 0.003},
+    "ddp-nadam": {"kind": "ddp", "rule": "nadam", "lr": 0.003},
+    "ddp-ada-sgd": {"kind": "ddp", "rule": "ada-sgd", "lr": 0.003},
     "ddp-adopt": {"kind": "ddp", "rule": "adopt", "lr": 0.003},
     "ddp-muon": {"kind": "ddp", "rule": "muon", "lr": 0.02, "other_lr": 0.003},
     "local-sgdm": {"kind": "local", "rule": "sgdm", "lr": 0.05},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from syncline.costmodel import TensorShape
 from syncline.specs.base import Positive, Rate, Spec
@@ -51,6 +51,45 @@ class AdamRule(Spec):
         from syncline.optim import adam
 
         return adam(self.beta1, self.beta2, self.eps, self.bias_correction)
+
+
+class AdaSGDRule(Spec):
+    """AdaSGD: Adam with one second moment per tensor, blind to coordinates."""
+
+    kind: Literal["ada-sgd"] = "ada-sgd"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold; the second moment is kept once per entry."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import ada_sgd
+
+        return ada_sgd(self.beta1, self.beta2, self.eps)
+
+
+class NesterovAdamRule(Spec):
+    """NAdam, with the rates of asynchronous Nesterov pipelines."""
+
+    kind: Literal["nadam"] = "nadam"
+    beta1: Rate = 0.99
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+    momentum_decay: float = Field(default=0.004, ge=0)
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import NesterovAdam
+
+        return NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
 
 
 class AdoptRule(Spec):
@@ -121,6 +160,8 @@ class MuonRule(Spec):
 RuleSpec = Annotated[
     Annotated[SGDMRule, Tag("kind:sgdm")]
     | Annotated[AdamRule, Tag("kind:adam")]
+    | Annotated[NesterovAdamRule, Tag("kind:nadam")]
+    | Annotated[AdaSGDRule, Tag("kind:ada-sgd")]
     | Annotated[AdoptRule, Tag("kind:adopt")]
     | Annotated[LionRule, Tag("kind:lion")]
     | Annotated[MuonRule, Tag("kind:muon")],
