@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, require
 from syncline.errors import SpecError
+from syncline.units import format_bandwidth, format_seconds
 
 if TYPE_CHECKING:
     from syncline.costmodel.topology import Topology
@@ -94,6 +95,28 @@ class Link:
     def transfer_s(self, nbytes: FloatOrArray) -> FloatOrArray:
         """Seconds until a message of ``nbytes`` has arrived over idle links: ``alpha + o + n / R``."""
         return self.latency_s + self.overhead_s + nbytes / self.goodput_bytes_per_s
+
+    def shared_by(self, flows: int) -> Link:
+        """The link that each of so many transfers in each direction finds while all of them share this one.
+
+        It is full-duplex: of a half-duplex link, both directions' transfers have got their shares.
+        """
+        share = 1 / (2 * flows if self.duplex == "half" else flows)
+        upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * share
+        bandwidth = self.bandwidth_bytes_per_s * share
+        return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full")
+
+    def describe(self) -> str:
+        """What it is, for people: ``50 us one way, 10 Gbit/s``."""
+        rate = format_bandwidth(float(self.bandwidth_bytes_per_s))
+        if self.upload_bytes_per_s is not None:
+            rate += f" down, {format_bandwidth(float(self.upload_bytes_per_s))} up"
+        more = [
+            *([f"{format_seconds(float(self.overhead_s))} per message"] if self.overhead_s else []),
+            *([f"{100 * float(self.efficiency):.3g}% payload"] if self.efficiency != 1 else []),
+            *(["half duplex"] if self.duplex == "half" else []),
+        ]
+        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
 
     def among(self, workers: int) -> Topology:
         """The topology of so many workers with this link each."""

@@ -67,6 +67,9 @@ class Network(Protocol):
             SpecError: a number of workers that it cannot join.
         """
 
+    def describe(self) -> str:
+        """What it is, for people, in half a line."""
+
 
 @dataclass(frozen=True, eq=False)
 class Star:

@@ -4,7 +4,16 @@ from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, Run
 from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
 from syncline.specs.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec
-from syncline.specs.tables import CurvaDionTableSpec, TableSpec, TrafficTableSpec, VolumeTableSpec
+from syncline.specs.tables import (
+    CurvaDionTableSpec,
+    SpeedTableSpec,
+    TableSpec,
+    TrafficTableSpec,
+    VolumeTableSpec,
+    VoteFigureSpec,
+    VoteTableSpec,
+    WallClockFigureSpec,
+)
 
 __all__ = [
     "KINDS",
@@ -18,12 +27,16 @@ __all__ = [
     "ProjectSpec",
     "QuantisersSpec",
     "RunSpec",
+    "SpeedTableSpec",
     "StudySpec",
     "TableSpec",
     "TrafficTableSpec",
     "Training",
     "VolumeTableSpec",
+    "VoteFigureSpec",
+    "VoteTableSpec",
     "VoteTiesSpec",
+    "WallClockFigureSpec",
     "bundled",
     "load_spec",
     "validate",
