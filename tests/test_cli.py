@@ -23,7 +23,7 @@ SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "me
 GPT = ("compare-text", "--set", "steps=2", "--set", "schedule={}", "--set", "methods=[ddp-adam]", "--jobs", "1",
        "--set", "problem.width=8", "--set", "problem.context=8", "--set", "problem.layers=1")  # fmt: skip
 CLOCK = {"method", "network", "workers", "step_time_s", "compute_s", "communication_s", "communication_share",
-         "exposed_communication_s", "bytes_per_worker", "wall_clock_s"}  # fmt: skip
+         "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "encode_s", "trigger_s"}  # fmt: skip
 
 
 def everything_under(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +94,11 @@ class _Slowed:
     def workers(self) -> int:
         """P."""
         return self.whole.workers
+
+    @property
+    def network(self) -> Any:
+        """What the whole is of: hierarchical collectives ask for its nodes, which are the same."""
+        return getattr(self.whole, "network", self.whole)
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:

@@ -60,7 +60,7 @@ def test_arguments_that_cannot_be():
         gradient_buckets([1], 0)
     with pytest.raises(SpecError, match="forward_share: got 2"):
         gradient_buckets([1], 1, forward_share=2)
-    with pytest.raises(SpecError, match="overlap: got 'dpp'.*did you mean 'ddp'"):
+    with pytest.raises(SpecError, match=r"overlap: got 'dpp'.*did you mean 'ddp'"):
         exposed_s(1.0, [GRADIENT], overlap="dpp")
     with pytest.raises(SpecError, match="encode: got 0"):
         exposed_s(1.0, [GRADIENT], encode_bytes_per_s=0)

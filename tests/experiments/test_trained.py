@@ -42,7 +42,7 @@ def timed(spec: RunSpec) -> tuple[Any, Any]:
     ids=lambda method: method["kind"] + method.get("wire", "") + method.get("compressor", ""),
 )
 def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], overlap: str) -> None:
-    """What is sent, when it is needed and what is encoded are told twice: by the ledger and the spec, and by the spec."""
+    """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
     spec = spec_of(method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s"})
     trained, clock = timed(spec)
     told = mean_step(

@@ -69,6 +69,14 @@ def test_behind_a_shared_card_the_others_share_what_is_left():
     assert takes_s(2, 3) == pytest.approx(1e-3)
 
 
+def test_nodes_stay_nodes():
+    nodes = TwoLevel(2, Link(1e-6, 1e9), LINK)
+    slowed = with_slow_links(nodes.among(4), [SlowLink(0, 10.0)])
+    plain_s, slowed_s = (step_ends(over, algorithm="hierarchical") for over in (nodes, slowed))
+    assert np.all(plain_s < slowed_s)
+    np.testing.assert_allclose(step_ends(slowed, algorithm="hierarchical", evaluator="events"), slowed_s, rtol=1e-9)
+
+
 @given(st.integers(0, 3), st.floats(1.0, 50.0), st.floats(1.0, 50.0))
 def test_a_slower_link_is_never_faster(worker, factor, more):
     ends = [step_ends(with_slow_links(topology(LINK, 4), [SlowLink(worker, f, f)])) for f in (1, factor, factor * more)]
