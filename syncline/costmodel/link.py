@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.paths import Star, Topology
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_seconds
-
-if TYPE_CHECKING:
-    from syncline.costmodel.topology import Topology
 
 Duplex = Literal["full", "half"]
 """Whether both directions of a link carry all of it at once, or share it."""
@@ -120,6 +120,29 @@ class Link:
 
     def among(self, workers: int) -> Topology:
         """The topology of so many workers with this link each."""
-        from syncline.costmodel.topology import Star
+        return star(self, workers)
 
-        return Star.of(self, workers)
+
+def star(links: Link | Sequence[Link], workers: int) -> Star:
+    """The star of one link that all workers have, or of one link per worker.
+
+    Raises:
+        SpecError: the number of links is not the number of workers.
+    """
+    each = [links] if isinstance(links, Link) else list(links)
+    if not isinstance(links, Link) and len(each) != workers:
+        raise SpecError("links", len(each), f"one link, or one for each of the {workers} workers")
+
+    def column(of: list[Any], dtype: type = np.float64) -> NDArray[Any]:
+        return np.broadcast_to(np.array(of, dtype=dtype), (workers,))
+
+    return Star(
+        links.name if isinstance(links, Link) else "",
+        column([link.latency_s for link in each]),
+        column([link.overhead_s for link in each]),
+        np.concatenate([
+            column([link.up_bytes_per_s for link in each]),
+            column([link.down_bytes_per_s for link in each]),
+        ]),
+        column([link.duplex == "half" for link in each], np.bool_),
+    )  # fmt: skip

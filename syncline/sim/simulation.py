@@ -1,17 +1,136 @@
-"""The streams of a worker: its program, and the collectives that it has joined."""
+"""The state of an event simulation: the run, its collectives, and each worker's streams."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
 
+import simpy
+from numpy.typing import ArrayLike
+
+from syncline.costmodel.hierarchy import node_size
+from syncline.costmodel.topology import Topology
 from syncline.errors import SynclineError
-from syncline.sim.flows import Later
+from syncline.sim.flows import Channels, Later
 from syncline.sim.letters import Letter
+from syncline.sim.members import Member, PortIn
+from syncline.sim.ports import Delay, Fabric, PortOut
 from syncline.sim.programs import Collective, Compute, Program, Recv, Send, Wait
+from syncline.sim.rounds import rounds
+from syncline.sim.starts import start_times
+from syncline.sim.steps import Role, Ways, roles
+from syncline.sim.timeline import Timeline
 
-if TYPE_CHECKING:
-    from syncline.sim.events import Joint, Simulation
+Stream: TypeAlias = tuple[int, str]
+
+
+class Simulation:
+    """The state of a run: the clock, the ports, the collectives and messages under way, and the spans so far."""
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        over: Topology,
+        starts_s: ArrayLike | None,
+        eager: bool,
+        delay: Delay | None,
+    ) -> None:
+        self.workers = len(programs)
+        self.env = simpy.Environment()
+        self.fabric = Fabric(self.env, Channels(self.env, over.bandwidth_bytes_per_s.tolist()), eager, delay)
+        self.ways = Ways(over, eager)
+        self.node_size = node_size(over, self.workers)
+        self.ports_out: dict[Stream, PortOut] = {}
+        self.ports_in: dict[Stream, PortIn] = {}
+        self.sent: dict[tuple[int, int, Hashable], Letter] = {}  # and not yet asked for
+        self.expected: dict[tuple[int, int, Hashable], Worker] = {}  # asked for, and not yet sent
+        self.joints: dict[Hashable, Joint] = {}
+        self.spans: list[tuple[Any, ...]] = []
+        self.roles = lru_cache(maxsize=64)(self._roles)
+        starts = start_times(starts_s, self.workers).tolist()
+        self.running = [Worker(self, w, program, starts[w]) for w, program in enumerate(programs)]
+
+    def run(self) -> Timeline:
+        """Run to the end."""
+        self.env.run()
+        for worker in self.running:
+            worker.check()
+        for sender, receiver, tag in self.sent if not self.fabric.eager else ():
+            raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
+        return Timeline.of(self.spans, self.workers)
+
+    def port_out(self, worker: int, stream: str) -> PortOut:
+        """The port out of a worker on a stream."""
+        return self.ports_out.setdefault((worker, stream), PortOut())
+
+    def port_in(self, worker: int, stream: str) -> PortIn:
+        """The port in of a worker on a stream."""
+        return self.ports_in.setdefault((worker, stream), PortIn())
+
+    def joint(self, worker: int, collective: Collective) -> Joint:
+        """The collective of this key, which is the same on every worker."""
+        joint = self.joints.get(collective.key)
+        if joint is None:
+            joint = self.joints[collective.key] = Joint(self, collective)
+        first = joint.collective
+        if first is not collective and _promise(first) != _promise(collective):
+            raise SynclineError(
+                f"worker {worker} joins {first} with {collective}; "
+                "expected the same kind, size and algorithm, group, stream and rounds"
+            )
+        if worker not in joint.members:
+            raise SynclineError(f"worker {worker} joins {first}; expected a worker of its group")
+        return joint
+
+    def roles_of(self, collective: Collective) -> dict[int, Role]:
+        """What each worker of its group does in a collective."""
+        group = tuple(range(self.workers)) if collective.group is None else collective.group
+        if len(set(group)) < len(group) or not all(0 <= worker < self.workers for worker in group):
+            raise SynclineError(f"{collective} has the group {group}; expected different workers from 0")
+        if collective.rounds is not None:
+            return roles(collective.rounds, group, self.ways)
+        return self.roles(collective.kind, collective.nbytes, collective.algorithm, group)
+
+    def _roles(self, kind: str, nbytes: float, algorithm: str | None, group: tuple[int, ...]) -> dict[int, Role]:
+        nodes_of = self.node_size if group == tuple(range(self.workers)) else None
+        return roles(rounds(kind, len(group), nbytes, algorithm, nodes_of), group, self.ways)
+
+
+class Joint:
+    """A collective that some worker has joined: the part of each, also of those who come later."""
+
+    def __init__(self, simulation: Simulation, collective: Collective) -> None:
+        self.collective = collective
+        of = simulation.roles_of(collective)
+        members: list[Member] = []
+        for worker, role in of.items():
+            members.append(
+                Member(
+                    simulation.fabric,
+                    worker,
+                    members,
+                    role,
+                    simulation.port_out(worker, collective.stream),
+                    simulation.port_in(worker, collective.stream),
+                )
+            )
+        self.members = dict(zip(of, members, strict=True))
+        if simulation.fabric.eager:
+            for worker, member in self.members.items():
+                number = simulation.running[worker].number.get(collective.key)
+                if number is not None:
+                    member.port_in.know(number, member)
+        self.left = len(members)  # that are not done
+
+    def done(self) -> bool:
+        """One more worker is done; whether that was the last."""
+        self.left -= 1
+        return not self.left
+
+
+def _promise(of: Collective) -> tuple[Any, ...]:
+    return of.kind, of.nbytes, of.algorithm, of.group, of.stream, id(of.rounds)
 
 
 class Joined:
