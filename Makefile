@@ -29,6 +29,7 @@ lint: .venv/installed-dev
 bench: .venv/installed-test
 	$(BIN)/python -m pytest benchmarks --benchmark-only
 	$(BIN)/python -m benchmarks.wire
+	$(BIN)/python -m benchmarks.network --quick
 
 clean:
 	rm -rf .venv build runs

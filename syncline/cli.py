@@ -145,26 +145,52 @@ def project(
     spec: SpecArgument = "project-gpt-160m",
     overrides: SetOption = None,
     network: NetworkOption = None,
+    workers: Annotated[str | None, typer.Option("--workers", metavar="P,...", help="How many: 8,64,512.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME,...", help="Models; see 'syncline list models'.")
+    ] = None,
+    hardware: Annotated[
+        list[str] | None, typer.Option("--hardware", metavar="NAME,...", help="See 'syncline list hardware'.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", metavar="NAME,...", help="Methods; the first is the baseline.")
+    ] = None,
+    overlap: Annotated[str | None, typer.Option("--overlap", help="none, ddp or async.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", metavar="NAME", help="Of collectives, or auto, gloo, nccl.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows there.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw: speedup against bandwidth, or a paper's figure."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Project the clock in closed form: no training, an answer at once."""
+    """Project the clock in closed form: no training, an answer at once. All options together: every combination."""
     from syncline.specs import ProjectSpec, TableSpec, load_spec
 
     given = _networks(overrides, network, "networks")
     loaded = load_spec(spec, given, ProjectSpec, *get_args(TableSpec))
     assert isinstance(loaded, ProjectSpec | TableSpec)
     _warn(loaded.warnings())
-    from syncline.experiments.project import project as run_project
+    from syncline.experiments import projections
 
-    rows = run_project(loaded)
+    options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm)
+    specs = projections.variants(loaded, options)
+    _warn(projections.left_out(specs))
+    rows = projections.rows_of(specs)
+    written = [projections.write_csv(rows, csv)] if csv else []
+    written += [projections.plot(specs, plot)] if plot else []
     if as_json:
         _emit({"spec": loaded.name, "rows": rows})
-        return
-    from syncline.experiments import display
+    else:
+        from syncline.experiments.project_tables import project_tables
 
-    console = _console()
-    for table in display.project_tables(rows, loaded):
-        console.print(table)
+        console = _console()
+        for table in project_tables(rows, *specs):
+            console.print(table)
+    for file in written:
+        _say(f"{'rows' if file == csv else 'figure'} in {file}")
 
 
 @app.command()
@@ -179,6 +205,11 @@ def collectives(
     collective: Annotated[
         list[str] | None, typer.Option("--collective", metavar="NAME", help="Only this one; all_reduce, for example.")
     ] = None,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", metavar="NAME", help="Only this one; auto, gloo and nccl for their choice."),
+    ] = None,
+    rule: Annotated[str, typer.Option("--rule", help="When messages start: eager or rendezvous.")] = "eager",
     starts: Annotated[
         str | None, typer.Option("--starts", metavar="TIMES", help="When each worker enters: 0,0,0,1.0 or 0,0,0,50ms.")
     ] = None,
@@ -190,7 +221,7 @@ def collectives(
     """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
     from syncline.experiments import collectives as experiment
 
-    question = experiment.Question.of(workers, nbytes, network, collective, starts)
+    question = experiment.Question.of(workers, nbytes, network, collective, starts, algorithm, rule)
     drawn = plot and experiment.plot(question, plot)
     result = experiment.collectives(question)
     if as_json:

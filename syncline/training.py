@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch.optim.lr_scheduler import LRScheduler
 
 from syncline.errors import SpecError
-from syncline.optim import Method
+from syncline.optim import Attendance, Method
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
@@ -191,10 +192,14 @@ def train(
 
     Returns:
         The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
-        are told in the history, with everything measured so far.
+        are told in the history, with everything measured so far. Where workers may be absent (a presence of the
+        communicator, see ``syncline.optim.Attendance``), losses and evaluations are of those present in the step, and
+        a task's trace is of all rows.
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), _Recorder()
+    presence = getattr(method.comm, "presence", None)
+    attendance = Attendance(method, presence) if presence else None
 
     def evaluate(done: int) -> None:
         with torch.no_grad(), method.comm.ledger.paused():
@@ -217,13 +222,16 @@ def train(
     try:
         evaluate(0)
         for t in range(steps):
+            if attendance:
+                attendance.join(t)
             loss = task.step_gradients(t)
-            method.step()
+            with attendance.frozen(t) if attendance else nullcontext():
+                method.step()
             if schedule is not None:
                 schedule.step()
             for name, value in task.trace().items():
                 recorder.trace.setdefault(name, []).append(value)
-            recorder.losses.append(rows.by_replica(loss).mean(1))
+            recorder.losses.append(attendance.mean(loss, t) if attendance else rows.by_replica(loss).mean(1))
             done = t + 1
             interrupted = _stops(on_step, done) and done < steps
             last = done == steps or interrupted or (done % CHECK_EVERY == 0 and all_lost())

@@ -23,7 +23,7 @@ SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "me
 GPT = ("compare-text", "--set", "steps=2", "--set", "schedule={}", "--set", "methods=[ddp-adam]", "--jobs", "1",
        "--set", "problem.width=8", "--set", "problem.context=8", "--set", "problem.layers=1")  # fmt: skip
 CLOCK = {"method", "network", "workers", "step_time_s", "compute_s", "communication_s", "communication_share",
-         "exposed_communication_s", "bytes_per_worker", "wall_clock_s"}  # fmt: skip
+         "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "encode_s", "trigger_s"}  # fmt: skip
 
 
 def everything_under(folder: Path) -> list[str]:
@@ -63,8 +63,20 @@ def test_a_projection_as_json_and_as_tables(command):
     result = json.loads(told.out)
     assert (told.code, told.err, shown.code, shown.out) == (0, "", 0, "")
     assert result.keys() == {"spec", "rows"} and result["spec"] == "project-gpt-160m"
-    assert len(result["rows"]) == 24 and all(row.keys() == CLOCK | {"speedup"} for row in result["rows"])
+    assert len(result["rows"]) == 24 and all(row.keys() >= CLOCK | {"speedup"} for row in result["rows"])
     assert all(f"{row['speedup']:.2f}x" in shown.err for row in result["rows"])
+
+
+def test_a_sweep_as_tables_rows_in_a_file_and_a_figure(command, tmp_path):
+    options = ("--workers", "8,64,512,4096", "--method", "ddp-adam,diloco", "--method", "lion-cub")
+    files = ("--csv", "rows.csv", "--plot", "speedup.pdf")
+    done = command("project", *options, "--network", "10gbe", *files)
+    left_out, *_, rows, figure = done.err.splitlines()
+    assert (done.code, done.out) == (0, "") and left_out.startswith("warning: lion-cub: left out for 512 workers")
+    assert (rows, figure) == ("rows in rows.csv", "figure in speedup.pdf")
+    assert all(f" {workers} " in done.err for workers in ("8", "64", "512", "4,096"))
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 1 + 3 + 3 + 2 + 2
+    assert (tmp_path / "speedup.pdf").stat().st_size
 
 
 def test_the_paper_s_table_as_json(command):
@@ -201,6 +213,10 @@ REFUSED = [
     (("collectives", "--network", "10gb"), "--network: got '10gb'; expected one of"),
     (("collectives", "--plot", "short.txt"), "--plot: got 'short.txt'; expected a name that ends in"),
     (("project", "--network", "10gb"), "networks.0: got '10gb'; expected one of"),
+    (("project", "--workers", "8,many"), "--workers: got '8,many'; expected whole numbers"),
+    (("project", "--plot", "short.txt"), "--plot: got 'short.txt'; expected a name that ends in"),
+    (("project", "lion-cub-table1", "--plot", "x.pdf"), "--plot: got 'lion-cub-table1'; expected no figure"),
+    (("project", "--csv", "short.txt/x"), "--csv: got 'short.txt/x'; expected a place that can be written to"),
     (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
     (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),
     (("compare", *SMALL, "--text", "x.txt"), "problem.path: got 'x.txt'; expected no such field here"),

@@ -16,6 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from syncline.cli import app
+from syncline.costmodel.link_fields import LINK_FIELDS
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, METHODS, ComputeSpec, bundled, validate
 from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
@@ -40,6 +41,7 @@ from syncline.specs.methods import (
     StreamSpec,
 )
 from syncline.specs.studies import DistributionSpec, NoiseSpec, PaperVotes, TuningSpec, VectorsSpec
+from syncline.specs.tables import Mark, SpeedCell, Strategy
 from tests.torchrun import TORCHRUN, run
 
 ROOT = Path(__file__).parent.parent
@@ -166,6 +168,10 @@ def test_project_emits_what_is_documented(tmp_path: Path) -> None:
         ("curvadion-table", ["project", "curvadion-table3"]),
         ("traffic-table", ["project", "demo-table1"]),
         ("volume-table", ["project", "curvadion-table2"]),
+        ("vote-table", ["project", "lion-cub-table1"]),
+        ("vote-figure", ["project", "lion-cub-fig2"]),
+        ("speed-table", ["project", "lion-cub-table4"]),
+        ("wall-clock-figure", ["project", "mt-dao-fig9"]),
         ("list methods", ["list", "methods"]),
         ("collectives", ["collectives", "--starts", "0,1,0"]),
     ],
@@ -177,8 +183,9 @@ def test_tables_and_methods_emit_what_is_documented(section: str, command: list[
 
 def test_collectives_emit_crossovers_as_documented() -> None:
     done = CliRunner().invoke(app, ["collectives", "--json"], catch_exceptions=False)
-    assert set(json.loads(done.stdout)) == {"rows", "crossovers"}
+    assert set(json.loads(done.stdout)) == {"rows", "crossovers", "choices"}
     assert names_of(json.loads(done.stdout)["crossovers"]) == documented("crossovers")
+    assert names_of(json.loads(done.stdout)["choices"]) == documented("choices")
 
 
 def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:
@@ -262,11 +269,15 @@ def test_the_spec_page_names_every_field() -> None:
     models = [*KINDS.values(), ComputeSpec, ScheduleSpec, SlowWorkerSpec, PauseSpec, NesterovOuter, FedAdamOuter]
     models += [DDPSpec, LocalSpec, DiLoCoSpec, MTDAOSpec, DESLOCSpec, SGDMRule, AdamRule, AdoptRule, MuonRule]
     models += [StreamingMTDAOSpec, StreamingDiLoCoSpec, StreamSpec, DionSpec, CurvaDionSpec, PowerSGDSpec, DeMoSpec]
-    models += [DistributionSpec, NoiseSpec, PaperVotes, VectorsSpec, TuningSpec]
+    models += [DistributionSpec, NoiseSpec, PaperVotes, VectorsSpec, TuningSpec, Mark, SpeedCell, Strategy]
     fields = {field for model in models for field in model.model_fields}
     fields |= {field for problem in PROBLEMS.values() for field in problem.__dataclass_fields__}  # type: ignore[attr-defined]
     missing = sorted(field for field in fields if not re.search(rf"\b{field}\b", text))
     assert not missing
+
+
+def test_the_spec_page_names_every_field_of_a_link() -> None:
+    assert documented("`network`", "specs.md") == set(LINK_FIELDS) - {"name"}
 
 
 def test_pages_name_only_what_exists() -> None:

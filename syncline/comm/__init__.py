@@ -3,6 +3,7 @@
 from syncline.comm.base import Communicator, Handle, ReduceOp, flat, for_all, once
 from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import Ledger, Record
+from syncline.comm.presence import Absence, Presence
 from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
 from syncline.comm.signs import PackedSigns
@@ -15,6 +16,7 @@ __all__ = [
     "DENSE",
     "FP16",
     "WIRE_FORMATS",
+    "Absence",
     "Cast",
     "Communicator",
     "Dense",
@@ -22,6 +24,7 @@ __all__ = [
     "Ledger",
     "PackedIntegers",
     "PackedSigns",
+    "Presence",
     "ProcessGroupCommunicator",
     "Record",
     "ReduceOp",

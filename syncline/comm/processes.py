@@ -22,6 +22,7 @@ from syncline.comm.base import (
     reduce_rows,
 )
 from syncline.comm.ledger import Ledger
+from syncline.comm.presence import Presence
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError, SynclineError
 
@@ -40,16 +41,25 @@ class ProcessGroupCommunicator:
         reproducible: reduce exact formats by that second way too. A backend's all-reduce adds in an order of its own,
             which differs from the simulator's in the last bit; a long training can blow that bit up. This way the
             order is the simulator's, and so are all bits, for the same bytes.
+        presence: none, see `SimulatedCommunicator`.
 
     Raises:
+        SpecError: a presence.
         SynclineError: if ``torch.distributed`` is not initialised.
     """
 
     replicas = 1
 
     def __init__(
-        self, workers_per_process: int = 1, group: dist.ProcessGroup | None = None, *, reproducible: bool = False
+        self,
+        workers_per_process: int = 1,
+        group: dist.ProcessGroup | None = None,
+        *,
+        reproducible: bool = False,
+        presence: Presence | None = None,
     ) -> None:
+        if presence is not None:
+            raise SpecError("presence", "given", "none: only the simulated world has workers that leave and come back")
         if not (dist.is_available() and dist.is_initialized()):
             raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
         if workers_per_process < 1:

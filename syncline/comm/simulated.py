@@ -18,6 +18,7 @@ from syncline.comm.base import (
     reduce_rows,
 )
 from syncline.comm.ledger import Ledger
+from syncline.comm.presence import Presence
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
 
@@ -28,17 +29,29 @@ class SimulatedCommunicator:
     Rows are laid replica-major: row ``r * workers + m`` is worker ``m`` of replica ``r``. Replicas never exchange
     anything: they are independent runs (one seed each) that share Python's cost.
 
+    Args:
+        workers: M.
+        replicas: how many groups.
+        presence: who takes part in which step; all in every step if none. Means and maxima are over those present in
+            the ledger's step, and every row gets them; who leaves may not be in any other collective.
+
+    Raises:
+        SpecError: a number below 1, or a presence of another number of workers.
+
     >>> import torch
     >>> comm = SimulatedCommunicator(2)
     >>> comm.all_reduce(torch.tensor([[1.0], [3.0]])).tolist()
     [[2.0], [2.0]]
     """
 
-    def __init__(self, workers: int, replicas: int = 1) -> None:
+    def __init__(self, workers: int, replicas: int = 1, presence: Presence | None = None) -> None:
         for field, value in (("workers", workers), ("replicas", replicas)):
             if value < 1:
                 raise SpecError(field, value, "an integer >= 1")
+        if presence is not None and presence.workers != workers:
+            raise SpecError("presence", presence.workers, f"a presence of {workers} workers")
         self.ledger = Ledger()
+        self.presence = presence if presence is not None and presence.absences else None
         self._workers, self._replicas = workers, replicas
 
     @property
@@ -65,22 +78,34 @@ class SimulatedCommunicator:
             )  # fmt: skip
         return x.view(self._replicas, self._workers, *x.shape[1:])
 
-    def _note(self, x: Tensor, collective: str, wire: WireFormat, label: str) -> None:
-        self.ledger.append(label, collective, wire.nbytes(elements_per_row(x), x.dtype), self._workers)
+    def _present(self, x: Tensor) -> Tensor:
+        """``(R, *s)`` as ``(replicas, those present, *s)``."""
+        grouped = self._grouped(x)
+        return grouped if self.presence is None else grouped[:, list(self.presence.at(self.ledger.step))]
+
+    def _note(self, collective: str, nbytes: int, label: str, op: ReduceOp | None = None) -> None:
+        """Record a collective, among those present; refuse one that absences would make another."""
+        if self.presence is None:
+            self.ledger.append(label, collective, nbytes, self._workers)
+        elif op in ("mean", "max"):
+            self.ledger.append(label, collective, nbytes, len(self.presence.at(self.ledger.step)))
+        else:
+            what = collective if op is None else f"{collective} ({op})"
+            raise SpecError("presence", what, "means and maxima alone, where workers may be absent")
 
     def _reduced(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         if wire.exact_dtype:
-            reduced = reduce_rows(self._grouped(x), 1, op)
+            reduced = reduce_rows(self._present(x), 1, op)
         else:
             arrived = wire.decode(wire.encode(x), x.dtype)
-            owned = reduce_rows(self._grouped(arrived), 1, op).flatten(0, 1)
+            owned = reduce_rows(self._present(arrived), 1, op).flatten(0, 1)
             reduced = wire.decode(wire.encode(owned), x.dtype).unflatten(0, (self._replicas, 1))
         return reduced.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
     def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.all_reduce``."""
         check_op(op, x)
-        self._note(x, "all_reduce", wire, label)
+        self._note("all_reduce", _nbytes(wire, x), label, op)
         return self._reduced(x, op, wire)
 
     def all_reduce_coalesced(
@@ -88,20 +113,19 @@ class SimulatedCommunicator:
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
         check_op(op, *xs)
-        nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
-        self.ledger.append(label, "all_reduce", nbytes, self._workers)
+        self._note("all_reduce", _nbytes(wire, *xs), label, op)
         return [self._reduced(x, op, wire) for x in xs]
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """See ``Communicator.all_gather``."""
-        self._note(x, "all_gather", wire, label)
+        self._note("all_gather", _nbytes(wire, x), label)
         gathered = self._grouped(wire.decode(wire.encode(x), x.dtype)).unsqueeze(1)
         return gathered.expand(self._replicas, self._workers, self._workers, *x.shape[1:]).flatten(0, 1)
 
     def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """See ``Communicator.gather``."""
         check_root(root, self._workers)
-        self._note(x, "gather", wire, label)
+        self._note("gather", _nbytes(wire, x), label)
         arrived = self._grouped(wire.decode(wire.encode(x), x.dtype))
         gathered = arrived.new_zeros(self._replicas, self._workers, *arrived.shape[1:])
         gathered[:, root] = arrived
@@ -109,19 +133,19 @@ class SimulatedCommunicator:
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
         """See ``Communicator.all_to_all``."""
-        self._note(x, "all_to_all", wire, label)
+        self._note("all_to_all", _nbytes(wire, x), label)
         return self._grouped(wire.decode(wire.encode(x), x.dtype)).transpose(1, 2).flatten(0, 1)
 
     def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.reduce_scatter``."""
         check_op(op, x)
-        self._note(x, "reduce_scatter", wire, label)
+        self._note("reduce_scatter", _nbytes(wire, x), label)
         return reduce_rows(self._grouped(wire.decode(wire.encode(x), x.dtype)), 1, op).flatten(0, 2)
 
     def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
         """See ``Communicator.broadcast``."""
         check_root(root, self._workers)
-        self._note(x, "broadcast", wire, label)
+        self._note("broadcast", _nbytes(wire, x), label)
         sent = self._grouped(wire.decode(wire.encode(x), x.dtype))[:, root : root + 1]
         return sent.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
@@ -140,6 +164,11 @@ class SimulatedCommunicator:
         """See ``Communicator.start_all_gather``."""
         done = self.all_gather(x, wire, label).clone()
         return Handle(lambda: [done])
+
+
+def _nbytes(wire: WireFormat, *xs: Tensor) -> int:
+    """Encoded bytes of one worker's part."""
+    return sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
 
 
 def stack(x: Tensor, rows: int) -> Tensor:

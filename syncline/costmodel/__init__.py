@@ -6,13 +6,19 @@ NumPy and the standard library only, so that a projection answers at once. Every
 from __future__ import annotations
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.batch_times import BatchTimes
 from syncline.costmodel.collectives import (
     ALGORITHMS,
     COLLECTIVES,
+    HIERARCHICAL,
+    SERVERS,
+    NoClosedForm,
     algorithm_name,
+    algorithms_on,
     all_to_all_s,
     best_algorithm,
     broadcast_s,
+    closed_form_s,
     collective_s,
     gather_s,
     ring_all_gather_s,
@@ -21,14 +27,30 @@ from syncline.costmodel.collectives import (
     rounds_and_block,
     wire_bytes,
 )
+from syncline.costmodel.graph import Edge, Graph
 from syncline.costmodel.hardware import HARDWARE, Hardware, compute_s, hardware
+from syncline.costmodel.hierarchy import node_size
 from syncline.costmodel.layers import chosen_layers, first_and_last_layers
 from syncline.costmodel.link import Link
+from syncline.costmodel.memory import (
+    Activations,
+    Memory,
+    Precision,
+    activation_bytes,
+    call_bytes,
+    largest_call_bytes,
+    model_memory,
+    update_s,
+)
 from syncline.costmodel.models import MODELS, ModelShape, model
-from syncline.costmodel.networks import NETWORKS, Preset, network
+from syncline.costmodel.networks import NETWORKS, AnyNetwork, Preset, network, network_fields
+from syncline.costmodel.overlap import Bucket, gradient_buckets
 from syncline.costmodel.packing import sum_levels
+from syncline.costmodel.policies import POLICIES, chosen_algorithm
+from syncline.costmodel.sites import Sites
 from syncline.costmodel.steptime import StepTime, mean_step, step_time_s
 from syncline.costmodel.tensors import TensorShape, balanced_parts, dion_rank, is_worth_factors, largest_divisor
+from syncline.costmodel.topology import Network, Topology, topology
 from syncline.costmodel.traffic import (
     Call,
     CallPattern,
@@ -41,7 +63,17 @@ from syncline.costmodel.traffic import (
     joined,
     mean_bytes_per_step,
 )
-from syncline.costmodel.votes import VOTES, vote_bits_per_parameter, vote_crossover, vote_s
+from syncline.costmodel.two_level import TwoLevel
+from syncline.costmodel.votes import (
+    VOTES,
+    VotePart,
+    vote_bits_per_parameter,
+    vote_by_collectives_s,
+    vote_crossover,
+    vote_parts,
+    vote_rows,
+    vote_s,
+)
 from syncline.costmodel.wallclock import (
     curvadion_speedup,
     curvadion_step_s,
@@ -56,29 +88,51 @@ __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
     "HARDWARE",
+    "HIERARCHICAL",
     "MODELS",
     "NETWORKS",
+    "POLICIES",
+    "SERVERS",
     "VOTES",
+    "Activations",
+    "AnyNetwork",
+    "BatchTimes",
+    "Bucket",
     "Call",
     "CallPattern",
+    "Edge",
     "Exchange",
     "FloatOrArray",
+    "Graph",
     "Hardware",
     "IntOrArray",
     "Link",
+    "Memory",
     "ModelShape",
+    "Network",
+    "NoClosedForm",
+    "Precision",
     "Preset",
+    "Sites",
     "StepTime",
     "TensorShape",
+    "Topology",
+    "TwoLevel",
+    "VotePart",
+    "activation_bytes",
     "algorithm_name",
+    "algorithms_on",
     "all_to_all_s",
     "balanced_parts",
     "best_algorithm",
     "broadcast_s",
     "bytes_per_step",
+    "call_bytes",
     "calls_at",
     "calls_by_step",
+    "chosen_algorithm",
     "chosen_layers",
+    "closed_form_s",
     "collective_s",
     "communication_factor",
     "communication_s",
@@ -88,27 +142,37 @@ __all__ = [
     "dion_rank",
     "first_and_last_layers",
     "gather_s",
+    "gradient_buckets",
     "half_life",
     "half_life_period",
     "half_life_total_s",
     "hardware",
     "is_worth_factors",
     "joined",
+    "largest_call_bytes",
     "largest_divisor",
     "mean_bytes_per_step",
     "mean_step",
     "model",
+    "model_memory",
     "mt_dao_all_reduce_s",
     "network",
+    "network_fields",
+    "node_size",
     "ring_all_gather_s",
     "ring_all_reduce_s",
     "ring_reduce_scatter_s",
     "rounds_and_block",
     "step_time_s",
     "sum_levels",
+    "topology",
     "unified_total_s",
+    "update_s",
     "vote_bits_per_parameter",
+    "vote_by_collectives_s",
     "vote_crossover",
+    "vote_parts",
+    "vote_rows",
     "vote_s",
     "wire_bytes",
 ]

@@ -1,32 +1,51 @@
-"""The algorithms of each collective: how many rounds, how much a worker sends in one, and how much in all.
+"""The algorithms of each collective: what is on the longest way through one, and how much a worker sends in all.
 
-With P equal workers that start together on equal, full-duplex links, ``L = ceil(log2 P)``, Q the largest power of two
-that is at most P, and ``f = 1`` if P is no power of two, else 0:
+With P equal workers that start together on equal, full-duplex links, ``L = ceil(log2 P)``, ``l = floor(log2 P)``, Q the
+largest power of two that is at most P, ``f = 1`` if P is no power of two, else 0, and ``c = sum_k ceil(P / 2^k)`` over
+k = 1, ..., L, which is P - 1 for a power of two:
 
-| collective       | algorithm            | rounds        | bytes in sequence              | bytes a worker sends     |
-|------------------|----------------------|---------------|--------------------------------|--------------------------|
-| `all_reduce`     | `ring`               | 2(P - 1)      | 2n(P - 1)/P                    | 2n(P - 1)/P              |
-|                  | `recursive-doubling` | log2 Q + 2f   | n(log2 Q + 2f)                 | n(Q log2 Q + 2(P - Q))/P |
-|                  | `rabenseifner`       | 2 log2 Q + 2f | 2n((Q - 1)/Q + f)              | 2n(P - 1)/P              |
-|                  | `tree`               | 2L            | 2nL                            | 2n(P - 1)/P              |
-| `all_gather`     | `ring`               | P - 1         | n(P - 1)                       | n(P - 1)                 |
-|                  | `recursive-doubling` | L             | n(P - 1)                       | n(P - 1)                 |
-| `reduce_scatter` | `ring`               | P - 1         | n(P - 1)/P                     | n(P - 1)/P               |
-|                  | `halving`            | L             | n(P - 1)/P                     | n(P - 1)/P               |
-| `all_to_all`     | `pairwise`           | P - 1         | n(P - 1)/P                     | n(P - 1)/P               |
-| `broadcast`      | `binomial`           | L             | nL                             | n(P - 1)/P               |
-|                  | `scatter-all-gather` | L + P - 1     | n(P - 1 + sum_k ceil(P/2^k))/P | n(P - 1 + H)/P           |
-| `gather`         | `binomial`           | L             | n(P - 1)                       | n O/P                    |
+| collective       | algorithm            | messages            | bytes in sequence     | bytes a worker sends     |
+|------------------|----------------------|---------------------|-----------------------|--------------------------|
+| `all_reduce`     | `ring`               | 2(P - 1)            | 2n(P - 1)/P           | 2n(P - 1)/P              |
+|                  | `recursive-doubling` | l + 2f              | n(l + 2f)             | n(Q l + 2(P - Q))/P      |
+|                  | `rabenseifner`       | 2l + 2f             | 2n((Q - 1)/Q + f)     | 2n(P - 1)/P              |
+|                  | `tree`               | 2L                  | 2nL                   | 2n(P - 1)/P              |
+|                  | `double-binary-tree` | 2(2l - 1 + e), *    | n(2l - 1 + e)         | 2n(P - 1)/P              |
+|                  | `server-naive`       | 2(P - 1), *         | 2n(P - 1)             | 2n(P - 1)/P              |
+|                  | `server-efficient`   | 3L                  | n(c + (c + P - 1)/P)  | n(H + (P - 1 + H)/P)     |
+| `all_gather`     | `ring`               | P - 1               | n(P - 1)              | n(P - 1)                 |
+|                  | `recursive-doubling` | L                   | n(P - 1)              | n(P - 1)                 |
+| `reduce_scatter` | `ring`               | P - 1               | n(P - 1)/P            | n(P - 1)/P               |
+|                  | `halving`            | L                   | n(P - 1)/P            | n(P - 1)/P               |
+|                  | `all-reduce`         | 2(P - 1)            | 2n(P - 1)/P           | 2n(P - 1)/P              |
+| `all_to_all`     | `pairwise`           | P - 1               | n(P - 1)/P            | n(P - 1)/P               |
+| `broadcast`      | `binomial`           | L                   | nL                    | n(P - 1)/P               |
+|                  | `scatter-all-gather` | L + P - 1           | n(c + P - 1)/P        | n(P - 1 + H)/P           |
+| `gather`         | `binomial`           | L, *                | n(P - 1)              | n O/P                    |
 
-Each takes ``rounds alpha + (bytes in sequence) / B``; the sum over k is from 1 to L, and P - 1 for a power of two. H is
-the mean over workers of the messages that pass a worker's block on in the scatter, O the number of ones that 0, ...,
-P - 1 have together in binary. What a worker sends is the mean over workers where they differ. `syncline.sim.rounds`
-says who sends what to whom.
+A message waits for the arrival of the one before it, so each takes ``messages (alpha + o) + (bytes in sequence) / R``,
+but for those with a star if messages are eager: one worker's messages follow each other without waiting for arrivals,
+and only so many latencies are on the way: ``2(l + 1)`` of the double tree (2 for two workers), 2 of the naive server, l
+of the gather (where the root receives its last, smaller subtree right after another one). ``e = 1`` if P + 1 is a power
+of two, else 0. H is the mean over workers of the messages that pass a worker's block on in the scatter, O the number of
+ones that 0, ..., P - 1 have together in binary. What a worker sends is the mean over workers where they differ.
+`syncline.sim.rounds` says who sends what to whom.
+
+The double binary tree sends half of the data up and down each of two trees, not in chunks: all of a half has arrived
+before it is sent on. The efficient server gathers everybody's n bytes along the scatter's tree, then broadcasts n bytes
+by a scatter and an all-gather. `all-reduce` (reduce-scatter) is what gloo does: all get the whole sum, and each keeps
+its part.
+
+On half-duplex links a transfer has the link to itself where workers only send or only receive in a round (trees,
+gather, naive server), and half of it where all do both. Which has no such form is refused: with a fold, or with a part
+of one kind after one of the other, who is early disturbs the others.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), without the cost of the additions. For P that is no power of two: the extra workers' values are folded into
 others' first and given back last (all-reduce); J. Bruck et al., "Efficient Algorithms for All-to-All Communications
-in Multiport Message-Passing Systems", IEEE TPDS 8 (1997) (all-gather, and run backwards reduce-scatter).
+in Multiport Message-Passing Systems", IEEE TPDS 8 (1997) (all-gather, and run backwards reduce-scatter). Two trees:
+P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+Computing 35 (2009). Servers: Lion Cub, section 3.
 """
 
 from __future__ import annotations
@@ -37,31 +56,43 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.errors import SpecError
+
+
+class NoClosedForm(SpecError):
+    """An algorithm of which no formula is known on this network; lockstep or events tell what it takes."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The cost of an algorithm.
+    """The cost of an algorithm, as functions of P and n.
 
     Args:
-        rounds: how many there are, of P.
-        block: bytes that the worker on the critical path sends in one, mean over rounds, of P and n.
-        sent: bytes that each worker sends in all, mean over workers, of P and n; ``rounds * block`` unless given.
+        messages: how many are sent one after another on the longest way.
+        nbytes: of these messages, in all.
+        sent: bytes that each worker sends, mean over workers; ``nbytes`` unless given.
+        latencies: how many of the messages wait for the arrival of the one before, if messages are eager; all unless
+            given.
+        directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ in it.
+        folds: whether that holds for powers of two only.
     """
 
-    rounds: Callable[[IntOrArray], IntOrArray]
-    block: Callable[[IntOrArray, FloatOrArray], FloatOrArray]
+    messages: Callable[[IntOrArray], IntOrArray]
+    nbytes: Callable[[IntOrArray, FloatOrArray], FloatOrArray]
     sent: Callable[[IntOrArray, FloatOrArray], FloatOrArray] | None = None
+    latencies: Callable[[IntOrArray], IntOrArray] | None = None
+    directions: int | None = 2
+    folds: bool = False
 
 
 def tree_depth(workers: IntOrArray) -> IntOrArray:
     """ceil(log2 P), exactly: the number of binary digits of P - 1."""
-    return np.frexp(np.subtract(workers, 1))[1]
+    return np.frexp(np.subtract(workers, 1))[1].astype(np.int64)
 
 
 def _doublings(workers: IntOrArray) -> IntOrArray:
     """log2 Q, exactly: one less than the number of binary digits of P."""
-    return np.frexp(workers)[1] - 1
+    return np.frexp(workers)[1].astype(np.int64) - 1  # int32 would overflow in a product with bytes
 
 
 def _folds(workers: IntOrArray) -> IntOrArray:
@@ -72,11 +103,6 @@ def _folds(workers: IntOrArray) -> IntOrArray:
 def _power_of_two(workers: IntOrArray) -> FloatOrArray:
     """Q."""
     return np.exp2(_doublings(workers))
-
-
-def _mean(sequence: FloatOrArray | IntOrArray, rounds: IntOrArray) -> FloatOrArray:
-    """A round's part; of no rounds nothing."""
-    return sequence / np.maximum(rounds, 1)
 
 
 def _binary_ones(workers: IntOrArray) -> IntOrArray:
@@ -99,9 +125,9 @@ def _halves(workers: IntOrArray) -> tuple[IntOrArray, IntOrArray]:
     return in_sequence, in_all
 
 
-def _rabenseifner_block(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    doublings, folds, power = _doublings(workers), _folds(workers), _power_of_two(workers)
-    return nbytes * _mean(2 * (power - 1) / power + folds, 2 * doublings + folds)
+def _rabenseifner_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    power = _power_of_two(workers)
+    return nbytes * (2 * (power - 1) / power + _folds(workers))
 
 
 def _doubling_sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
@@ -109,62 +135,103 @@ def _doubling_sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
     return nbytes * ((power * _doublings(workers) + 2 * (workers - power)) / workers)
 
 
-def _scatter_all_gather_block(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    rounds = tree_depth(workers) + workers - 1
-    return nbytes / workers * _mean(_halves(workers)[0] + workers - 1, rounds)
+def _levels(workers: IntOrArray) -> IntOrArray:
+    """Messages one after another up two trees of all workers: 2 l - 1 + e, of one worker none."""
+    full = tree_depth(np.add(workers, 1)) == _doublings(np.add(workers, 1))
+    return np.where(np.greater(workers, 1), 2 * _doublings(workers) - 1 + full, 0)[()]
 
 
-_RING = Algorithm(lambda workers: workers - 1, lambda workers, nbytes: nbytes / workers)
+def _tree_latencies(workers: IntOrArray) -> IntOrArray:
+    """Latencies up and down two trees of all workers: 2 (l + 1), for two workers 2, for one none."""
+    steps = _doublings(workers) + np.greater(workers, 2)
+    return 2 * steps
+
+
+def _twice_less_one_part(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    return nbytes * (2 * (workers - 1) / workers)
+
+
+def _scattered(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Bytes in sequence of a scatter and an all-gather of n bytes."""
+    return nbytes / workers * (_halves(workers)[0] + workers - 1)
+
+
+def _scattered_sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    return nbytes / workers * (workers - 1 + _halves(workers)[1] / workers)
+
+
+def _of_part(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    return nbytes * ((workers - 1) / workers)
+
+
+def _of_others(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    return nbytes * (workers - 1)
+
+
+_RING = Algorithm(lambda workers: workers - 1, _of_part)
+_RINGS = Algorithm(lambda workers: 2 * (workers - 1), _twice_less_one_part)
 
 TABLE: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
-        "ring": Algorithm(lambda workers: 2 * (workers - 1), lambda workers, nbytes: nbytes / workers),
+        "ring": _RINGS,
         "recursive-doubling": Algorithm(
             lambda workers: _doublings(workers) + _folds(workers),
-            lambda workers, nbytes: nbytes,
+            lambda workers, nbytes: nbytes * (_doublings(workers) + _folds(workers)),
             _doubling_sent,
+            folds=True,
         ),
         "rabenseifner": Algorithm(
             lambda workers: 2 * _doublings(workers) + _folds(workers),
-            _rabenseifner_block,
-            lambda workers, nbytes: nbytes * (2 * (workers - 1) / workers),
+            _rabenseifner_bytes,
+            _twice_less_one_part,
+            folds=True,
         ),
         "tree": Algorithm(
             lambda workers: 2 * tree_depth(workers),
-            lambda workers, nbytes: nbytes,
-            lambda workers, nbytes: nbytes * (2 * (workers - 1) / workers),
+            lambda workers, nbytes: nbytes * (2 * tree_depth(workers)),
+            _twice_less_one_part,
+            directions=1,
+        ),
+        "double-binary-tree": Algorithm(
+            lambda workers: 2 * _levels(workers),
+            lambda workers, nbytes: nbytes * _levels(workers),
+            _twice_less_one_part,
+            latencies=_tree_latencies,
+            directions=None,
+        ),
+        "server-naive": Algorithm(
+            lambda workers: 2 * (workers - 1),
+            lambda workers, nbytes: 2 * _of_others(workers, nbytes),
+            _twice_less_one_part,
+            latencies=lambda workers: 2 * np.minimum(np.subtract(workers, 1), 1),
+            directions=1,
+        ),
+        "server-efficient": Algorithm(
+            lambda workers: 3 * tree_depth(workers),
+            lambda workers, nbytes: nbytes * _halves(workers)[0] + _scattered(workers, nbytes),
+            lambda workers, nbytes: nbytes * (_halves(workers)[1] / workers) + _scattered_sent(workers, nbytes),
+            directions=None,
         ),
     },
     "all_gather": {
-        "ring": Algorithm(lambda workers: workers - 1, lambda workers, nbytes: nbytes),
-        "recursive-doubling": Algorithm(
-            tree_depth, lambda workers, nbytes: nbytes * _mean(workers - 1, tree_depth(workers))
-        ),
+        "ring": Algorithm(lambda workers: workers - 1, _of_others),
+        "recursive-doubling": Algorithm(tree_depth, _of_others),
     },
-    "reduce_scatter": {
-        "ring": _RING,
-        "halving": Algorithm(
-            tree_depth, lambda workers, nbytes: nbytes / workers * _mean(workers - 1, tree_depth(workers))
-        ),
-    },
+    "reduce_scatter": {"ring": _RING, "halving": Algorithm(tree_depth, _of_part), "all-reduce": _RINGS},
     "all_to_all": {"pairwise": _RING},
     "broadcast": {
-        "binomial": Algorithm(
-            tree_depth,
-            lambda workers, nbytes: nbytes,
-            lambda workers, nbytes: nbytes * ((workers - 1) / workers),
-        ),
+        "binomial": Algorithm(tree_depth, lambda workers, nbytes: nbytes * tree_depth(workers), _of_part, directions=1),
         "scatter-all-gather": Algorithm(
-            lambda workers: tree_depth(workers) + workers - 1,
-            _scatter_all_gather_block,
-            lambda workers, nbytes: nbytes / workers * (workers - 1 + _halves(workers)[1] / workers),
+            lambda workers: tree_depth(workers) + workers - 1, _scattered, _scattered_sent, directions=None
         ),
     },
     "gather": {
         "binomial": Algorithm(
             tree_depth,
-            lambda workers, nbytes: nbytes * ((workers - 1) / np.maximum(tree_depth(workers), 1)),
+            _of_others,
             lambda workers, nbytes: nbytes * (_binary_ones(workers) / workers),
+            latencies=_doublings,
+            directions=1,
         ),
     },
 }

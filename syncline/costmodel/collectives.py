@@ -1,28 +1,25 @@
 """What a collective costs, in closed form.
 
-Every algorithm here is a number of *rounds* in each of which a worker sends one block of bytes to one other worker and
-waits for a block of its own, so with P equal workers that start together on equal, full-duplex links
+With P equal workers that start together on a link of latency alpha, overhead o per message and R bytes per second,
 
-    time = rounds * (alpha + block / B),
+    time = messages (alpha + o) + bytes / R,
 
-with the mean block where rounds differ. Each collective's first algorithm, which is taken if none is named:
+where the messages, so many bytes in all, wait for each other. Where a worker sends several without waiting, the eager
+rule counts fewer latencies than messages. Each collective's first algorithm, which is taken if none is named:
 
-| collective       | n: bytes                      | algorithm     | rounds       | block              |
-|------------------|-------------------------------|---------------|--------------|--------------------|
-| `all_reduce`     | of the tensor, on each worker | ring          | 2(P - 1)     | n / P              |
-| `all_gather`     | that each worker contributes  | ring          | P - 1        | n                  |
-| `reduce_scatter` | of each worker's full input   | ring          | P - 1        | n / P              |
-| `all_to_all`     | that a worker holds for all   | pairwise      | P - 1        | n / P              |
-| `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n                  |
-| `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | (P - 1) n / rounds |
+| collective       | n: bytes                      | algorithm     | messages     | bytes       |
+|------------------|-------------------------------|---------------|--------------|-------------|
+| `all_reduce`     | of the tensor, on each worker | ring          | 2(P - 1)     | 2n(P - 1)/P |
+| `all_gather`     | that each worker contributes  | ring          | P - 1        | n(P - 1)    |
+| `reduce_scatter` | of each worker's full input   | ring          | P - 1        | n(P - 1)/P  |
+| `all_to_all`     | that a worker holds for all   | pairwise      | P - 1        | n(P - 1)/P  |
+| `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n x messages|
+| `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
 
-`syncline.costmodel.algorithms` has the table of all algorithms. Blocks of n / P bytes are exact, not rounded up. One
-worker pays nothing. All arguments broadcast: P, n and the fields of the link may be arrays. The messages of a gather
-double from round to round, so
-
-    gather = ceil(log2 P) alpha + (P - 1) n / B.
-
-This one is an upper bound if P is no power of two, for the last subtree is smaller; all others are exact for every P.
+`syncline.costmodel.algorithms` has the table of all algorithms, `syncline.costmodel.hierarchy` those for networks of
+nodes. Blocks of n / P bytes are exact, not rounded up. One worker pays nothing. On a link all arguments broadcast: P,
+n and the fields of the link may be arrays. All forms are exact for every P. Eager messages of a gather pay
+floor(log2 P) latencies only, for the root receives its last, smaller subtree right after another one.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), sections 4.1 to 4.5, without the cost of the additions.
@@ -30,15 +27,33 @@ Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Commun
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 
-from syncline.costmodel.algorithms import TABLE, Algorithm
+from syncline.costmodel.algorithms import TABLE, Algorithm, NoClosedForm
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.hierarchy import HIERARCHIES, flat_link, levels, node_count, node_size
 from syncline.costmodel.link import Link
 from syncline.errors import SpecError, one_of
 
+if TYPE_CHECKING:
+    from syncline.costmodel.topology import Network
+
+Rule = Literal["eager", "rendezvous"]
+"""When a message starts: when its sender has it and the ports are free, or when both ends have come to it."""
+
 ALGORITHMS: dict[str, tuple[str, ...]] = {kind: tuple(of) for kind, of in TABLE.items()}
-"""The names of each collective's algorithms; the first is taken if none is named."""
+"""The names of each collective's algorithms for any network; the first is taken if none is named."""
+
+HIERARCHICAL: dict[str, tuple[str, ...]] = {kind: () for kind in TABLE} | {"all_reduce": tuple(HIERARCHIES)}
+"""The names of those that need nodes."""
+
+SERVERS = ("server-naive", "server-efficient")
+"""All-reduces by a parameter server. Nobody chooses one for its speed, so neither does `best_algorithm`: where messages
+cost no overhead, a server's many short ones would look free."""
 
 COLLECTIVES = tuple(ALGORITHMS)
 """The names of the collectives, as the traffic ledger writes them."""
@@ -54,23 +69,35 @@ def algorithm_name(kind: str, algorithm: str | None = None) -> str:
         raise SpecError("collective", kind, one_of(TABLE, str(kind)))
     if algorithm is None:
         return ALGORITHMS[kind][0]
-    if algorithm not in TABLE[kind]:
-        raise SpecError(f"{kind}.algorithm", algorithm, one_of(TABLE[kind], str(algorithm)))
+    known = (*ALGORITHMS[kind], *HIERARCHICAL[kind])
+    if algorithm not in known:
+        raise SpecError(f"{kind}.algorithm", algorithm, one_of(known, str(algorithm)))
     return algorithm
 
 
-def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> Algorithm:
-    """The algorithm, for a P and an n that can be."""
+def algorithms_on(kind: str, network: Network | Link, workers: int) -> tuple[str, ...]:
+    """The algorithms that can run on a network: the hierarchical ones where it has several nodes of several workers.
+
+    Raises:
+        SpecError: an unknown collective, or a number of workers that the network cannot join.
+    """
+    algorithm_name(kind)
+    size = node_size(network, workers)
+    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if size is not None and 1 < size < workers else ())
+
+
+def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> str:
+    """The algorithm's name, for a P and an n that can be."""
     name = algorithm_name(kind, algorithm)
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
-    return TABLE[kind][name]
+    return name
 
 
 def rounds_and_block(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """How many rounds a collective has and how many bytes a worker sends in one (mean of rounds), by the tables.
+    """How many messages a collective has on its longest way and how many bytes one has (the mean), by the tables.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -79,16 +106,41 @@ def rounds_and_block(
         algorithm: one of ``ALGORITHMS[kind]``, the first unless given.
 
     Raises:
-        SpecError: an unknown collective or algorithm, no worker, or a negative size.
+        SpecError: an unknown collective, an algorithm that is none of a flat network's, no worker, or a negative size.
     """
-    of = _checked(kind, workers, nbytes, algorithm)
-    return of.rounds(workers), of.block(workers, nbytes)
+    name = _checked(kind, workers, nbytes, algorithm)
+    if name not in TABLE[kind]:
+        raise SpecError(f"{kind}.algorithm", name, one_of(TABLE[kind], name))
+    of = TABLE[kind][name]
+    messages = of.messages(workers)
+    return messages, of.nbytes(workers, nbytes) / np.maximum(messages, 1)
 
 
 def collective_s(
-    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: str | None = None
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    network: Link | Network,
+    algorithm: str | None = None,
+    *,
+    rule: Rule = "eager",
+    group: int | None = None,
 ) -> FloatOrArray:
-    """Seconds that a collective takes: ``rounds * (alpha + block / B)``. Arguments as in `rounds_and_block`.
+    """Seconds that a collective takes, from the common start until the last worker is through.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, at least 0, with the meaning the table gives it.
+        network: a link that all workers have; or nodes or sites, for which P is one number.
+        algorithm: one of ``ALGORITHMS[kind]``, the first unless given, or of ``HIERARCHICAL[kind]``.
+        rule: when a message starts.
+        group: workers of a node for a hierarchical algorithm on a link.
+
+    Raises:
+        SpecError: an unknown collective or algorithm, no worker, a negative size, a hierarchical algorithm without
+            nodes.
+        NoClosedForm: a flat algorithm on nodes, or one that is uneven on half-duplex links.
 
     >>> from syncline.costmodel.networks import network
     >>> f"{collective_s('all_reduce', 2, 619 * 2**20, network('wan')):.3f}"
@@ -96,31 +148,132 @@ def collective_s(
     >>> f"{collective_s('all_reduce', 8, 1000, network('wan'), 'recursive-doubling'):.3f}"
     '0.075'
     """
-    rounds, block = rounds_and_block(kind, workers, nbytes, algorithm)
-    return rounds * link.transfer_s(block)
+    name = _checked(kind, workers, nbytes, algorithm)
+    if rule not in ("eager", "rendezvous"):
+        raise SpecError("rule", rule, "'eager' or 'rendezvous'")
+    if name in HIERARCHIES:
+        return _hierarchical_s(name, int(workers), nbytes, network, rule, group)
+    link = network if isinstance(network, Link) else flat_link(network, int(workers))
+    if link is None:
+        expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
+        raise NoClosedForm(f"{kind}.algorithm", name, expected)
+    return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
-def best_algorithm(kind: str, workers: int, nbytes: float, link: Link) -> str:
-    """The algorithm with the least `collective_s`; of several, the first in ``ALGORITHMS[kind]``.
+def _on_link_s(kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule) -> FloatOrArray:
+    of = TABLE[kind][name]
+    messages = of.messages(workers)
+    latencies = messages if rule == "rendezvous" or of.latencies is None else of.latencies(workers)
+    sent = of.nbytes(workers, nbytes) * (_directions(kind, name, of, workers) if link.duplex == "half" else 1)
+    return latencies * link.latency_s + messages * link.overhead_s + sent / link.goodput_bytes_per_s
+
+
+def _directions(kind: str, name: str, of: Algorithm, workers: IntOrArray) -> int:
+    """Transfers that share a worker's half-duplex link."""
+    expected = "an algorithm with a closed form on half-duplex links"
+    if np.all(np.less_equal(workers, 1)):
+        return 1
+    if of.directions is None:
+        raise NoClosedForm(
+            f"{kind}.algorithm", name, f"{expected} (here some workers send only while others send and receive)"
+        )
+    if of.folds and np.any(np.bitwise_and(workers, np.subtract(workers, 1))):
+        raise NoClosedForm(
+            f"{kind}.algorithm", name, f"{expected} (workers beyond a power of two are folded in, beside exchanges)"
+        )
+    return of.directions
+
+
+def _hierarchical_s(
+    name: str, workers: int, nbytes: FloatOrArray, network: Link | Network, rule: Rule, group: int | None
+) -> FloatOrArray:
+    of, on = HIERARCHIES[name], levels(network, workers, group)
+    if on.exchanges:  # shares of a half-duplex link that are right if all send and receive
+        _directions("all_reduce", name, TABLE["all_reduce"][of.between], on.nodes)
+    between = on.crossing(1 if of.leaders else on.group)
+    if of.leaders:
+        tree_s = _on_link_s("broadcast", "binomial", on.group, nbytes, on.inner, rule)
+        return 2 * tree_s + _on_link_s("all_reduce", of.between, on.nodes, nbytes, between, rule)
+    part = nbytes / on.group
+    return (
+        _on_link_s("reduce_scatter", "ring", on.group, nbytes, on.inner, rule)
+        + _on_link_s("all_reduce", of.between, on.nodes, part, between, rule)
+        + _on_link_s("all_gather", "ring", on.group, part, on.inner, rule)
+    )
+
+
+def closed_form_s(
+    kind: str, workers: int, nbytes: float, network: Link | Network, algorithm: str, rule: Rule = "eager"
+) -> float | None:
+    """Seconds by `collective_s`, or None where the algorithm has no closed form on this network."""
+    try:
+        return float(collective_s(kind, workers, nbytes, network, algorithm, rule=rule))
+    except NoClosedForm:
+        return None
+
+
+def best_algorithm(kind: str, workers: int, nbytes: float, network: Link | Network, rule: Rule = "eager") -> str:
+    """The algorithm with the least closed form; of several, the first; where none has one, the collective's first.
+
+    Parameter servers are left out.
+
+    Raises:
+        SpecError: an unknown collective, or a number of workers that the network cannot join.
 
     >>> from syncline.costmodel.networks import network
     >>> [best_algorithm("all_reduce", 8, nbytes, network("10gbe")) for nbytes in (1e3, 1e9)]
     ['recursive-doubling', 'rabenseifner']
     """
-    algorithm_name(kind)
-    return min(ALGORITHMS[kind], key=lambda name: float(collective_s(kind, workers, nbytes, link, name)))
+    costs = {
+        name: closed_form_s(kind, workers, nbytes, network, name, rule)
+        for name in algorithms_on(kind, network, workers)
+        if name not in SERVERS
+    }
+    known = {name: seconds for name, seconds in costs.items() if seconds is not None}
+    return min(known, key=known.__getitem__, default=ALGORITHMS[kind][0])
 
 
-def wire_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None) -> FloatOrArray:
+def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds by the fastest algorithm on each of several links, whose fields are arrays: the least closed form.
+
+    Parameter servers are left out. Arguments as in `collective_s`.
+    """
+    costs = []
+    for name in ALGORITHMS[kind]:
+        if name not in SERVERS:
+            with contextlib.suppress(NoClosedForm):
+                costs.append(collective_s(kind, workers, nbytes, link, name))
+    return functools.reduce(np.minimum, costs)
+
+
+def wire_bytes(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None, group: int | None = None
+) -> FloatOrArray:
     """Bytes that each worker sends in a collective, the mean over workers where they differ.
 
-    In a ring or a pairwise exchange ``rounds * block``. In a broadcast along a tree P - 1 workers receive n bytes each,
-    so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In a gather the n bytes of worker i travel once for
-    each binary one of i, so the mean is n times the mean number of ones in 0, ..., P - 1 (the root sends nothing).
-    Arguments as in `rounds_and_block`.
+    In a ring or a pairwise exchange all bytes in sequence. In a broadcast along a tree P - 1 workers receive n bytes
+    each, so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In a gather the n bytes of worker i travel once
+    for each binary one of i, so the mean is n times the mean number of ones in 0, ..., P - 1 (the root sends nothing).
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, at least 0.
+        algorithm: one of ``ALGORITHMS[kind]``, the first unless given, or of ``HIERARCHICAL[kind]``.
+        group: workers of a node, for the latter.
+
+    Raises:
+        SpecError: an argument that cannot be used.
     """
-    of = _checked(kind, workers, nbytes, algorithm)
-    return of.rounds(workers) * of.block(workers, nbytes) if of.sent is None else of.sent(workers, nbytes)
+    name = _checked(kind, workers, nbytes, algorithm)
+    if name in HIERARCHIES:
+        nodes, of = node_count(int(workers), group), HIERARCHIES[name]
+        size = int(workers) // nodes
+        inside = 2 * nbytes * ((size - 1) / size)
+        return inside + wire_bytes(kind, nodes, nbytes, of.between) / size  # of n/g by all, or of n by one in g
+    of_table = TABLE[kind][name]
+    sent = of_table.nbytes if of_table.sent is None else of_table.sent
+    return sent(workers, nbytes)
 
 
 def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
@@ -149,5 +302,5 @@ def broadcast_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatO
 
 
 def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Seconds of a binomial-tree gather of n bytes from each worker: ``ceil(log2 P) alpha + (P - 1) n / B``."""
+    """Seconds of a binomial-tree gather of n bytes from each worker: ``floor(log2 P) alpha + (P - 1) n / B``."""
     return collective_s("gather", workers, nbytes, link)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.paths import Star, Topology
 from syncline.errors import SpecError
-
-if TYPE_CHECKING:
-    from syncline.costmodel.topology import Topology
+from syncline.units import format_bandwidth, format_seconds
 
 Duplex = Literal["full", "half"]
 """Whether both directions of a link carry all of it at once, or share it."""
@@ -95,8 +96,53 @@ class Link:
         """Seconds until a message of ``nbytes`` has arrived over idle links: ``alpha + o + n / R``."""
         return self.latency_s + self.overhead_s + nbytes / self.goodput_bytes_per_s
 
+    def shared_by(self, flows: int) -> Link:
+        """The link that each of so many transfers in each direction finds while all of them share this one.
+
+        It is full-duplex: of a half-duplex link, both directions' transfers have got their shares.
+        """
+        share = 1 / (2 * flows if self.duplex == "half" else flows)
+        upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * share
+        bandwidth = self.bandwidth_bytes_per_s * share
+        return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full")
+
+    def describe(self) -> str:
+        """What it is, for people: ``50 us one way, 10 Gbit/s``."""
+        rate = format_bandwidth(float(self.bandwidth_bytes_per_s))
+        if self.upload_bytes_per_s is not None:
+            rate += f" down, {format_bandwidth(float(self.upload_bytes_per_s))} up"
+        more = [
+            *([f"{format_seconds(float(self.overhead_s))} per message"] if self.overhead_s else []),
+            *([f"{100 * float(self.efficiency):.3g}% payload"] if self.efficiency != 1 else []),
+            *(["half duplex"] if self.duplex == "half" else []),
+        ]
+        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
+
     def among(self, workers: int) -> Topology:
         """The topology of so many workers with this link each."""
-        from syncline.costmodel.topology import Star
+        return star(self, workers)
 
-        return Star.of(self, workers)
+
+def star(links: Link | Sequence[Link], workers: int) -> Star:
+    """The star of one link that all workers have, or of one link per worker.
+
+    Raises:
+        SpecError: the number of links is not the number of workers.
+    """
+    each = [links] if isinstance(links, Link) else list(links)
+    if not isinstance(links, Link) and len(each) != workers:
+        raise SpecError("links", len(each), f"one link, or one for each of the {workers} workers")
+
+    def column(of: list[Any], dtype: type = np.float64) -> NDArray[Any]:
+        return np.broadcast_to(np.array(of, dtype=dtype), (workers,))
+
+    return Star(
+        links.name if isinstance(links, Link) else "",
+        column([link.latency_s for link in each]),
+        column([link.overhead_s for link in each]),
+        np.concatenate([
+            column([link.up_bytes_per_s for link in each]),
+            column([link.down_bytes_per_s for link in each]),
+        ]),
+        column([link.duplex == "half" for link in each], np.bool_),
+    )  # fmt: skip

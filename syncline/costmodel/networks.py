@@ -1,58 +1,42 @@
-"""Networks by name, and how a user describes another one."""
+"""How a user describes a network, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
+from syncline.costmodel.graph import Edge, Graph
 from syncline.costmodel.link import Link
+from syncline.costmodel.link_fields import LINK_FIELDS, check_fields, link_fields, link_of, whole
+from syncline.costmodel.network_presets import NETWORKS, Preset
+from syncline.costmodel.sites import Sites
+from syncline.costmodel.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
-from syncline.units import parse_bandwidth, parse_seconds
+from syncline.yamls import parse_yaml
 
+__all__ = ["NETWORKS", "AnyNetwork", "Preset", "network", "network_fields"]
 
-class Preset(NamedTuple):
-    """A link with what it stands for and where its numbers come from."""
-
-    link: Link
-    description: str
-    source: str
-
-
-NETWORKS: dict[str, Preset] = {
-    "infiniband": Preset(
-        Link(2e-6, 12.5e9, "infiniband"),
-        "100 Gbit/s InfiniBand (EDR), 2 us one way",
-        "Bandwidth: CurvaDion, Appendix E (100 Gb/s). Latency: assumed, of the order of an RDMA message's; "
-        "CurvaDion measured 0.1 ms through its whole software stack (section 4.4).",
-    ),
-    "10gbe": Preset(
-        Link(50e-6, 1.25e9, "10gbe"),
-        "10 Gbit/s Ethernet, 50 us one way",
-        "Bandwidth: CurvaDion, Appendix E (10 Gb/s). Latency: assumed, of the order of TCP through two kernels and a "
-        "switch; CurvaDion's Table 3 lists 10 ms.",
-    ),
-    "1gbe": Preset(
-        Link(50e-6, 125e6, "1gbe"),
-        "1 Gbit/s Ethernet, 50 us one way",
-        "Bandwidth: IEEE 802.3ab (1000BASE-T). Latency: assumed as for 10gbe: TCP in the kernels dominates it.",
-    ),
-    "wan": Preset(
-        Link(25e-3, 125e6, "wan"),
-        "1 Gbit/s between data centres, 50 ms round trip",
-        "CurvaDion, Appendix E: 1 Gb/s, 50 ms RTT, so 25 ms one way.",
-    ),
-}
+AnyNetwork: TypeAlias = Link | TwoLevel | Sites | Graph
+"""What ``network`` makes: a link that all have, nodes, sites, a graph."""
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
+_NODES = ("per_node", "inside", "between", "nics", "name")
+_SITES = ("sites", "lan", "uplink", "name")
+_GRAPH = ("hosts", "edges", "routes", "name")
 
 
-def network(value: str | Path | Mapping[str, Any] | Link, path: str = "network") -> Link:
-    """The link that a user means.
+def network(value: str | Path | Mapping[str, Any] | AnyNetwork, path: str = "network") -> AnyNetwork:
+    """The network that a user means.
 
     Args:
-        value: a name in ``NETWORKS``; ``"50us,10Gbit/s"``, latency (one way) and bandwidth; a mapping with ``latency``,
-            ``bandwidth`` and at will ``name``; the path of a ``.yaml`` file that holds such a mapping; or a ``Link``.
+        value: a name in ``NETWORKS``; ``"50us,10Gbit/s"``, latency (one way) and bandwidth; a mapping, or its text in
+            braces; the path of a ``.yaml`` file that holds one; or a network. The mapping describes a link by
+            ``latency`` and ``bandwidth`` or ``preset`` (and more: see ``link_of``); nodes by ``per_node``, ``inside``,
+            ``between`` and at will ``nics``; sites by ``sites`` (their number or sizes), ``lan`` and ``uplink`` (one,
+            or a list); a graph by ``hosts``, ``edges`` (``from``, ``to``, a link's fields and at will ``directed``)
+            and at will ``routes`` (lists of nodes). All may have a ``name``.
         path: the field's name, for the error line.
 
     Raises:
@@ -60,8 +44,10 @@ def network(value: str | Path | Mapping[str, Any] | Link, path: str = "network")
 
     >>> network("wan").latency_s, network("50us,10Gbit/s").bandwidth_bytes_per_s
     (0.025, 1250000000.0)
+    >>> network({"per_node": 8, "inside": "nvlink4", "between": "ib-ndr"}).describe()
+    '8 per node, nvlink4 inside, ib-ndr between'
     """
-    if isinstance(value, Link):
+    if isinstance(value, Link | TwoLevel | Sites | Graph):
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
@@ -70,37 +56,137 @@ def network(value: str | Path | Mapping[str, Any] | Link, path: str = "network")
     if not isinstance(value, str):
         raise SpecError(path, value, _EXPECTED)
     if value.lower() in NETWORKS:
-        return NETWORKS[value.lower()].link
-    latency, comma, bandwidth = value.partition(",")
-    if not comma:
+        return NETWORKS[value.lower()].network
+    if value.lstrip().startswith("{"):
+        return _from_mapping(_parsed(value, value, path, "fields"), path)
+    if "," not in value:
         raise SpecError(path, value, f"{one_of(NETWORKS, value.lower())}, or 'latency,bandwidth', or a .yaml file")
-    return _from_mapping({"latency": latency, "bandwidth": bandwidth, "name": value}, path)
+    return link_of(value, path)
 
 
-def _from_mapping(fields: Mapping[str, Any], path: str) -> Link:
-    known = ("latency", "bandwidth", "name")
-    for key in fields:  # first: an unknown key says more than the missing one that it may have been meant for
-        if key not in known:
-            raise SpecError(f"{path}.{key}", fields[key], f"no such field here, but {one_of(known, str(key))}")
-    for key in ("latency", "bandwidth"):
-        if key not in fields:
-            raise SpecError(f"{path}.{key}", None, "a value: a network has a 'latency' (one way) and a 'bandwidth'")
-    return Link(
-        parse_seconds(fields["latency"], f"{path}.latency"),
-        parse_bandwidth(fields["bandwidth"], f"{path}.bandwidth"),
+def network_fields(given: AnyNetwork) -> dict[str, Any]:
+    """The mapping that describes a network: ``network`` makes the same one of it."""
+    if isinstance(given, Link):
+        return link_fields(given)
+    fields: dict[str, Any] = {"name": given.name}
+    if isinstance(given, TwoLevel):
+        fields |= {"per_node": given.per_node, "inside": link_fields(given.inner), "between": link_fields(given.outer)}
+        return fields if given.nics_per_node is None else fields | {"nics": given.nics_per_node}
+    if isinstance(given, Sites):
+        up = given.uplink
+        return fields | {
+            "sites": given.sites if isinstance(given.sites, int) else list(given.sites),
+            "lan": link_fields(given.lan),
+            "uplink": link_fields(up) if isinstance(up, Link) else [link_fields(link) for link in up],
+        }
+    edges = [
+        {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
+        for edge in given.edges
+    ]
+    routes = {"routes": [list(route) for route in given.routes]} if given.routes else {}
+    return fields | {"hosts": list(given.hosts), "edges": edges} | routes
+
+
+def _from_mapping(fields: Mapping[str, Any], path: str) -> AnyNetwork:
+    for key, make in (("per_node", _nodes), ("sites", _sites), ("hosts", _graph)):
+        if key in fields:
+            try:
+                return make(fields, path)
+            except SpecError as error:  # from a part, which does not know where it stands
+                below = error.path.removeprefix("network.")
+                known = error.path == path or error.path.startswith(f"{path}.")
+                raise error if known else SpecError(f"{path}.{below}", error.value, error.expected) from None
+    for kind in (_NODES, _SITES, _GRAPH):
+        if set(fields) & set(kind) - {"name"} and not set(fields) & set(LINK_FIELDS) - {"name"}:
+            given = ", ".join(repr(key) for key in fields)
+            raise SpecError(f"{path}.{kind[0]}", None, f"a value beside {given}")
+    preset = NETWORKS.get(str(fields.get("preset")).lower())
+    if preset and set(fields) <= {"preset", "name"}:
+        return replace(preset.network, name=str(fields.get("name", preset.network.name)))
+    return link_of(fields, path)
+
+
+def _need(fields: Mapping[str, Any], keys: Sequence[str], path: str, what: str) -> None:
+    for key in keys:
+        if fields.get(key) is None:
+            raise SpecError(f"{path}.{key}", None, f"a value: {what}")
+
+
+def _nodes(fields: Mapping[str, Any], path: str) -> TwoLevel:
+    check_fields(fields, _NODES, path)
+    _need(fields, ("per_node", "inside", "between"), path, "nodes have a link 'inside' and one 'between' them")
+    nics = fields.get("nics")
+    return TwoLevel(
+        whole(fields["per_node"], f"{path}.per_node", "a number of workers, at least 1"),
+        link_of(fields["inside"], f"{path}.inside"),
+        link_of(fields["between"], f"{path}.between"),
+        None if nics is None else whole(nics, f"{path}.nics", "a number of network cards, at least 1"),
         str(fields.get("name", "")),
     )
 
 
-def _from_file(file: Path, path: str) -> Link:
-    import yaml  # only here: the presets need no parser
+def _sites(fields: Mapping[str, Any], path: str) -> Sites:
+    check_fields(fields, _SITES, path)
+    _need(fields, ("sites", "lan", "uplink"), path, "sites have a 'lan' inside and an 'uplink' each")
+    sites, up = fields["sites"], fields["uplink"]
+    expected = "a number of sites, or the workers of each, as in [4, 4]"
+    is_list = isinstance(up, list | tuple)
+    return Sites(
+        tuple(whole(size, f"{path}.sites.{i}", "a number of workers, at least 1") for i, size in enumerate(sites))
+        if isinstance(sites, list | tuple)
+        else whole(sites, f"{path}.sites", expected),
+        link_of(fields["lan"], f"{path}.lan"),
+        tuple(link_of(one, f"{path}.uplink.{i}", uplink=True) for i, one in enumerate(up))
+        if is_list
+        else link_of(up, f"{path}.uplink", uplink=True),
+        str(fields.get("name", "")),
+    )
 
+
+def _graph(fields: Mapping[str, Any], path: str) -> Graph:
+    check_fields(fields, _GRAPH, path)
+    _need(fields, ("hosts", "edges"), path, "a graph has 'hosts', in the order of their ranks, and 'edges'")
+    edges = []
+    for i, given in enumerate(_list(fields["edges"], f"{path}.edges", "{from, to, latency, bandwidth} each")):
+        at = f"{path}.edges.{i}"
+        if not isinstance(given, Mapping):
+            raise SpecError(at, given, "fields: {from, to, latency, bandwidth}")
+        check_fields(given, ("from", "to", "directed", *LINK_FIELDS), at)
+        _need(given, ("from", "to"), at, "an edge has nodes that it is 'from' and 'to'")
+        directed = given.get("directed", False)
+        if not isinstance(directed, bool):
+            raise SpecError(f"{at}.directed", directed, "yes or no")
+        link = link_of({key: given[key] for key in given if key in LINK_FIELDS}, at)
+        edges.append(Edge(str(given["from"]), str(given["to"]), link, directed))
+    routes = [
+        tuple(map(str, _list(route, f"{path}.routes.{i}", "names of nodes")))
+        for i, route in enumerate(_list(fields.get("routes", []), f"{path}.routes", "lists of nodes"))
+    ]
+    hosts = tuple(map(str, _list(fields["hosts"], f"{path}.hosts", "names of nodes, in the order of their ranks")))
+    return Graph(hosts, tuple(edges), tuple(routes), str(fields.get("name", "")))
+
+
+def _list(value: Any, path: str, what: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise SpecError(path, value, f"a list: {what}")
+    return list(value)
+
+
+def _from_file(file: Path, path: str) -> AnyNetwork:
     try:
-        fields = yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, a day that is no date
-        raise SpecError(path, str(file), f"a file in YAML ({' '.join(str(error).split())})") from error
+    except ValueError as error:  # bytes that are no text
+        raise SpecError(path, str(file), f"a file of text ({error})") from error
+    return _from_mapping({"name": file.stem, **_parsed(text, str(file), path, "a file")}, path)
+
+
+def _parsed(text: str, source: str, path: str, what: str) -> Mapping[str, Any]:
+    try:
+        fields = parse_yaml(text)
+    except ValueError as error:
+        raise SpecError(path, source, f"{what} in YAML ({error})") from error
     if not isinstance(fields, Mapping):
-        raise SpecError(path, str(file), "a file that holds 'latency: ...' and 'bandwidth: ...'")
-    return _from_mapping({"name": file.stem, **fields}, path)
+        raise SpecError(path, source, "a network's fields, as in 'latency: ...' and 'bandwidth: ...'")
+    return fields

@@ -1,132 +1,14 @@
-"""Topologies: which channels a message passes on its way from one worker to another.
-
-A *channel* carries bytes in one direction (both, on a half-duplex link) at a bandwidth that the messages on it share.
-A *network* is what a user describes, and ``among(P)`` makes it the *topology* of P workers.
-"""
+"""From what a user describes to the topology of P workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from syncline.costmodel.link import Link
+from syncline.costmodel.link import Link, star
+from syncline.costmodel.paths import Floats, Ints, Network, Paths, Star, Topology
 from syncline.errors import SpecError
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.integer[Any]]
-
-
-class Paths(NamedTuple):
-    """The ways of N messages.
-
-    Attributes:
-        channels: ``(N, H)`` the channels that each message passes; -1 beyond the end of a shorter way.
-        latency_s: ``(N,)`` from one end to the other, in seconds.
-        overhead_s: ``(N,)`` that the sender is busy before the message leaves, in seconds.
-    """
-
-    channels: Ints
-    latency_s: Floats
-    overhead_s: Floats
-
-
-class Topology(Protocol):
-    """Workers and the channels between them."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-
-    @property
-    def workers(self) -> int:
-        """P."""
-
-    @property
-    def bandwidth_bytes_per_s(self) -> Floats:
-        """``(C,)`` payload bytes per second that each channel carries."""
-
-    def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """The ways from ``senders[i]`` to ``receivers[i]``, two ``(N,)`` arrays of different workers."""
-
-
-class Network(Protocol):
-    """What a user describes: a `Link` that every worker has, nodes, sites, a graph."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-
-    def among(self, workers: int) -> Topology:
-        """The topology of so many workers.
-
-        Raises:
-            SpecError: a number of workers that it cannot join.
-        """
-
-
-@dataclass(frozen=True, eq=False)
-class Star:
-    """Every worker has a link to one switch that is never the bottleneck.
-
-    A message from i to j passes i's link up and j's link down; its latency is the mean of the two links' (half of the
-    way is on each). Channel i is worker i's way up, P + i its way down; of a half-duplex link both are channel i.
-
-    Args:
-        name: for people.
-        latency_s: alpha of each worker's link, ``(P,)`` seconds.
-        overhead_s: o of each worker's messages, ``(P,)`` seconds.
-        bandwidth_bytes_per_s: ``(2 P,)``, ways up, then ways down.
-        half_duplex: ``(P,)``.
-    """
-
-    name: str
-    latency_s: Floats
-    overhead_s: Floats
-    bandwidth_bytes_per_s: Floats
-    half_duplex: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, links: Link | Sequence[Link], workers: int) -> Star:
-        """The star of one link that all workers have, or of one link per worker.
-
-        Raises:
-            SpecError: the number of links is not the number of workers.
-        """
-        each = [links] if isinstance(links, Link) else list(links)
-        if not isinstance(links, Link) and len(each) != workers:
-            raise SpecError("links", len(each), f"one link, or one for each of the {workers} workers")
-
-        def column(of: list[Any], dtype: type = np.float64) -> NDArray[Any]:
-            return np.broadcast_to(np.array(of, dtype=dtype), (workers,))
-
-        return cls(
-            links.name if isinstance(links, Link) else "",
-            column([link.latency_s for link in each]),
-            column([link.overhead_s for link in each]),
-            np.concatenate([
-                column([link.up_bytes_per_s for link in each]),
-                column([link.down_bytes_per_s for link in each]),
-            ]),
-            column([link.duplex == "half" for link in each], np.bool_),
-        )  # fmt: skip
-
-    @property
-    def workers(self) -> int:
-        """P."""
-        return len(self.latency_s)
-
-    def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Up the sender's link and down the receiver's."""
-        down = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
-        return Paths(
-            np.stack([senders, down], axis=1),
-            (self.latency_s[senders] + self.latency_s[receivers]) / 2,
-            self.overhead_s[senders],
-        )
+__all__ = ["Floats", "Ints", "Network", "Paths", "Star", "Topology", "topology"]
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
@@ -136,7 +18,7 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
         SpecError: a network that is not for so many workers.
     """
     if isinstance(network, Sequence):
-        return Star.of(network, workers)
+        return star(network, workers)
     made = network.among(workers) if hasattr(network, "among") else network
     if made.workers != workers:
         raise SpecError("workers", workers, f"{made.workers}, as the topology has")

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.collectives import COLLECTIVES, collective_s
+from syncline.costmodel.collectives import ALGORITHMS, COLLECTIVES, Rule, collective_s, fastest_s
 from syncline.costmodel.link import Link
 from syncline.errors import SpecError, one_of
+
+Algorithms: TypeAlias = str | Mapping[str, str] | None
+"""What carries collectives: an algorithm's or a policy's name, for all or by kind; see `algorithm_for`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Exchange:
         joins: whether it travels in one call with the others of its collective that are due; else in its own.
         start: the first step in which it may happen: a method's later phase.
         stop: the first step in which it may not happen again; None for never.
+        wait_steps: steps until its result is needed; 0: before the next step. A method's own delay.
+        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
+        encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
 
     Raises:
         SpecError: a field that cannot be used.
@@ -49,6 +55,9 @@ class Exchange:
     joins: bool = True
     start: int = 0
     stop: int | None = None
+    wait_steps: int = 0
+    in_backward: bool = False
+    encoded_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
@@ -63,6 +72,10 @@ class Exchange:
             raise SpecError("exchange.start", self.start, "a step, at least 0")
         if self.stop is not None and (self.stop != int(self.stop) or self.stop < self.start):
             raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
+        if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
+            raise SpecError("exchange.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
+        if not (math.isfinite(self.encoded_bytes) and self.encoded_bytes >= 0):
+            raise SpecError("exchange.encoded_bytes", self.encoded_bytes, "a finite number of bytes, at least 0")
 
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
         """Whether it happens after step ``step`` (from 0), or after each of an array of steps."""
@@ -80,11 +93,14 @@ class Exchange:
 
 
 class Call(NamedTuple):
-    """One collective call: what of, how many payload bytes, and what they are."""
+    """One collective call: what of, how many payload bytes, what they are, and the rest as in `Exchange`."""
 
     collective: str
     payload_bytes: float
     label: str
+    wait_steps: int = 0
+    in_backward: bool = False
+    encoded_bytes: float = 0.0
 
 
 class CallPattern(NamedTuple):
@@ -96,10 +112,11 @@ class CallPattern(NamedTuple):
 
 def joined(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
     """The calls in which exchanges that are due at the same step travel, in the order of the first of each call."""
-    calls: dict[str | int, Call] = {}
+    calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
-        key = exchange.collective if exchange.joins else index
-        call = Call(exchange.collective, exchange.payload_bytes, exchange.label)
+        how = exchange.wait_steps, exchange.in_backward
+        key = (exchange.collective, *how) if exchange.joins else index
+        call = Call(exchange.collective, exchange.payload_bytes, exchange.label, *how, exchange.encoded_bytes)
         calls[key] = _sum(calls[key], call) if key in calls else call
     return tuple(calls.values())
 
@@ -139,10 +156,19 @@ def _phases(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
+def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int, int]]:
+    """The runs of steps in which no exchange starts or stops, and after how many steps the calls repeat in each."""
+    return [(begin, end, _cycle(exchanges, begin, end)) for begin, end in _phases(exchanges, _checked(steps))]
+
+
+def _cycle(exchanges: Sequence[Exchange], begin: int, end: int) -> int:
+    going = (e.period for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
+    return min(math.lcm(*going), end - begin)
+
+
 def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int]]:
     """Which exchanges are due together, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
-    going = [e.start <= begin and (e.stop is None or end <= e.stop) for e in exchanges]
-    cycle = min(math.lcm(*(e.period for e, on in zip(exchanges, going, strict=True) if on)), end - begin)
+    cycle = _cycle(exchanges, begin, end)
     step = np.arange(begin, begin + cycle)
     times = -((step - end) // cycle)  # ceil((end - t) / cycle): how often this step of the cycle comes round
     due = np.zeros((cycle, len(exchanges)), dtype=bool)
@@ -158,7 +184,9 @@ def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> li
     return [(tuple(due[row].tolist()), int(count)) for row, count in zip(first, counts, strict=True)]
 
 
-def communication_s(exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link) -> FloatOrArray:
+def communication_s(
+    exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link, algorithm: Algorithms = None
+) -> FloatOrArray:
     """Seconds that ``steps`` steps communicate: the sum over call patterns of steps x calls' `collective_s`.
 
     Args:
@@ -166,12 +194,68 @@ def communication_s(exchanges: Sequence[Exchange], steps: int, workers: IntOrArr
         steps: T, at least 0.
         workers: P; broadcasts with the fields of the link.
         link: each worker's link.
+        algorithm: see `call_s`.
     """
     total: FloatOrArray = 0.0
     for pattern in calls_by_step(exchanges, steps):
         for call in pattern.calls:
-            total = total + pattern.steps * collective_s(call.collective, workers, call.payload_bytes, link)
+            total = total + pattern.steps * call_s(call.collective, workers, call.payload_bytes, link, algorithm)
     return total
+
+
+def call_s(
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    link: Link,
+    algorithm: Algorithms = None,
+    rule: Rule = "eager",
+) -> FloatOrArray:
+    """`collective_s` by an algorithm, or by the choice of a policy.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P.
+        nbytes: n.
+        link: each worker's link.
+        algorithm: see `algorithm_for`; ``nccl`` needs a P and a link that are no arrays, ``auto`` only a P.
+        rule: when a message starts; ``auto`` chooses as if eager.
+    """
+    if (
+        rule == "eager"
+        and np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0))
+        and algorithm_of(algorithm, kind) == "auto"
+    ):
+        return fastest_s(kind, int(workers), nbytes, link)
+    return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
+
+
+def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
+    """What is wanted for this kind of collective, a policy's name included."""
+    return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
+
+
+def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Any) -> str | None:
+    """The algorithm that carries a collective.
+
+    Args:
+        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first. Or a
+            policy, that chooses by what the other arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for
+            each collective, by its kind.
+        kind: one of ``COLLECTIVES``.
+        workers: P.
+        nbytes: n.
+        network: a link, or what else the workers are joined by.
+
+    Raises:
+        SpecError: no such algorithm or policy.
+    """
+    wanted = algorithm_of(wanted, kind)
+    if wanted is None or wanted in ALGORITHMS[kind]:
+        return wanted
+    from syncline.costmodel.policies import chosen_algorithm
+
+    return chosen_algorithm(wanted, kind, workers, nbytes, network)
 
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
@@ -204,7 +288,11 @@ def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
 
 def _sum(call: Call, other: Call) -> Call:
     labels = "+".join(label for label in (call.label, other.label) if label)
-    return Call(call.collective, call.payload_bytes + other.payload_bytes, labels)
+    return call._replace(
+        payload_bytes=call.payload_bytes + other.payload_bytes,
+        label=labels,
+        encoded_bytes=call.encoded_bytes + other.encoded_bytes,
+    )
 
 
 def _checked(steps: int) -> int:

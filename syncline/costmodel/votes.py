@@ -10,8 +10,20 @@
 ``naive`` and ``efficient`` are parameter servers that move words of b bits, ``direct`` an all-reduce of sums of 0/1
 votes, ``one-bit`` an all-to-all and an all-gather of signs.
 
-These are the paper's rows. An efficient server that receives every worker's N b bits receives (P - 1) N b of them; the
-row counts (P - 1) / P N b for it. The table's last row prints R for P.
+These are the paper's rows. The table's last row prints R for P. Beside them, what our collectives take for the same:
+
+| how        | collectives                        | latencies      | bits                                       |
+|------------|------------------------------------|----------------|--------------------------------------------|
+| naive      | all-reduce `server-naive`          | 2              | 2 (P - 1) N b                              |
+| efficient  | all-reduce `server-efficient`      | 3 log2 P       | (P - 1) (1 + 2 / P) N b                    |
+| direct     | all-reduce `rabenseifner`          | 2 log2 P       | 2 (P - 1) / P N (log2 P + 1)               |
+| one-bit    | all-to-all `pairwise`, all-gather  | P - 1 + log2 P | 2 (P - 1) / P N                            |
+|            | `recursive-doubling`               |                |                                            |
+
+for P a power of two; a naive server has the printed 2 (P - 1) latencies with the rendezvous rule. Where they part: the
+server need not send to itself; an efficient server receives everybody's N b bits, (P - 1) N b of them, where the row
+counts (P - 1) / P N b, and a scatter and an all-gather have log2 P latencies each; of an all-to-all a P-th stays where
+it is. The sums of the direct vote take ceil(log2 (P + 1)) bits.
 
 Source: Lion Cub, Table 1.
 """
@@ -19,10 +31,13 @@ Source: Lion Cub, Table 1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.algorithms import tree_depth
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.collectives import Rule, collective_s
 from syncline.costmodel.link import Link
 from syncline.errors import SpecError, one_of
 
@@ -83,7 +98,87 @@ def vote_s(
         SpecError: another row, or no worker.
     """
     bits = vote_bits_per_parameter(how, workers, word_bits)
-    return _LATENCIES[how](workers) * link.latency_s + bits * parameters / (8 * link.bandwidth_bytes_per_s)
+    return _LATENCIES[how](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
+
+
+class VotePart(NamedTuple):
+    """A collective of a vote, with the bytes that the cost model counts for it."""
+
+    collective: str
+    nbytes: float
+    algorithm: str
+
+
+def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
+    """The collectives that a vote is, one after another, by the second table above.
+
+    Args:
+        how: one of ``VOTES``.
+        workers: P, at least 1.
+        parameters: N.
+        word_bits: b.
+
+    Raises:
+        SpecError: another row, or no worker.
+    """
+    _known(how, workers)
+    words, signs = parameters * word_bits / 8, parameters / 8
+    if how == "one-bit":
+        return (
+            VotePart("all_to_all", signs, "pairwise"),
+            VotePart("all_gather", signs / workers, "recursive-doubling"),
+        )
+    if how == "direct":
+        return (VotePart("all_reduce", signs * int(tree_depth(workers + 1)), "rabenseifner"),)
+    return (VotePart("all_reduce", words, f"server-{how}"),)
+
+
+def vote_by_collectives_s(
+    how: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
+) -> float:
+    """Seconds of `vote_parts` in closed form.
+
+    Args:
+        how: one of ``VOTES``.
+        workers: P, at least 1.
+        parameters: N.
+        link: each worker's.
+        word_bits: b.
+        rule: when a message starts.
+
+    Raises:
+        SpecError: another row, or no worker.
+    """
+    parts = vote_parts(how, workers, parameters, word_bits)
+    return sum(
+        float(collective_s(part.collective, workers, part.nbytes, link, part.algorithm, rule=rule)) for part in parts
+    )
+
+
+def vote_rows(workers: int, parameters: int, link: Link, word_bits: int = 32) -> list[dict[str, Any]]:
+    """Each vote as printed and by our collectives, in seconds.
+
+    Args:
+        workers: P, at least 1.
+        parameters: N.
+        link: each worker's.
+        word_bits: b.
+
+    Raises:
+        SpecError: no worker.
+    """
+    return [
+        {
+            "vote": how,
+            "printed_s": float(vote_s(how, workers, parameters, link, word_bits)),
+            "collectives": " + ".join(
+                f"{part.collective} {part.algorithm}" for part in vote_parts(how, workers, parameters, word_bits)
+            ),
+            "eager_s": vote_by_collectives_s(how, workers, parameters, link, word_bits),
+            "rendezvous_s": vote_by_collectives_s(how, workers, parameters, link, word_bits, "rendezvous"),
+        }
+        for how in VOTES
+    ]
 
 
 def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_latencies: str = "direct") -> FloatOrArray:

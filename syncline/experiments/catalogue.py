@@ -8,33 +8,37 @@ from typing import Any
 
 import yaml
 
-from syncline.costmodel import HARDWARE, MODELS, NETWORKS, ModelShape, mean_bytes_per_step
+from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step, network_fields
+from syncline.experiments.memory import memory_of
 from syncline.specs import METHODS, bundled
 from syncline.specs.methods import method_of
-from syncline.units import format_bandwidth, format_seconds
 
 Rows = list[dict[str, Any]]
 
 
 def networks() -> Rows:
-    """Network presets; latency is one way, bandwidth per direction."""
-    return [
-        {
+    """Network presets; latency is one way, bandwidth per direction. Null where a network has links of several kinds."""
+    rows = []
+    for name, preset in NETWORKS.items():
+        link = preset.network if isinstance(preset.network, Link) else None
+        rows.append({
             "name": name,
-            "latency_s": preset.link.latency_s,
-            "bandwidth_bytes_per_s": preset.link.bandwidth_bytes_per_s,
-            "latency": format_seconds(float(preset.link.latency_s)),
-            "bandwidth": format_bandwidth(float(preset.link.bandwidth_bytes_per_s)),
+            "latency_s": link and link.latency_s,
+            "bandwidth_bytes_per_s": link and link.bandwidth_bytes_per_s,
+            "links": preset.network.describe(),
+            "fields": network_fields(preset.network),
             "description": preset.description,
             "source": preset.source,
-        }
-        for name, preset in NETWORKS.items()
-    ]
+        })  # fmt: skip
+    return rows
 
 
 def hardware() -> Rows:
     """Hardware presets."""
-    return [dataclasses.asdict(one) for one in HARDWARE.values()]
+    return [
+        dataclasses.asdict(one) | {"memory": f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"}
+        for one in HARDWARE.values()
+    ]
 
 
 def models() -> Rows:
@@ -74,6 +78,7 @@ def methods(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Rows:
             "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
             "state_per_parameter": kept / shape.parameters,
             "state_bytes": 4 * kept,
+            "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
             "description": (type(spec).__doc__ or "").strip().splitlines()[0].replace("``", ""),
             "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
         })  # fmt: skip

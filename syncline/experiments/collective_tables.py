@@ -7,10 +7,10 @@ from itertools import islice
 
 from rich.console import Group
 
-from syncline.costmodel import ALGORITHMS, Link
-from syncline.experiments.collectives import Crossover, Question, crossovers
+from syncline.costmodel import AnyNetwork
+from syncline.experiments.collectives import Crossover, Question, choices, crossovers
 from syncline.experiments.display import Column, Record, table
-from syncline.units import format_bandwidth, format_bytes, format_seconds
+from syncline.units import format_bytes, format_seconds
 
 
 def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:
@@ -29,7 +29,7 @@ COLUMNS: list[Column] = [
     ("bytes\nper worker", _in(format_bytes, "bytes_per_worker")),
     ("algbw", _in(_rate, "algbw_bytes_per_s")),
     ("busbw", _in(_rate, "busbw_bytes_per_s")),
-    ("auto", lambda row: "fastest" if row["fastest"] else ""),
+    ("chosen by", lambda row: ", ".join(row["chosen_by"])),
 ]
 SIZES = {
     "all_gather": "from each worker",
@@ -41,32 +41,48 @@ SIZES = {
 
 NOTE = (
     "Closed form: equal workers that start together. Lockstep, events: from the last start until the last\n"
-    "worker is through. Algbw, busbw: of the closed form, by the sizes and factors of nccl-tests."
+    "worker is through. Algbw, busbw: of the closed form (else of these), by the sizes and factors of nccl-tests."
 )
-STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep) at:\n"
+STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep, else events) at:\n"
 SHOWN = 8
 """Workers whose times are told one by one."""
 
-LEFT_OUT = "A '-' stands for so many messages that an answer would take long."
+LEFT_OUT = "A '-' of lockstep or events stands for so many messages that an answer would take long."
+CONTENTION = "A '-' of lockstep: messages meet on a shared link (contention), which only the events can follow."
+NO_FORM = "A '-' of the closed form: none is known for this algorithm on this network."
 
 
 def collectives_tables(rows: list[Record], question: Question) -> list[Group]:
     """The algorithms side by side, then from which size on each is the fastest; the last table says what is what."""
     last_s = max(question.starts_s or (0.0,))
-    asked = [(link, kind) for link in question.links for kind in question.collectives]
+    asked = [
+        (on, kind) for on in question.networks for kind in question.collectives if question.algorithms_of(kind, on)
+    ]
     rest = iter(rows)
     tables = []
-    for number, (link, kind) in enumerate(asked):
-        of = [_from_last_start(row, last_s) for row in islice(rest, len(ALGORITHMS[kind]))]
-        notes = [_fastest(crossovers(kind, question.workers, link))] if len(of) > 1 else []
+    for number, (on, kind) in enumerate(asked):
+        of = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
+        changes = crossovers(kind, question.workers, on, question.rule)
+        notes = [_fastest(changes, of)] if len(of) > 1 else []
+        if not any(row["chosen_by"] for row in of):
+            chosen = choices(question, kind, on).items()
+            notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in chosen)}.")
         if question.starts_s is not None:
             notes.append(_finishes(of, question.starts_s))
         if number == len(asked) - 1:
-            notes.append(NOTE)
-            if any(row["events_s"] is None for row in rows):
-                notes.append(LEFT_OUT)
-        tables.append(table(_title(kind, question, link), COLUMNS, of, "\n".join(notes)))
+            notes += [NOTE, *_gaps(rows)]
+        tables.append(table(_title(kind, question, on), COLUMNS, of, "\n".join(notes)))
     return tables
+
+
+def _gaps(rows: list[Record]) -> list[str]:
+    """What a '-' means, where there is one."""
+    few = any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows)
+    return [
+        *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
+        *([CONTENTION] if any(row["contention"] for row in rows) else []),
+        *([LEFT_OUT] if few else []),
+    ]
 
 
 def _from_last_start(row: Record, last_s: float) -> Record:
@@ -75,16 +91,18 @@ def _from_last_start(row: Record, last_s: float) -> Record:
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 
 
-def _title(kind: str, question: Question, link: Link) -> str:
-    latency, bandwidth = format_seconds(float(link.latency_s)), format_bandwidth(float(link.bandwidth_bytes_per_s))
-    name = f"{link.name}: " if "," not in link.name else ""
+def _title(kind: str, question: Question, network: AnyNetwork) -> str:
+    name = f"{network.name}: " if "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
-    return f"{kind}, {size}; {question.workers:,} workers, {name}{latency} one way, {bandwidth}"
+    rule = "" if question.rule == "eager" else f", {question.rule}"
+    return f"{kind}, {size}; {question.workers:,} workers{rule}, {name}{network.describe()}"
 
 
-def _fastest(changes: list[Crossover]) -> str:
+def _fastest(changes: list[Crossover], rows: list[Record]) -> str:
+    if all(row["closed_form_s"] is None for row in rows):
+        return "No closed form, so that 'auto' takes the first."
     if not changes:
-        return "Fastest at every size: the one marked."
+        return "Fastest at every size: auto's choice."
     parts = [changes[0].below, *(f"{at.above} from {format_bytes(at.nbytes)} on" for at in changes)]
     return f"Fastest: {', then '.join(parts)}."
 

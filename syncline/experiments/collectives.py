@@ -6,22 +6,33 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
 from syncline.costmodel import (
-    ALGORITHMS,
     COLLECTIVES,
+    HIERARCHICAL,
+    POLICIES,
+    SERVERS,
+    AnyNetwork,
+    Graph,
     Link,
-    best_algorithm,
+    Sites,
+    algorithms_on,
+    chosen_algorithm,
+    closed_form_s,
     collective_s,
     network,
+    node_size,
     rounds_and_block,
     wire_bytes,
 )
+from syncline.costmodel.collectives import Rule
+from syncline.costmodel.hierarchy import HIERARCHIES
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
+from syncline.sim.lockstep_plan import Contention
 from syncline.units import parse_bytes, parse_seconds
 
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
@@ -29,6 +40,9 @@ WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
 
 MOST_MESSAGES = {"lockstep": 50_000_000, "events": 50_000}
 """How many messages each evaluator plays before its column stays empty: a second's worth or two."""
+
+LARGE = 1e20
+"""Bytes beside which a latency is nothing, for the slope of a closed form."""
 
 SIZES = 1e2, 1e10
 """Bytes from and to which the figure is drawn, if the asked size is well within."""
@@ -60,11 +74,13 @@ class Question:
     """What is asked, as the command line says it.
 
     Args:
-        workers: P; unless given, as many as there are starts, or 8.
+        workers: P; unless given, as many as there are starts, as the network has places, or 8.
         nbytes: n, a size with its unit or a number of bytes, with the meaning that the collective gives it.
-        networks: as `syncline.costmodel.network` takes them; each must be a link.
+        networks: as `syncline.costmodel.network` takes them.
         collectives: names; all unless given.
         starts: when each worker enters, with commas between; all at 0 unless given.
+        algorithms: names, or policies for what they choose; all unless given.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
 
     Raises:
         SpecError: names the option that cannot be used.
@@ -72,9 +88,11 @@ class Question:
 
     workers: int
     nbytes: float
-    links: tuple[Link, ...]
+    networks: tuple[AnyNetwork, ...]
     collectives: tuple[str, ...]
     starts_s: tuple[float, ...] | None
+    algorithms: tuple[str, ...] = ()
+    rule: Rule = "eager"
 
     @classmethod
     def of(
@@ -84,6 +102,8 @@ class Question:
         networks: Sequence[str] | None = None,
         collectives: Sequence[str] | None = None,
         starts: str | None = None,
+        algorithms: Sequence[str] | None = None,
+        rule: str = "eager",
     ) -> Question:
         """The question behind these options."""
         if workers is not None and workers < 1:
@@ -91,14 +111,54 @@ class Question:
         for kind in collectives or ():
             if kind not in COLLECTIVES:
                 raise SpecError("--collective", kind, one_of(COLLECTIVES, kind))
+        if rule not in get_args(Rule):
+            raise SpecError("--rule", rule, one_of(get_args(Rule), rule))
         starts_s = None if starts is None else _starts(starts, workers)
-        return cls(
-            workers or (WORKERS if starts_s is None else len(starts_s)),
-            parse_bytes(_number(nbytes), "--bytes"),
-            tuple(network(name, "--network") for name in networks or (NETWORK,)),
+        size = parse_bytes(_number(nbytes), "--bytes")
+        found = tuple(network(name, "--network") for name in networks or (NETWORK,))
+        question = cls(
+            workers or (_places(found[0]) if starts_s is None else len(starts_s)),
+            size,
+            found,
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
             starts_s,
+            tuple(dict.fromkeys(algorithms or ())),
+            cast(Rule, rule),
         )
+        question._check()
+        return question
+
+    def _check(self) -> None:
+        """Every network can join the workers, and every algorithm asked for is one of some collective on each."""
+        for on in self.networks:
+            if not isinstance(on, Link):
+                on.among(self.workers)
+            possible = {name for kind in self.collectives for name in algorithms_on(kind, on, self.workers)}
+            for name in self.algorithms:
+                if name in POLICIES or name in possible:
+                    continue
+                if any(name in HIERARCHICAL[kind] for kind in self.collectives):
+                    expected = f"a network of several nodes of one size, which '{on.name}' with {self.workers} is not"
+                    raise SpecError("--algorithm", name, expected)
+                raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
+
+    def algorithms_of(self, kind: str, on: AnyNetwork) -> tuple[str, ...]:
+        """The algorithms to show."""
+        possible = algorithms_on(kind, on, self.workers)
+        if not self.algorithms:
+            return possible
+        wanted = {
+            chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
+            for name in self.algorithms
+        }
+        return tuple(name for name in possible if name in wanted)
+
+
+def _places(on: AnyNetwork) -> int:
+    """How many workers a network is for; 8 if it does not say."""
+    if isinstance(on, Graph):
+        return len(on.hosts)
+    return sum(on.sites) if isinstance(on, Sites) and not isinstance(on.sites, int) else WORKERS
 
 
 def _number(text: str) -> str | float:
@@ -118,55 +178,89 @@ def _starts(text: str, workers: int | None) -> tuple[float, ...]:
 
 
 def collectives(question: Question) -> dict[str, Any]:
-    """The rows, one per network, collective and algorithm, and the sizes at which the fastest algorithm changes."""
-    pairs = [(link, kind) for link in question.links for kind in question.collectives]
+    """The rows, one per network, collective and algorithm; the sizes at which the fastest changes; who chooses what."""
+    pairs = [(on, kind) for on in question.networks for kind in question.collectives]
     return {
-        "rows": [row for link, kind in pairs for row in _rows(question, kind, link)],
+        "rows": [row for on, kind in pairs for row in _rows(question, kind, on)],
         "crossovers": [
-            {"network": link.name, "collective": kind, "workers": question.workers} | crossover._asdict()
-            for link, kind in pairs
-            for crossover in crossovers(kind, question.workers, link)
+            {"network": on.name, "collective": kind, "workers": question.workers} | crossover._asdict()
+            for on, kind in pairs
+            for crossover in crossovers(kind, question.workers, on, question.rule)
+        ],
+        "choices": [
+            {"network": on.name, "collective": kind, "workers": question.workers, "nbytes": question.nbytes}
+            | choices(question, kind, on)
+            for on, kind in pairs
         ],
     }
 
 
-def _rows(question: Question, kind: str, link: Link) -> list[dict[str, Any]]:
-    workers, nbytes = question.workers, question.nbytes
-    fastest = best_algorithm(kind, workers, nbytes, link)
+def choices(question: Question, kind: str, on: AnyNetwork) -> dict[str, str]:
+    """The algorithm that each policy chooses."""
+    return {name: chosen_algorithm(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
+
+
+def _rows(question: Question, kind: str, on: AnyNetwork) -> list[dict[str, Any]]:
+    workers, nbytes, rule = question.workers, question.nbytes, question.rule
+    chosen = choices(question, kind, on)
+    last_start_s = max(question.starts_s or (0.0,))
     rows = []
-    for algorithm in ALGORITHMS[kind]:
-        seconds = float(collective_s(kind, workers, nbytes, link, algorithm))
-        finish_s = {by: _finish_s(question, kind, link, algorithm, by) for by in MOST_MESSAGES}
+    for algorithm in question.algorithms_of(kind, on):
+        closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule)
+        played = {by: _finish_s(question, kind, on, algorithm, by) for by in MOST_MESSAGES}
+        finish_s = {by: None if isinstance(done, str) else done for by, done in played.items()}
         last_s = {by: None if done is None else max(done) for by, done in finish_s.items()}
+        known_s = [last - last_start_s for last in last_s.values() if last is not None]
+        seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
         algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
         rows.append({
             "collective": kind,
             "algorithm": algorithm,
             "workers": workers,
             "nbytes": nbytes,
-            "network": link.name,
-            "closed_form_s": seconds,
+            "network": on.name,
+            "rule": rule,
+            "closed_form_s": closed_s,
             "lockstep_s": last_s["lockstep"],
             "events_s": last_s["events"],
-            "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm)),
+            "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, node_size(on, workers))),
             "algbw_bytes_per_s": algbw,
             "busbw_bytes_per_s": None if algbw is None else algbw * BUS_FACTORS[kind](workers),
-            "fastest": algorithm == fastest,
-            "finish_s": finish_s["lockstep"],
+            "fastest": algorithm == chosen["auto"],
+            "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
+            "contention": played["lockstep"] == CONTENTION,
+            "finish_s": finish_s["lockstep"] or finish_s["events"],
             "events_finish_s": finish_s["events"],
         })  # fmt: skip
     return rows
 
 
-def _finish_s(question: Question, kind: str, link: Link, algorithm: str, by: str) -> list[float] | None:
+CONTENTION = "contention"
+"""What stands for times that lockstep cannot tell."""
+
+
+def _finish_s(question: Question, kind: str, on: AnyNetwork, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
-    messages = int(rounds_and_block(kind, question.workers, question.nbytes, algorithm)[0]) * question.workers
-    if messages > MOST_MESSAGES[by]:
+    if _most_messages(kind, algorithm, question.workers, on) > MOST_MESSAGES[by]:
         return None
-    done: list[float] = collective_finish_s(
-        kind, question.workers, question.nbytes, link, algorithm, starts_s=question.starts_s, by=by
-    ).tolist()
+    try:
+        done: list[float] = collective_finish_s(
+            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, by, question.rule
+        ).tolist()
+    except Contention:
+        return CONTENTION
     return done
+
+
+def _most_messages(kind: str, algorithm: str, workers: int, on: AnyNetwork) -> int:
+    """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round."""
+    if algorithm in HIERARCHIES:
+        size = node_size(on, workers) or workers
+        inside = 2 * workers * size
+        return inside + size * _most_messages("all_reduce", HIERARCHIES[algorithm].between, workers // size, on)
+    if algorithm in ("tree", "double-binary-tree", "server-naive", "binomial"):
+        return 4 * workers
+    return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
@@ -180,31 +274,41 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     return (workers if kind in TOTALS else 1) * nbytes / seconds if seconds else None
 
 
-def crossovers(kind: str, workers: int, link: Link) -> list[Crossover]:
+def crossovers(kind: str, workers: int, on: AnyNetwork, rule: Rule = "eager") -> list[Crossover]:
     """The sizes at which the fastest algorithm changes, from small to large.
 
-    Every closed form is a line over n, ``rounds * alpha + n * slope / B`` with ``slope = rounds * block(n = 1)``, so
-    the fastest follows the lower envelope of the lines, and two lines meet at
+    Every closed form is a line over n, ``a + b n``, with a from its latencies and b from its bytes, so the fastest
+    follows the lower envelope of the lines, and two lines meet at
 
-        n = alpha B (rounds_a - rounds_b) / (slope_b - slope_a).
+        n = (a_1 - a_2) / (b_2 - b_1).
+
+    Parameter servers, which nobody chooses, and algorithms without a closed form are left out.
 
     Args:
         kind: the collective.
         workers: P.
-        link: a single one; its latency and bandwidth are numbers.
+        on: a single network; the fields of its links are numbers.
+        rule: when a message starts.
     """
     lines = {}
-    for algorithm in ALGORITHMS[kind]:
-        rounds, block = rounds_and_block(kind, workers, 1.0, algorithm)
-        lines[algorithm] = int(rounds), float(rounds * block)
-    now = min(lines, key=lines.__getitem__)  # for the smallest sizes: the fewest rounds, then the fewest bytes
+    for algorithm in algorithms_on(kind, on, workers):
+        empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, rule)
+        if algorithm in SERVERS or empty_s is None:
+            continue
+        lines[algorithm] = (
+            empty_s,
+            (float(collective_s(kind, workers, LARGE, on, algorithm, rule=rule)) - empty_s) / LARGE,
+        )
+    if not lines:
+        return []
+    now = min(lines, key=lines.__getitem__)  # for the smallest sizes: the least latency, then the fewest bytes
     found: list[Crossover] = []
     while True:
-        rounds_now, slope_now = lines[now]
+        empty_now_s, slope_now = lines[now]
         meets = {
-            other: float(link.latency_s * link.bandwidth_bytes_per_s) * (rounds - rounds_now) / (slope_now - slope)
-            for other, (rounds, slope) in lines.items()
-            if slope < slope_now * (1 - 1e-12)  # equal slopes may differ in the last digit
+            other: (empty_s - empty_now_s) / (slope_now - slope)
+            for other, (empty_s, slope) in lines.items()
+            if slope < slope_now * (1 - 1e-9)  # equal slopes may differ in the last digit
         }
         if not meets:
             return found
@@ -226,19 +330,24 @@ def plot(question: Question, file: Path) -> Path:
         raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
     sizes = np.geomspace(*_range(question.nbytes), 201)
     panels = []
-    for link in question.links:
+    for on in question.networks:
         for kind in question.collectives:
             costs = {
-                algorithm: np.asarray(collective_s(kind, question.workers, sizes, link, algorithm))
-                for algorithm in ALGORITHMS[kind]
+                algorithm: np.asarray(collective_s(kind, question.workers, sizes, on, algorithm, rule=question.rule))
+                for algorithm in question.algorithms_of(kind, on)
+                if closed_form_s(kind, question.workers, 1.0, on, algorithm, question.rule) is not None
             }
             meetings = [
-                (at.nbytes, float(collective_s(kind, question.workers, at.nbytes, link, at.above)))
-                for at in crossovers(kind, question.workers, link)
+                (at.nbytes, float(collective_s(kind, question.workers, at.nbytes, on, at.above, rule=question.rule)))
+                for at in crossovers(kind, question.workers, on, question.rule)
+                if {at.below, at.above} <= {*costs}
             ]
-            title = kind if len(question.links) == 1 else f"{kind}, {link.name}"
-            panels.append(SizePanel(title, sizes, costs, meetings))
-    name = f" on {question.links[0].name}" if len(question.links) == 1 else ""
+            title = kind if len(question.networks) == 1 else f"{kind}, {on.name}"
+            if costs:
+                panels.append(SizePanel(title, sizes, costs, meetings))
+    if not panels:
+        raise SpecError("--plot", str(file), "an algorithm with a closed form on this network")
+    name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
     figure = cost_against_size(panels, at_nbytes=question.nbytes, title=f"{question.workers:,} workers{name}")
     try:
         return save(figure, file)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.costmodel import Link
+from syncline.costmodel import Network
 from syncline.experiments.board import Board, Watched, board, side_by_side
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
@@ -76,15 +76,15 @@ def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
     return sorted(trained, key=lambda one: order.index(one.method))
 
 
-def _record(spec: CompareSpec, one: Trained, link: Link, clocks: Clocks, target: float | None) -> dict[str, Any]:
+def _record(spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, target: float | None) -> dict[str, Any]:
     """One row. Speedups are against the first method, on the same network; None where that one is missing."""
-    timed = clocks[one.method, link.name]
-    baseline = clocks.get((spec.methods[0].name, link.name))
+    timed = clocks[one.method, network.name]
+    baseline = clocks.get((spec.methods[0].name, network.name))
     loss, loss_min, loss_max = final_loss(one)
     diverged = [step for step in one.history.diverged_at if step is not None]
     return {
         "method": one.method,
-        "network": link.name,
+        "network": network.name,
         "workers": spec.workers,
         "steps": one.history.steps,
         **clock_record(timed),

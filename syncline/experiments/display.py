@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from syncline.costmodel import Link
-from syncline.specs import CompareSpec, ProjectSpec, RunSpec, StudySpec, TableSpec, VoteTiesSpec
-from syncline.units import format_bandwidth, format_bytes, format_seconds
+from syncline.costmodel import Network
+from syncline.specs import CompareSpec, ProjectSpec, RunSpec, StudySpec, VoteTiesSpec
+from syncline.units import format_bytes, format_seconds
 
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
@@ -42,20 +42,29 @@ def progress(console: Console, names: list[str], steps: int) -> Iterator[Callabl
         yield update
 
 
-def table(title: str, columns: list[Column], rows: list[Record], note: str = "", left: Collection[int] = (0,)) -> Group:
-    """A title, a table, a note; ``left`` are the columns that hold text."""
+def table(
+    title: str,
+    columns: list[Column],
+    rows: list[Record],
+    note: str = "",
+    left: Collection[int] = (0,),
+    section: str = "",
+) -> Group:
+    """A title, a table, a note; ``left``: columns that hold text; ``section``: a field whose changes are ruled."""
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, (heading, show) in enumerate(columns):
         # What does not fit is continued on the next line: nothing is cut off. Names stay whole, for copying.
         width = min(max((len(show(row)) for row in rows), default=0), WHOLE_NAME) if number == 0 else None
         drawn.add_column(heading, justify="left" if number in left else "right", overflow="fold", min_width=width)
-    for row in rows:
-        drawn.add_row(*(show(row) for _, show in columns))
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        ruled = bool(section) and following is not None and row[section] != following[section]
+        drawn.add_row(*(show(row) for _, show in columns), end_section=ruled)
     # Beside the table and not in it, where they would be folded at its width.
     return Group(Text(title, style="bold"), drawn, *([Text(note + "\n")] if note else []))
 
 
-def _seconds(name: str) -> Callable[[Record], str]:
+def seconds_of(name: str) -> Callable[[Record], str]:
+    """Shows a time; "-" for none."""
     return lambda row: "-" if row.get(name) in (None, math.inf) else format_seconds(row[name])
 
 
@@ -67,7 +76,8 @@ def _four_digits(value: float) -> str:
     return format(value, "#.4g")
 
 
-def _times(name: str) -> Callable[[Record], str]:
+def times_of(name: str) -> Callable[[Record], str]:
+    """Shows a multiple; "-" for none."""
     return lambda row: "-" if row[name] is None else f"{row[name]:.2f}x"
 
 
@@ -76,18 +86,33 @@ def _communication(row: Record) -> str:
 
 
 CLOCK_COLUMNS: list[Column] = [
-    ("step\ntime", _seconds("step_time_s")),
+    ("step\ntime", seconds_of("step_time_s")),
     ("communication", _communication),
     ("bytes\n/step", lambda row: format_bytes(row["bytes_per_worker"])),
-    ("wall\nclock", _seconds("wall_clock_s")),
+    ("wall\nclock", seconds_of("wall_clock_s")),
 ]
 CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and worker. Wall clock: all steps."
 
 
-def _title(link: Link, workers: int, steps: int) -> str:
-    latency, bandwidth = format_seconds(float(link.latency_s)), format_bandwidth(float(link.bandwidth_bytes_per_s))
-    name = f"{link.name}: " if "," not in link.name else ""
-    return f"{name}{latency} one way, {bandwidth}, {workers:,} workers, {steps:,} steps"
+def clock_columns(rows: list[Record]) -> list[Column]:
+    """The clock's columns; what is exposed if that is not all communication of every row."""
+    exposed: Column = ("exposed", seconds_of("exposed_communication_s"))
+    return [*CLOCK_COLUMNS[:2], *([exposed] if _hides(rows) else []), *CLOCK_COLUMNS[2:]]
+
+
+def clock_note(rows: list[Record]) -> str:
+    """What they mean."""
+    return CLOCK_NOTE + (" Exposed: waiting for the network with nothing to compute." if _hides(rows) else "")
+
+
+def _hides(rows: list[Record]) -> bool:
+    return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in rows)
+
+
+def network_title(network: Network, workers: int, steps: int) -> str:
+    """What a table is of."""
+    name = f"{network.name}: " if "," not in network.name else ""
+    return f"{name}{network.describe()}, {workers:,} workers, {steps:,} steps"
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
@@ -98,20 +123,22 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     columns: list[Column] = [
         ("method", lambda row: row["method"]),
         ("val loss", _loss),
-        *CLOCK_COLUMNS,
-        ("speedup", _times("speedup")),
-        ("time to\ntarget" if target is None else f"to loss\n{_four_digits(target)}", _seconds("time_to_target_s")),
-        ("speedup\nto it", _times("time_to_target_speedup")),
+        *clock_columns(rows),
+        ("speedup", times_of("speedup")),
+        ("time to\ntarget" if target is None else f"to loss\n{_four_digits(target)}", seconds_of("time_to_target_s")),
+        ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
-    return _per_network(columns, rows, spec)
+    return tables_per_network(columns, rows, spec)
 
 
-def _per_network(columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec) -> list[Group]:
+def tables_per_network(
+    columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
+) -> list[Group]:
     """One table per network; the last one says what the columns mean."""
-    note = f"{CLOCK_NOTE} Speedups: over {spec.methods[0].name}."
+    note = f"{clock_note(rows)} Speedups: over {spec.methods[0].name}.{more}"
     return [
         table(
-            _title(link, spec.workers, spec.steps),
+            network_title(link, spec.workers, spec.steps),
             columns,
             [row for row in rows if row["network"] == link.name],
             note if link is spec.networks[-1] else "",
@@ -137,6 +164,7 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
         return study_tables(rows, spec)
     title = f"{spec.method.name}, {spec.workers:,} workers, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
+    clock |= {"encode_s", "trigger_s"}
     clock |= {"bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed", "diverged_at"}
     columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
     columns += [(name.replace("_", " "), _number(name)) for name in rows[0] if name not in clock]
@@ -144,8 +172,8 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
     tables = [table(title, columns, rows, note)]
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
-        tables.append(table(_title(spec.network, spec.workers, rows[0]["steps"]), [network, *CLOCK_COLUMNS], rows[:1],
-                             CLOCK_NOTE))  # fmt: skip
+        timed = network_title(spec.network, spec.workers, rows[0]["steps"])
+        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows)))
     return tables
 
 
@@ -162,21 +190,13 @@ def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
     return tables
 
 
-def project_tables(rows: list[Record], spec: ProjectSpec | TableSpec) -> list[Group]:
-    """One table per network, or the table of a paper."""
-    if not isinstance(spec, ProjectSpec):
-        columns, note = PAPER_TABLES[spec.kind]
-        left = [number for number, (heading, _) in enumerate(columns) if heading in TEXT_HEADINGS]
-        return [table(spec.description, columns, rows, f"{note}Source: {spec.source}.", left)]
-    columns = [_text("method"), *CLOCK_COLUMNS, ("speedup", _times("speedup"))]
-    return _per_network(columns, rows, spec)
-
-
-def _text(name: str) -> Column:
+def text_of(name: str) -> Column:
+    """A column of names."""
     return name, lambda row: row[name]
 
 
-def _count(name: str) -> Column:
+def count_of(name: str) -> Column:
+    """A column of whole numbers; "-" for none."""
     return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
 
 
@@ -185,8 +205,8 @@ def _percent(name: str) -> Callable[[Record], str]:
 
 
 TIE_COLUMNS: list[Column] = [
-    _count("workers"),
-    _text("distribution"),
+    count_of("workers"),
+    text_of("distribution"),
     ("ties", _percent("tie_rate")),
     ("ties\n(exact)", _percent("tie_rate_exact")),
     ("ties\n(paper)", _percent("paper_tie_rate")),
@@ -198,8 +218,8 @@ TIE_COLUMNS: list[Column] = [
 TIE_NOTE = "In percent of all votes. Match, flip: the vote is the sign of the sum of what is voted on, or its opposite."
 
 SIGN_COLUMNS: list[Column] = [
-    _text("distribution"),
-    _text("quantiser"),
+    text_of("distribution"),
+    text_of("quantiser"),
     ("match", _percent("match")),
     ("lowest\nseed", _percent("match_min")),
     ("highest\nseed", _percent("match_max")),
@@ -210,7 +230,7 @@ SIGN_NOTE = "In percent of the entries: the sum of what was sent has the sign of
 
 LOSS_COLUMNS: list[Column] = [
     ("noise", lambda row: row["distribution"]),
-    _text("quantiser"),
+    text_of("quantiser"),
     ("rate", lambda row: f"{row['lr']:g}"),
     ("loss", _number("loss")),
     ("lowest\nseed", _number("loss_min")),
@@ -219,67 +239,22 @@ LOSS_COLUMNS: list[Column] = [
 ]
 LOSS_NOTE = "Loss: the median over the seeds after the last step. Seeds worse: those with a higher loss than"
 
-TEXT_HEADINGS = ("method", "model", "network", "unit")
-
-VERDICT_COLUMNS: list[Column] = [
-    ("same", lambda row: "yes" if row["matches"] else "no"),
-    ("paper's\ndeviation", lambda row: f"{row['deviation']:+.1%}"),
-]
-
-SYNC_COLUMNS: list[Column] = [
-    _text("network"),
-    ("sync\n(paper)", _seconds("sync_s")),
-    ("speedup\n(paper)", lambda row: f"{row['speedup']:.4f}"),
-    ("sync\n(alpha-beta)", _seconds("alpha_beta_sync_s")),
-    ("speedup\n(alpha-beta)", lambda row: f"{row['alpha_beta_speedup']:.4f}"),
-    ("sync beyond\nalpha-beta", _seconds("unexplained_sync_s")),
-]
-
-TRAFFIC_COLUMNS: list[Column] = [
-    _text("method"),
-    _text("model"),
-    _count("k"),
-    _count("chunk"),
-    ("MB/step", lambda row: f"{row['megabytes_per_step']:,.3f}"),
-    ("MB/step\n(paper)", lambda row: f"{row['paper_megabytes_per_step']:,}"),
-    *VERDICT_COLUMNS,
-]
-
-VOLUME_COLUMNS: list[Column] = [
-    _text("method"),
-    _text("model"),
-    _count("steps"),
-    ("volume", lambda row: f"{row['volume']:,.2f}"),
-    _text("unit"),
-    ("volume\n(paper)", lambda row: f"{row['paper_volume']:,.10g} {row['paper_unit']}"),
-    *VERDICT_COLUMNS,
-]
-
-PAPER_TABLES = {
-    "curvadion-table": (SYNC_COLUMNS, ""),
-    "traffic-table": (TRAFFIC_COLUMNS, "Same: equal when cut off after as many digits as the paper prints. "),
-    "volume-table": (
-        VOLUME_COLUMNS,
-        "Unit: the reading of the paper's unit that comes nearest to its number; without 'same', none explains it. ",
-    ),
-}
-"""Columns and note of each kind of table."""
-
 CATALOGUE_COLUMNS = {
-    "networks": ("name", "latency", "bandwidth", "description"),
-    "hardware": ("name", "peak_flops", "mfu", "precision", "source"),
+    "networks": ("name", "description", "links", "source"),
+    "hardware": ("name", "peak_flops", "mfu", "precision", "memory", "source"),
     "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence"),
-    "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "source"),
+    "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "memory", "source"),
     "problems": ("name", "description", "fields"),
     "specs": ("command", "description"),
 }
 """What a list shows to people; ``--json`` has all fields."""
 
 
-METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes"}
+METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes", "memory": "memory_bytes"}
 
 METHODS_NOTE = (
-    "Sends: per worker and step, mean; keeps: states beyond the parameters; both for {} in fp32, {} workers.\n"
+    "Sends: per worker and step, mean; keeps: states beyond the parameters; memory: these, weights, gradients\n"
+    "and buffers of the largest call, without activations; all for {} in fp32, {} workers.\n"
     "N: parameters; N': those that are no matrices; Σ: over tensors of n numbers,\n"
     "or over matrices m by n that travel as factors of rank r.\n"
 )

@@ -118,4 +118,5 @@ def _compensate(late: LateMethod, task: DelayedTask, optimizer: Method) -> None:
 
     names = [name for group in optimizer.param_groups for name in group["param_names"]]
     assert late.remedy.strength is not None
-    optimizer.reducer = DelayCompensation(lambda number: task.stale[names[number]], late.remedy.strength, optimizer.reducer)
+    strength, reducer = late.remedy.strength, optimizer.reducer
+    optimizer.reducer = DelayCompensation(lambda number: task.stale[names[number]], strength, reducer)

@@ -57,7 +57,8 @@ def _train_seed(
     from syncline.training import History
 
     if not isinstance(spec.problem, TextGPT):
-        raise SpecError("problem.kind", spec.problem.name, "'text-gpt' where weights are not stashed: a model of stages")
+        expected = "'text-gpt' where weights are not stashed: a model of stages"
+        raise SpecError("problem.kind", spec.problem.name, expected)
     if late.remedy and late.remedy.kind != "discount":
         raise SpecError("remedy.kind", late.remedy.kind, f"'discount', or stashed weights; they are {late.weights}")
     task = spec.problem.build(Rows.whole_group(1, (seed,)))
@@ -67,7 +68,7 @@ def _train_seed(
     for part, delay in zip(parts, stage_delays(stages).tolist(), strict=True):
         named = list(part.named_parameters())
         groups = [
-            {"params": [item for item in named if (item[0] in task.matrices) == matrix], "matrix": matrix, "delay": delay}
+            {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix, "delay": delay}
             for matrix in (True, False)
         ]
         optimizer = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)

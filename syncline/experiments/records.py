@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.analysis import median_and_range, time_to_target_s
-from syncline.costmodel import Link
+from syncline.costmodel import Network
 from syncline.experiments.trained import Trained
 from syncline.sim import Clock
 
@@ -21,6 +21,8 @@ def clock_record(clock: Clock) -> dict[str, float]:
     return {
         "step_time_s": clock.step_time_s,
         "compute_s": clock.compute_s,
+        "encode_s": clock.encode_s,
+        "trigger_s": clock.trigger_s,
         "communication_s": clock.communication_s,
         "communication_share": clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0,
         "exposed_communication_s": clock.exposed_communication_s,
@@ -64,8 +66,8 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
     return time_to_target_s(eval_clock_s(trained, clock), median, target)
 
 
-def run_records(trained: Trained, clock: Clock | None, link: Link, workers: int) -> list[dict[str, Any]]:
+def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
     """One record per seed: the final metrics, and the clock that all seeds share."""
-    shared = {"method": trained.method, "network": link.name, "workers": workers}
+    shared = {"method": trained.method, "network": network.name, "workers": workers}
     timed = clock_record(clock) if clock else {}
     return [shared | row | timed for row in trained.history.final()]

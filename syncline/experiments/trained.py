@@ -5,14 +5,51 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from syncline.costmodel import Link
-from syncline.sim import Call, Clock, clock
+from syncline.costmodel import Exchange, Network, TensorShape
+from syncline.costmodel.overlap import gradient_buckets
+from syncline.experiments.faults import faulty_clock
+from syncline.sim import Call, Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
 
+if TYPE_CHECKING:
+    from syncline.problems import Task
+
 SECONDS_BETWEEN_REPORTS = 0.05
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the ledger does not tell of a method's traffic.
+
+    Args:
+        exchanges: what it sends in closed form.
+        elements: of each tensor, in order.
+        readbacks: numbers that a worker reads back from its device in every step.
+    """
+
+    exchanges: tuple[Exchange, ...] = ()
+    elements: tuple[int, ...] = ()
+    readbacks: int = 0
+
+    @classmethod
+    def of_task(cls, method: MethodBase, task: Task, workers: int) -> Traffic:
+        """A method's on a task; a worker alone sends nothing."""
+        tensors = [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
+        exchanges = method.exchanges(tensors, workers) if workers > 1 else []
+        return cls(tuple(exchanges), tuple(tensor.elements for tensor in tensors), method.readbacks(tensors))
+
+    def of(self, label: str) -> tuple[int, bool, float]:
+        """Of the calls with this label: steps to wait, whether ready in the backward pass, bytes encoded per byte."""
+        names = label.split("+")
+        sent = [exchange for exchange in self.exchanges if exchange.label in names]
+        nbytes = sum(exchange.payload_bytes for exchange in sent)
+        if not nbytes:
+            return 0, False, 0.0
+        encoded = sum(exchange.encoded_bytes for exchange in sent)
+        return max(e.wait_steps for e in sent), all(e.in_backward for e in sent), encoded / nbytes
 
 
 @dataclass
@@ -25,12 +62,20 @@ class Trained:
     facts: dict[str, Any]
     flops_per_step: float | None
     wall_s: float
+    shape: Traffic = Traffic()
 
-    def calls(self) -> list[Call]:
+    def calls(self, encode_bytes_per_s: float | None = None) -> list[Call]:
         """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
         fields = ("step", "collective", "payload_bytes", "label", "group_size")
         rows = zip(*(self.ledger[name] for name in fields), strict=True)
-        return [Call(*call) for *call, group_size in rows if call[0] < self.history.steps and group_size > 1]
+        sent = [Call(*call) for *call, group_size in rows if call[0] < self.history.steps and group_size > 1]
+        known = {label: self.shape.of(label) for label in {call.label for call in sent}}
+        out = []
+        for call in sent:
+            wait_steps, in_backward, ratio = known[call.label]
+            encode_s = ratio * call.nbytes / encode_bytes_per_s if encode_bytes_per_s else 0.0
+            out.append(call._replace(wait_steps=wait_steps, in_backward=in_backward, encode_s=encode_s))
+        return out
 
 
 def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None = None) -> Trained:
@@ -76,18 +121,26 @@ def _train_seeds(
     from syncline.comm import SimulatedCommunicator
     from syncline.training import parameter_groups, rows_of, train
 
-    comm = SimulatedCommunicator(spec.workers, replicas=len(seeds))
+    comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.presence(spec.workers))
     task = spec.problem.build(rows_of(comm, seeds))
-    spec.compute.base_s(task.flops_per_step, spec.problem.name)  # refused now rather than after the training
+    _base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
     report = _seldom(on_step, spec.steps) if on_step else None
     history = train(task, optimizer, seeds, spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=report)
     wall_s = time.perf_counter() - start_s
-    return Trained(method.name, history, comm.ledger.columns(), task.describe(), task.flops_per_step, wall_s)
+    return Trained(
+        method.name,
+        history,
+        comm.ledger.columns(),
+        task.describe(),
+        task.flops_per_step,
+        wall_s,
+        Traffic.of_task(method, task, spec.workers),
+    )
 
 
-def time_method(spec: Training, trained: Trained, link: Link) -> Clock | None:
+def time_method(spec: Training, trained: Trained, network: Network) -> Clock | None:
     """The clock of a training on one network; None if no step was completed.
 
     The first seed's streams disturb the computing, the same for every method and network.
@@ -95,13 +148,23 @@ def time_method(spec: Training, trained: Trained, link: Link) -> Clock | None:
     steps = trained.history.steps
     if not steps:
         return None
-    base_s = spec.compute.base_s(trained.flops_per_step, spec.problem.name)
+    base_s = _base_s(spec, trained.flops_per_step)
     # Sampled for all steps that were asked for, so that an interrupted run saw the same machine.
-    compute_s = spec.compute.sample(base_s, spec.steps, spec.workers, spec.seeds[0])[:steps]
-    return clock(
-        trained.calls(), compute_s, link, spec.workers, steps,
+    factors = spec.faults.stragglers.factors(spec.steps, spec.workers, spec.seeds[0])
+    compute_s = spec.compute.sample(base_s, spec.steps, spec.workers, spec.seeds[0], factors)[:steps]
+    return faulty_clock(
+        spec, trained.calls(spec.compute.encode), compute_s, network,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
+        overlap=spec.overlap, buckets=gradient_buckets(trained.shape.elements, spec.bucket),
+        algorithm=spec.algorithm, rule=spec.rule, trigger_s=spec.compute.readback * trained.shape.readbacks,
     )  # fmt: skip
+
+
+def _base_s(spec: Training, flops: float | None) -> float:
+    """Seconds of an undisturbed step; a token is a place of a window."""
+    samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
+    tokens = None if samples is None or length is None else samples * length
+    return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
 def _seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:

@@ -1,5 +1,6 @@
 """The methods: real optimizer math over the worker axis, composed from parts."""
 
+from syncline.optim.attendance import Attendance
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.ddp import DDP
@@ -61,6 +62,7 @@ __all__ = [
     "AdaSGDScaling",
     "AdamScaling",
     "AdoptScaling",
+    "Attendance",
     "CompressedAverages",
     "CompressedMean",
     "Compressor",

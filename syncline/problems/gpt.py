@@ -71,9 +71,7 @@ class GPT(nn.Module):
     Source: A. Radford et al. (2019), section 2.3, without biases.
     """
 
-    def __init__(
-        self, vocabulary: int, context: int, width: int, layers: int, heads: int, tied: bool = True
-    ) -> None:
+    def __init__(self, vocabulary: int, context: int, width: int, layers: int, heads: int, tied: bool = True) -> None:
         super().__init__()
         for field, size in (("context", context), ("width", width), ("layers", layers), ("heads", heads)):
             if size < 1:

@@ -7,14 +7,18 @@
 """
 
 from syncline.sim.clock import Clock, clock
-from syncline.sim.collective import collective_finish_s
+from syncline.sim.collective import collective_finish_s, rounds_finish_s
 from syncline.sim.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 from syncline.sim.events import run_events
-from syncline.sim.lockstep import run_lockstep
+from syncline.sim.faults import LatencyJitter, SlowLink, with_slow_links
+from syncline.sim.lockstep_plan import Contention
+from syncline.sim.overlap import calls_of, data_parallel, run_lockstep
+from syncline.sim.phases import phased_clock
 from syncline.sim.pipeline import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
-from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait, data_parallel
+from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait
 from syncline.sim.rounds import Round, rounds
 from syncline.sim.schedules import SCHEDULES, Schedule, Task, schedule
+from syncline.sim.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 from syncline.sim.timeline import STREAMS, Span, Timeline
 from syncline.sim.trace import chrome_trace
 
@@ -26,11 +30,16 @@ __all__ = [
     "Collective",
     "Compute",
     "ComputeTime",
+    "Contention",
     "Disturbance",
     "Durations",
+    "ExponentialTail",
     "Instruction",
+    "LatencyJitter",
     "LogNormalJitter",
+    "ParetoTail",
     "Pause",
+    "PersistentSpeeds",
     "Pipeline",
     "PipelineReport",
     "Program",
@@ -38,20 +47,26 @@ __all__ = [
     "Round",
     "Schedule",
     "Send",
+    "SlowLink",
     "SlowWorker",
+    "Slowdowns",
     "Span",
     "Task",
     "Timeline",
     "Wait",
+    "calls_of",
     "chrome_trace",
     "clock",
     "collective_finish_s",
     "data_parallel",
+    "phased_clock",
     "report",
     "rounds",
+    "rounds_finish_s",
     "run_events",
     "run_lockstep",
     "run_pipeline",
     "schedule",
     "task_spans",
+    "with_slow_links",
 ]

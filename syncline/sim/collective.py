@@ -8,22 +8,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.link import Link
+from syncline.costmodel.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.events import run_events
 from syncline.sim.lockstep import run_rounds
+from syncline.sim.lockstep_plan import Contention
 from syncline.sim.programs import Collective
-from syncline.sim.rounds import rounds
-from syncline.sim.uplinks import Floats, Uplinks, start_times
+from syncline.sim.recurrences import Rule
+from syncline.sim.rounds import Round, rounds_on
+from syncline.sim.starts import Floats, start_times
+
+EVALUATORS = ("auto", "lockstep", "events")
 
 
 def collective_finish_s(
     kind: str,
     workers: int,
     nbytes: float,
-    link: Link | Sequence[Link],
+    network: Network | Topology | Sequence[Link],
     algorithm: str | None = None,
     starts_s: ArrayLike | None = None,
-    by: str = "lockstep",
+    by: str = "auto",
+    rule: Rule = "eager",
 ) -> Floats:
     """When each worker is done with a collective: its last message has arrived and its own last has left.
 
@@ -31,29 +37,68 @@ def collective_finish_s(
         kind: one of `syncline.costmodel.collectives.COLLECTIVES`.
         workers: P, at least 1.
         nbytes: n, with the meaning the closed form gives it.
-        link: the link that every worker has, or one per worker.
-        algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given.
+        network: what joins the workers: the link that every worker has, one per worker, or a larger network.
+        algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or on a network of nodes or sites one of
+            ``HIERARCHICAL[kind]``.
         starts_s: when each worker enters, ``(P,)`` seconds; at 0 unless given.
-        by: ``lockstep`` or ``events``.
+        by: ``lockstep``, ``events``, or ``auto``: lockstep where it can follow, the events elsewhere.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
 
     Returns:
         ``(P,)`` seconds; the largest is when the collective is over.
 
     Raises:
         SpecError: an argument that cannot be used.
+        Contention: by lockstep, transfers share a channel in a way that only the events can follow.
 
     >>> collective_finish_s("all_gather", 3, 4.0, Link(10.0, 1.0), starts_s=[100.0, 0.0, 0.0]).tolist()
     [108.0, 118.0, 128.0]
     """
-    of = rounds(kind, workers, nbytes, algorithm)
-    if by == "lockstep":
-        uplinks = Uplinks.of(link, workers)
-        return np.maximum(*run_rounds(of, uplinks, start_times(starts_s, workers)))
+    of = rounds_on(kind, workers, nbytes, network, algorithm)
+    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=of)
+    return _finish_s(join, topology(network, workers), start_times(starts_s, workers), by, rule)
+
+
+def rounds_finish_s(
+    of: Sequence[Round],
+    workers: int,
+    network: Network | Topology | Sequence[Link],
+    starts_s: ArrayLike | None = None,
+    by: str = "auto",
+    rule: Rule = "eager",
+) -> Floats:
+    """The same of rounds that are given.
+
+    Args:
+        of: who sends what to whom.
+        workers: P, at least 1.
+        network: what joins the workers.
+        starts_s: when each worker enters, ``(P,)`` seconds; at 0 unless given.
+        by: ``lockstep``, ``events``, or ``auto``.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+
+    Returns:
+        ``(P,)`` seconds; a worker without messages is done when it enters.
+
+    Raises:
+        SpecError: an argument that cannot be used.
+        Contention: by lockstep, transfers share a channel in a way that only the events can follow.
+    """
+    join = Collective("rounds", sum(float(np.sum(one.nbytes)) for one in of), key="", rounds=tuple(of))
+    return _finish_s(join, topology(network, workers), start_times(starts_s, workers), by, rule)
+
+
+def _finish_s(join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule) -> Floats:
+    if by not in EVALUATORS:
+        raise SpecError("by", by, one_of(EVALUATORS, str(by)))
     if by != "events":
-        raise SpecError("by", by, one_of(("lockstep", "events"), str(by)))
-    join = Collective(kind, nbytes, key="", algorithm=algorithm)
-    timeline = run_events([[join]] * workers, link, starts_s)
+        try:
+            return np.maximum(*run_rounds(join.rounds or (), joined, starts_s, rule))
+        except Contention:
+            if by == "lockstep":
+                raise
+    timeline = run_events([[join]] * joined.workers, joined, starts_s, rule)
     done = timeline[timeline.stream == "network"]
-    finish_s = np.empty(workers)
+    finish_s = starts_s.copy()
     finish_s[done.worker] = done.end_s
     return finish_s

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from syncline.costmodel.topology import Floats
 from syncline.errors import SpecError
-from syncline.sim.uplinks import Floats
 
 
 class Disturbance(Protocol):

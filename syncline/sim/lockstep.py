@@ -1,29 +1,33 @@
 """Lockstep: the same history as the events, by recurrences over all workers at once.
 
-Without contention, when things happen follows from maxima and sums: in the max-plus algebra a collective is a linear
-map from when the workers enter it to when they are done with it. Three ways to apply the map, one meaning:
+With the way of a message free for it alone, when things happen follows from maxima and sums: in the max-plus algebra a
+collective is a linear map from when the workers enter it to when they are done with it. Three ways to apply the map,
+one meaning:
 
-- round by round, as the algorithm runs;
+- round by round, as the algorithm runs (a ring's rounds many at once, `syncline.sim.cycles`);
 - as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, found once;
 - as a vector, if all workers enter together: adding a constant commutes with the map.
+
+Where transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.shares`), which is no
+linear map; of all others it raises `Contention`.
 
 Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity" (1992), chapter 3.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from syncline.costmodel.link import Link
-from syncline.sim.programs import Call, calls_by_step, compute_times
-from syncline.sim.rounds import Round, rounds, sent_bytes
+from syncline.costmodel.topology import Topology
+from syncline.sim.lockstep_plan import Plan, shared_channels
+from syncline.sim.programs import Call
+from syncline.sim.recurrences import Ports, Rule, run_plan
+from syncline.sim.rounds import Round, rounds_on, sent_bytes
+from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
-from syncline.sim.uplinks import Floats, Uplinks, start_times
 
 
 class Wave(NamedTuple):
@@ -38,40 +42,6 @@ class Wave(NamedTuple):
     step: int
 
 
-def run_lockstep(
-    compute_s: ArrayLike, calls: Iterable[Call], links: Link | Sequence[Link], starts_s: ArrayLike | None = None
-) -> Timeline:
-    """What happens in data-parallel training without overlap: `run_events` of `data_parallel`, only faster.
-
-    Args:
-        compute_s: seconds that each worker computes in each step, ``(T, P)``.
-        calls: the collectives of the training.
-        links: the link that every worker has, or one per worker.
-        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
-    """
-    return timeline_of(waves(compute_s, calls, links, starts_s), np.shape(compute_s)[1])
-
-
-def waves(
-    compute_s: ArrayLike, calls: Iterable[Call], links: Link | Sequence[Link], starts_s: ArrayLike | None = None
-) -> Iterator[Wave]:
-    """The history of `run_lockstep` wave by wave, in order of time, for trainings too long to keep."""
-    times = compute_times(compute_s)
-    steps, workers = times.shape
-    due = calls_by_step(calls, steps)
-    uses = Counter((call.collective, call.nbytes) for of_step in due.values() for call in of_step)
-    maps = CollectiveMaps(Uplinks.of(links, workers), uses)
-    now, nothing = start_times(starts_s, workers), np.zeros(workers)
-    for step, seconds in enumerate(times):
-        now, start = now + seconds, now
-        yield Wave("compute", "compute", "compute", start, now, nothing, step)
-        for call in due.get(step, ()):
-            now, start = maps.done_s(call.collective, call.nbytes, now), now
-            sent = maps.sent_bytes(call.collective, call.nbytes)
-            yield Wave("network", call.collective, call.label, start, now, sent, step)
-            yield Wave("compute", "wait", call.label, start, now, nothing, step)
-
-
 def timeline_of(history: Iterable[Wave], workers: int) -> Timeline:
     """The timeline of these waves."""
     kept = list(history)
@@ -82,64 +52,101 @@ def timeline_of(history: Iterable[Wave], workers: int) -> Timeline:
     return Timeline.of_columns({**columns, "worker": np.tile(np.arange(workers), len(kept))}, workers)
 
 
-def run_rounds(of: Sequence[Round], uplinks: Uplinks, entry_s: Floats) -> tuple[Floats, Floats]:
+def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
     """When each worker has received its last message, and when its own last has left.
-
-        start = max(received, link free);  link free = start + n / B;  received by the other = link free + alpha
 
     Args:
         of: the rounds of a collective.
-        uplinks: the workers' links.
+        topology: the network of the workers.
         entry_s: when each worker enters, ``(..., P)`` seconds; -inf for one that holds nobody up.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
 
     Returns:
         Both ``(..., P)`` seconds; a worker without messages has its entry.
+
+    Raises:
+        SpecError: an unknown rule.
+        Contention: transfers that share a channel, and do not begin and end together.
     """
-    received, free = entry_s.copy(), entry_s.copy()
-    for senders, receivers, nbytes in of:
-        start = np.maximum(received[..., senders], free[..., senders])
-        free[..., senders] = left = start + nbytes / uplinks.bandwidth_bytes_per_s[senders]
-        received[..., receivers] = np.maximum(received[..., receivers], left + uplinks.latency_s[senders])
-    return received, free
+    plan = Plan.of(of, topology)
+    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(plan.shared))
+    run_plan(plan, ports, rule)
+    return ports.received_s, ports.out_s
+
+
+Key: TypeAlias = tuple[str, float, str | None]
+"""A collective's kind, bytes and algorithm."""
+
+
+def key_of(call: Call) -> Key:
+    """What tells a call's collective from others."""
+    return call.collective, call.nbytes, call.algorithm
 
 
 class CollectiveMaps:
     """From when workers enter a collective to when they are done with it, for the collectives of one training.
 
+    Collectives follow each other on the same ports: a worker that is done early sends its first message of the next
+    one to a worker that still receives of the last when that one's port in is free.
+
     Args:
-        uplinks: the workers' links.
-        uses: how often each (kind, bytes) will occur. The matrix of a collective costs as many operations as running
-            its rounds P times, so it is made for one that occurs more than P times, and only when it is needed.
+        topology: the network of the workers.
+        uses: how often each (kind, bytes, algorithm) will occur. The matrix of a collective costs as many operations
+            as running its rounds P times, so it is made for one that occurs more than P times, and only when needed.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+
+    Raises:
+        SpecError: an unknown collective or algorithm.
     """
 
-    def __init__(self, uplinks: Uplinks, uses: Counter[tuple[str, float]]) -> None:
-        self._uplinks, self._uses = uplinks, uses
-        self._vectors: dict[tuple[str, float], Floats] = {}
-        self._matrices: dict[tuple[str, float], Floats] = {}
-        self._sent: dict[tuple[str, float], Floats] = {}
+    def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
+        self._topology, self._uses, self._rule = topology, uses, rule
+        self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
+        self._shared = shared_channels(self._rounds.values(), topology)
+        self._plans: dict[Key, Plan] = {}
+        self._vectors: dict[Key, Ports] = {}
+        self._matrices: dict[Key, Ports] = {}
+        self._sent: dict[Key, Floats] = {}
+        self._ports: Ports | None = None
 
-    def done_s(self, kind: str, nbytes: float, entry_s: Floats) -> Floats:
-        """When each worker is done: its last message has arrived and its own last has left, ``(P,)`` seconds."""
-        workers, key = self._uplinks.workers, (kind, nbytes)
-        if np.all(entry_s == entry_s[0]):
+    def done_s(self, key: Key, entry_s: Floats) -> Floats:
+        """When each worker is done with the next collective, ``(P,)`` seconds.
+
+        Raises:
+            Contention: transfers that share a channel, and do not begin and end together.
+        """
+        before, workers = self._ports, self._topology.workers
+        idle = before is None or bool(before.in_s.max() <= entry_s.min() and before.busy_s.max() <= entry_s.min())
+        if idle and np.all(entry_s == entry_s[0]):
             if key not in self._vectors:
                 self._vectors[key] = self._run(key, np.zeros(workers))
-            return entry_s + self._vectors[key]
-        if self._uses[key] <= workers:
-            return self._run(key, entry_s)
-        if key not in self._matrices:
-            self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
-        return (entry_s[:, None] + self._matrices[key]).max(axis=0)
+            zero = self._vectors[key]
+            self._ports = Ports(*(each + entry_s[0] for each in zero.times_s))
+        elif idle and self._uses[key] > workers and not self._plan(key).shares:
+            if key not in self._matrices:
+                self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
+            of = self._matrices[key]
+            received_s, out_s, in_s = ((entry_s[:, None] + each).max(axis=0) for each in of.times_s[:3])
+            self._ports = Ports(received_s, out_s, in_s, self._idle_channels())
+        else:
+            self._ports = self._run(key, entry_s, before)
+        return self._ports.done_s
 
-    def sent_bytes(self, kind: str, nbytes: float) -> Floats:
+    def sent_bytes(self, key: Key) -> Floats:
         """Bytes that each worker puts on the wire, ``(P,)``."""
-        key = (kind, nbytes)
         if key not in self._sent:
-            self._sent[key] = sent_bytes(self._rounds(key), self._uplinks.workers)
+            self._sent[key] = sent_bytes(self._rounds[key], self._topology.workers)
         return self._sent[key]
 
-    def _rounds(self, key: tuple[str, float]) -> tuple[Round, ...]:
-        return rounds(key[0], self._uplinks.workers, key[1])
+    def _idle_channels(self) -> Floats:
+        return np.full(len(self._shared) + 1, -np.inf)
 
-    def _run(self, key: tuple[str, float], entry_s: Floats) -> Floats:
-        return np.maximum(*run_rounds(self._rounds(key), self._uplinks, entry_s))
+    def _plan(self, key: Key) -> Plan:
+        if key not in self._plans:
+            self._plans[key] = Plan.of(self._rounds[key], self._topology, self._shared)
+        return self._plans[key]
+
+    def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
+        ports = Ports.at(entry_s, len(self._shared), before)
+        run_plan(self._plan(key), ports, self._rule)
+        return ports

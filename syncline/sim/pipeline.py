@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.errors import SpecError
 from syncline.costmodel.link import Link
 from syncline.costmodel.topology import Network, Topology
+from syncline.errors import SpecError
 from syncline.sim.events import run_events
 from syncline.sim.programs import Collective, Compute, Instruction, Recv, Send, Wait
 from syncline.sim.schedules import Kind, Schedule, Task

@@ -1,14 +1,15 @@
 """What a worker does: a program of instructions, as if each GPU had a compute stream and a network stream.
 
 The compute stream runs the program in order. `Compute`, `Recv` and `Wait` hold it until they are done; `Send` and
-`Collective` only start something, and it goes on. Collectives run on the network stream one after another.
+`Collective` only start something, and it goes on. Collectives run on a network stream, those of one stream one after
+another, and messages leave on a send stream likewise; what is on different streams happens at the same time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives import COLLECTIVES
 from syncline.errors import SpecError, one_of
 from syncline.sim.rounds import Round
-from syncline.sim.uplinks import Floats
+from syncline.sim.starts import Floats
 
 Effect: TypeAlias = Callable[[], object]
 """The math that happens when an instruction completes: the order of events decides what it sees."""
@@ -39,16 +40,19 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Queue a message on the own link: it leaves when the messages before it have, and nobody waits for it."""
+    """Queue a message: it leaves when those before it on the same stream have, and the program goes on."""
 
     to: int
     nbytes: float
     tag: Hashable = ""
     step: int = -1
+    stream: str = "send"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.nbytes) and self.nbytes >= 0):
             raise SpecError("send.nbytes", self.nbytes, "a finite number of bytes, at least 0")
+        if self.stream == "compute":
+            raise SpecError("send.stream", self.stream, "another stream than that of the computing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,20 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Join a collective of all workers: each names the same key, kind, size and algorithm, or the kind's first by none.
+    """Join a collective: every worker of its group does, and names the same of all this but label and step.
 
-    It starts on the network stream.
+    Collectives of one stream run one after another, those of different streams at the same time.
+
+    Args:
+        kind: one of `syncline.costmodel.collectives.COLLECTIVES`; only a name if there are rounds.
+        nbytes: with the meaning the closed form gives it.
+        key: of this collective alone.
+        label: for people.
+        step: training step, from 0; -1 if none.
+        algorithm: that carries it; the kind's first if none.
+        group: the workers that take part, in the order that the algorithm numbers them; all in theirs if none.
+        stream: on which it runs.
+        rounds: to run, instead of those of the algorithm, of workers 0, 1, ... that stand for those of the group.
     """
 
     kind: str
@@ -74,14 +89,22 @@ class Collective:
     label: str = ""
     step: int = -1
     algorithm: str | None = None
+    group: tuple[int, ...] | None = None
+    stream: str = "network"
+    rounds: tuple[Round, ...] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.stream == "compute":
+            raise SpecError("collective.stream", self.stream, "another stream than that of the computing")
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until the collective with this key is done for this worker."""
+    """Wait until the collective with this key is done for this worker; in the collective's step if none is named."""
 
     key: Hashable
     effect: Effect | None = None
+    step: int | None = None
 
 
 Instruction: TypeAlias = Compute | Send | Recv | Collective | Wait
@@ -96,12 +119,22 @@ class Call(NamedTuple):
         collective: one of `syncline.costmodel.collectives.COLLECTIVES`.
         nbytes: payload, with the meaning the closed form gives it.
         label: what is sent, for people.
+        algorithm: that carries it; the collective's first if none.
+        ready: the part of the step's compute time after which it can start, from 0 to 1.
+        wait_steps: steps until its result is needed; 0: before the next step.
+        encode_s: seconds that each worker computes to encode and decode it, before it starts.
+        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
     """
 
     step: int
     collective: str
     nbytes: float
     label: str = ""
+    algorithm: str | None = None
+    ready: float = 1.0
+    wait_steps: int = 0
+    encode_s: float = 0.0
+    in_backward: bool = False
 
 
 def calls_by_step(calls: Iterable[Call], steps: int) -> dict[int, list[Call]]:
@@ -118,6 +151,12 @@ def calls_by_step(calls: Iterable[Call], steps: int) -> dict[int, list[Call]]:
             raise SpecError(f"calls[{index}].collective", call.collective, one_of(COLLECTIVES, str(call.collective)))
         if not (math.isfinite(call.nbytes) and call.nbytes >= 0):
             raise SpecError(f"calls[{index}].nbytes", call.nbytes, "a finite number of bytes, at least 0")
+        if not 0 <= call.ready <= 1:
+            raise SpecError(f"calls[{index}].ready", call.ready, "a part of the compute time, from 0 to 1")
+        if call.wait_steps < 0:
+            raise SpecError(f"calls[{index}].wait_steps", call.wait_steps, "a number of steps, at least 0")
+        if not (math.isfinite(call.encode_s) and call.encode_s >= 0):
+            raise SpecError(f"calls[{index}].encode_s", call.encode_s, "seconds, finite and at least 0")
         due.setdefault(call.step, []).append(call)
     return due
 
@@ -135,39 +174,3 @@ def compute_times(compute_s: ArrayLike) -> Floats:
     if not usable.all():
         raise SpecError("compute_s", float(times[~usable][0]), "seconds, finite and at least 0")
     return times
-
-
-def data_parallel(compute_s: ArrayLike, calls: Iterable[Call]) -> list[list[Instruction]]:
-    """Programs of data-parallel training without overlap: in each step compute, then each call of the step in turn.
-
-    Args:
-        compute_s: seconds that each worker computes in each step, ``(T, P)``.
-        calls: the collectives of the training.
-
-    Returns:
-        One program per worker.
-    """
-    times = compute_times(compute_s)
-    programs: list[list[Instruction]] = [[] for _ in range(times.shape[1])]
-    due = calls_by_step(calls, len(times))
-    for step, row in enumerate(times.tolist()):
-        exchange: list[Instruction] = []
-        for index, call in enumerate(due.get(step, ())):
-            key = (step, index)
-            exchange += [Collective(call.collective, call.nbytes, key, call.label, step), Wait(key)]
-        for program, seconds in zip(programs, row, strict=True):
-            program += [Compute(seconds, step=step), *exchange]
-    return programs
-
-
-def messages(of: Sequence[Round], workers: int) -> list[list[Send | Recv]]:
-    """The rounds of a collective as one program of messages per worker, tagged with the number of the round."""
-    programs: list[list[Send | Recv]] = [[] for _ in range(workers)]
-    for number, (senders, receivers, nbytes) in enumerate(of):
-        sizes = np.broadcast_to(nbytes, senders.shape)
-        pairs = list(zip(senders.tolist(), receivers.tolist(), sizes.tolist(), strict=True))
-        for sender, receiver, size in pairs:
-            programs[sender].append(Send(receiver, size, number))
-        for sender, receiver, _ in pairs:
-            programs[receiver].append(Recv(sender, number))
-    return programs

@@ -1,23 +1,25 @@
 """Who sends what to whom in a collective: its rounds, told once for every evaluator.
 
-One rule says when: **a worker sends its message of a round as soon as everything it was to receive in earlier rounds
-has arrived and its link is free**. Nobody waits for a receiver to be ready. So a homogeneous group that starts together
-takes the closed form's ``rounds * (alpha + block / B)``, with every algorithm and number of workers but one: a gather
-among workers that are no power of two can be over sooner, for its last subtree is smaller, and done while the root
-still receives from another one.
+Under the eager rule **a worker sends its message of a round as soon as everything it was to receive in earlier rounds
+has arrived and its port and the receiver's are free**. Nobody waits for a receiver's program. So a homogeneous group
+that starts together takes the closed form's time, with every algorithm and number of workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives import algorithm_name, rounds_and_block
-from syncline.sim.uplinks import Floats
+from syncline.costmodel.collectives import algorithm_name, wire_bytes
+from syncline.costmodel.hierarchy import HIERARCHIES, node_count, node_size
+from syncline.costmodel.link import Link
+from syncline.costmodel.topology import Network, Topology
+from syncline.sim.double_tree import reduce_rounds
+from syncline.sim.starts import Floats
 
 Workers = NDArray[np.integer[Any]]
 
@@ -37,7 +39,9 @@ class Round(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def rounds(kind: str, workers: int, nbytes: float, algorithm: str | None = None) -> tuple[Round, ...]:
+def rounds(
+    kind: str, workers: int, nbytes: float, algorithm: str | None = None, group: int | None = None
+) -> tuple[Round, ...]:
     """The rounds of a collective.
 
     Workers count modulo P. Q is the largest power of two that is at most P; ``i ^ d`` is i with the binary digit d
@@ -52,8 +56,16 @@ def rounds(kind: str, workers: int, nbytes: float, algorithm: str | None = None)
     - Recursive doubling (all-gather): i with i ^ 1, then i ^ 2, ..., all it holds, if P is a power of two. Else i to
       i - 2^k in round k, the min(2^k, P - 2^k) blocks from its own on. Halving (reduce-scatter): the same backwards.
     - Pairwise (all-to-all): i to i + 1 + k in round k.
-    - Binomial tree (broadcast from worker 0): i to i + 2^k for all i < 2^k in round k; in the last round the last of
-      those who know tell the others. Tree (all-reduce): up the same tree to worker 0, then down.
+    - Binomial tree (broadcast from worker 0): who holds a range of workers sends to the first of its upper half, the
+      larger if they differ, until each is told. Tree (all-reduce): up the same tree to worker 0, then down.
+    - Double binary tree (all-reduce): half of the bytes up and down each of two trees; see `syncline.sim.double_tree`.
+    - Naive server (all-reduce): each worker in turn to worker 0, then worker 0 to each. Efficient server: a scatter's
+      messages backwards, each with the n bytes of every worker that it stands for; then a scatter and an all-gather by
+      recursive doubling of n bytes.
+    - Hierarchical (all-reduce): in each node of ``group`` workers a ring reduce-scatter; then an all-reduce of n/group
+      among the workers of each local rank; then a ring all-gather. Leader: up a binomial tree to the first of each
+      node, an all-reduce among these, down again.
+    - All-reduce (reduce-scatter): the ring all-reduce.
     - Scatter, then all-gather (broadcast from worker 0): who has the blocks of a range of workers sends those of the
       upper half, the larger if they differ, to its first worker, until each has one block; then a ring.
     - Binomial tree (gather to worker 0): in step k, i to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i)
@@ -64,16 +76,26 @@ def rounds(kind: str, workers: int, nbytes: float, algorithm: str | None = None)
         kind: one of `syncline.costmodel.collectives.COLLECTIVES`.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
-        algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given.
+        algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
+        group: workers of a node, which consecutive workers make up; only for the latter.
 
     Raises:
-        SpecError: an unknown collective or algorithm, no worker, or a negative size.
+        SpecError: an unknown collective or algorithm, no worker, a negative size, or workers that do not fill nodes.
 
     Source: as `syncline.costmodel.algorithms`.
     """
     name = algorithm_name(kind, algorithm)
-    rounds_and_block(kind, workers, nbytes, name)  # refuses what cannot be
+    wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
+    if name in HIERARCHIES:
+        return tuple(_hierarchical(name, workers, nbytes, node_count(workers, group)))
     return tuple(_ROUNDS[kind][name](workers, nbytes))
+
+
+def rounds_on(
+    kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
+) -> tuple[Round, ...]:
+    """The rounds of a collective on a network, whose nodes or sites are those of a hierarchical algorithm."""
+    return rounds(kind, workers, nbytes, algorithm, node_size(network, workers))
 
 
 def _power_of_two(workers: int) -> int:
@@ -139,22 +161,13 @@ def _gathering_all(workers: int, nbytes: float) -> Iterator[Round]:
         yield Round(worker, (worker - 2**k) % workers, float(min(2**k, workers - 2**k) * nbytes))
 
 
-def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
-    """The workers who were told last tell on in the last round, for theirs is the path that latency makes longest."""
-    told = 1
-    while told < workers:
-        receivers = np.arange(told, min(2 * told, workers))
-        yield Round(receivers - len(receivers), receivers, float(nbytes))
-        told += len(receivers)
-
-
-def _scatter(workers: int, nbytes: float) -> Iterator[Round]:
-    """Ranges of workers, halved until they have length 1."""
+def _halved(workers: int) -> Iterator[tuple[Workers, Workers, Workers]]:
+    """Ranges of workers, halved until they have length 1: firsts, firsts of the upper halves, and these' lengths."""
     ranges = [(0, workers)]
     while any(length > 1 for _, length in ranges):
         halved = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
-        senders, receivers, blocks = np.array(halved).T
-        yield Round(senders, receivers, blocks * nbytes)
+        senders, receivers, lengths = np.array(halved).T
+        yield senders, receivers, lengths
         ranges = [
             part
             for first, length in ranges
@@ -163,8 +176,65 @@ def _scatter(workers: int, nbytes: float) -> Iterator[Round]:
         ]
 
 
+def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
+    for senders, receivers, _ in _halved(workers):
+        yield Round(senders, receivers, float(nbytes))
+
+
+def _scatter(workers: int, nbytes: float) -> Iterator[Round]:
+    for senders, receivers, lengths in _halved(workers):
+        yield Round(senders, receivers, lengths * np.float64(nbytes))
+
+
 def _scatter_all_gather(workers: int, nbytes: float) -> Iterable[Round]:
     return (*_scatter(workers, nbytes / workers), *_ring(workers, nbytes / workers))
+
+
+def _double_tree(workers: int, nbytes: float) -> Iterable[Round]:
+    pairs = (np.array(each).T for each in reduce_rounds(workers))
+    up = tuple(Round(children, parents, nbytes / 2) for children, parents in pairs)
+    return (*up, *_backwards(up))
+
+
+def _server_naive(workers: int, nbytes: float) -> Iterable[Round]:
+    server = np.zeros(1, dtype=np.int64)
+    up = tuple(Round(np.array([worker]), server, float(nbytes)) for worker in range(1, workers))
+    return (*up, *_backwards(up[::-1]))
+
+
+def _server_efficient(workers: int, nbytes: float) -> Iterable[Round]:
+    part = nbytes / workers
+    return (*_backwards(_scatter(workers, nbytes)), *_scatter(workers, part), *_gathering_all(workers, part))
+
+
+def _in_every_node(of: Iterable[Round], nodes: int, group: int) -> Iterator[Round]:
+    """The rounds of the workers of one node, in all of them at once."""
+    return _copied(of, lambda worker: (group * np.arange(nodes)[:, None] + worker).ravel(), nodes)
+
+
+def _between_nodes(of: Iterable[Round], group: int, ranks: int) -> Iterator[Round]:
+    """The rounds of one worker of each node, for so many local ranks at once."""
+    return _copied(of, lambda node: (group * node + np.arange(ranks)[:, None]).ravel(), ranks)
+
+
+def _copied(of: Iterable[Round], to: Callable[[Workers], Workers], copies: int) -> Iterator[Round]:
+    made: dict[int, Round] = {}
+    for one in tuple(of):  # a ring's rounds are one and the same, and stay so
+        if id(one) not in made:
+            sizes = one.nbytes if np.ndim(one.nbytes) == 0 else np.tile(one.nbytes, copies)
+            made[id(one)] = Round(to(one.senders), to(one.receivers), sizes)
+        yield made[id(one)]
+
+
+def _hierarchical(name: str, workers: int, nbytes: float, nodes: int) -> Iterable[Round]:
+    of, group = HIERARCHIES[name], workers // nodes
+    ranks, part = (1, nbytes) if of.leaders else (group, nbytes / group)
+    inside = tuple(_broadcast(group, nbytes)) if of.leaders else tuple(_ring(group, part))
+    return (
+        *_in_every_node(_backwards(inside) if of.leaders else inside, nodes, group),
+        *_between_nodes(_ROUNDS["all_reduce"][of.between](nodes, part), group, ranks),
+        *_in_every_node(inside, nodes, group),
+    )
 
 
 def _gather(workers: int, nbytes: float) -> Iterator[Round]:
@@ -182,11 +252,15 @@ _ROUNDS: dict[str, dict[str, Callable[[int, float], Iterable[Round]]]] = {
         "recursive-doubling": _recursive_doubling,
         "rabenseifner": _rabenseifner,
         "tree": _tree,
+        "double-binary-tree": _double_tree,
+        "server-naive": _server_naive,
+        "server-efficient": _server_efficient,
     },
     "all_gather": {"ring": _ring, "recursive-doubling": _gathering_all},
     "reduce_scatter": {
         "ring": lambda workers, nbytes: _ring(workers, nbytes / workers),
         "halving": lambda workers, nbytes: _backwards(_gathering_all(workers, nbytes / workers)),
+        "all-reduce": lambda workers, nbytes: _ring(workers, nbytes / workers, laps=2),
     },
     "all_to_all": {"pairwise": _pairwise},
     "broadcast": {"binomial": _broadcast, "scatter-all-gather": _scatter_all_gather},

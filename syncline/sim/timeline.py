@@ -10,13 +10,15 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.sim.uplinks import Floats
+from syncline.sim.starts import Floats
 
 Ints: TypeAlias = NDArray[np.int64]
 Strings: TypeAlias = NDArray[np.str_]
 
 STREAMS = ("compute", "network", "send")
-"""A worker's program, its collectives, and its messages to single workers. The spans of one stream do not overlap."""
+"""A worker's program, its collectives, and its messages to single workers, unless programs name streams of their own
+for these. The spans of one stream do not overlap.
+"""
 
 
 class Span(NamedTuple):
@@ -39,9 +41,9 @@ class Timeline:
     Args:
         workers: P.
         worker: whose span it is, from 0.
-        stream: one of ``STREAMS``.
+        stream: one of ``STREAMS``, or one that the program names.
         what: ``compute``, ``wait`` (for a collective) and ``recv`` (for a message) on the compute stream; the kind of
-            collective on the network stream; ``send`` on the send stream, as long as the message occupies the link.
+            collective on a network stream; ``send`` on a send stream, as long as the message occupies its port.
         label: for people.
         start_s: seconds from the beginning of the simulation.
         end_s: likewise.
@@ -60,8 +62,8 @@ class Timeline:
     step: Ints
 
     @classmethod
-    def of(cls, spans: Iterable[Span], workers: int) -> Timeline:
-        """The timeline of spans that come, on each stream of each worker, in order."""
+    def of(cls, spans: Iterable[tuple[Any, ...]], workers: int) -> Timeline:
+        """The timeline of spans, each a `Span` or such a row, that come in order on each stream of each worker."""
         columns = list(zip(*spans, strict=True)) or [()] * len(Span._fields)
         return cls.of_columns(dict(zip(Span._fields, columns, strict=True)), workers)
 

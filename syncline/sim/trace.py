@@ -32,7 +32,9 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
     names = [f"worker {worker}" for worker in range(timeline.workers)] if names is None else names
     if len(names) != timeline.workers:
         raise SpecError("names", list(names), f"a name for each of the {timeline.workers} workers")
-    stream = np.array([STREAMS.index(name) for name in timeline.stream], dtype=np.int64)
+    streams = list(dict.fromkeys([*STREAMS, *np.unique(timeline.stream).tolist()]))
+    number = {name: index for index, name in enumerate(streams)}
+    stream = np.array([number[name] for name in timeline.stream.tolist()], dtype=np.int64)
     events: list[dict[str, Any]] = []
     for worker, name in enumerate(names):
         events += [
@@ -41,7 +43,7 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
         ]
         for tid in np.unique(stream[timeline.worker == worker]).tolist():
             events += [
-                _metadata("thread_name", worker + 1, tid + 1, {"name": STREAMS[tid]}),
+                _metadata("thread_name", worker + 1, tid + 1, {"name": streams[tid]}),
                 _metadata("thread_sort_index", worker + 1, tid + 1, {"sort_index": tid}),
             ]
     start_ns, end_ns = (np.rint(times * 1e9).astype(np.int64) for times in (timeline.start_s, timeline.end_s))

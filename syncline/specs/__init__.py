@@ -5,7 +5,16 @@ from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
 from syncline.specs.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.staleness import LateMethod, RemedySpec, StalenessSpec
 from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec
-from syncline.specs.tables import CurvaDionTableSpec, TableSpec, TrafficTableSpec, VolumeTableSpec
+from syncline.specs.tables import (
+    CurvaDionTableSpec,
+    SpeedTableSpec,
+    TableSpec,
+    TrafficTableSpec,
+    VolumeTableSpec,
+    VoteFigureSpec,
+    VoteTableSpec,
+    WallClockFigureSpec,
+)
 
 __all__ = [
     "KINDS",
@@ -21,13 +30,17 @@ __all__ = [
     "QuantisersSpec",
     "RemedySpec",
     "RunSpec",
+    "SpeedTableSpec",
     "StalenessSpec",
     "StudySpec",
     "TableSpec",
     "TrafficTableSpec",
     "Training",
     "VolumeTableSpec",
+    "VoteFigureSpec",
+    "VoteTableSpec",
     "VoteTiesSpec",
+    "WallClockFigureSpec",
     "bundled",
     "load_spec",
     "validate",

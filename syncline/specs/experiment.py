@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, Exchange, Hardware, Link, ModelShape, compute_s, hardware, model, network
+from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
 from syncline.errors import SpecError, one_of, within
 from syncline.specs.base import Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.specs.clock import BandwidthField, ClockSpec
+from syncline.specs.faults import FaultsSpec
+from syncline.specs.memory import HardwareField, MemorySpec
 from syncline.specs.methods import MethodBase, MethodSpec
-from syncline.units import format_bandwidth, format_seconds
+from syncline.specs.network import NetworkField, check_workers
+from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,21 +23,28 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 
-def _dump_link(link: Link) -> dict[str, Any]:
-    return {"name": link.name, "latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
+def _table(value: Any, path: str) -> BatchTimes:
+    """Seconds by batch size, from text or numbers."""
+    if isinstance(value, BatchTimes):
+        return value
+    if not isinstance(value, dict):
+        raise SpecError(path, value, "seconds by batch size, as in {1: 12 ms, 8: 60 ms}")
+    times_s = {}
+    for size, seconds in value.items():
+        try:
+            number = float("" if isinstance(size, bool) else size)
+        except (TypeError, ValueError):
+            raise SpecError(path, size, "a batch size, as in {1: 12 ms, 8: 60 ms}") from None
+        times_s[number] = parse_seconds(seconds, str(size))
+    try:
+        return BatchTimes(times_s)
+    except SpecError as error:
+        raise SpecError(error.path.removeprefix("table").removeprefix("."), error.value, error.expected) from None
 
 
-def _link(value: Any, path: str) -> Link:
-    """The network that a user means; one without a name is called by its numbers."""
-    link = network(value, path)
-    numbers = f"{format_seconds(float(link.latency_s))}, {format_bandwidth(float(link.bandwidth_bytes_per_s))}"
-    return link if link.name else dataclasses.replace(link, name=numbers)
+TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(lambda table: dict(table.times_s))]
+"""Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
 
-
-NetworkField = Annotated[InstanceOf[Link], parsed(_link), PlainSerializer(_dump_link)]
-"""A preset's name, ``"latency,bandwidth"``, a mapping of the two, or a YAML file."""
-
-HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(lambda h: h.name)]
 ModelField = Annotated[InstanceOf[ModelShape], parsed(model), PlainSerializer(lambda m: m.name)]
 
 
@@ -87,35 +98,69 @@ class PauseSpec(Spec):
 
 
 class ComputeSpec(Spec):
-    """How long a worker computes in a step: measured ``seconds``, or the problem's FLOPs on ``hardware``.
+    """How long a worker computes in a step: measured ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
+
+    A table has seconds by batch size, ``samples`` (windows, images, sequences) or ``tokens`` of one worker and step.
 
     Disturbances: log-normal jitter (sigma of the logarithm, mean kept), slow workers, pauses, late starts.
+
+    Overheads: ``encode``, the fp32 bytes that a worker turns into a wire format and back per second (in no time if not
+    given); ``readback``, the time to read one number back from the device, which a trigger does once per layer. Of
+    CurvaDion's logs the second is 0.2 ms: 16 ms more per step with 72 matrices. Of the first, results/benchmarks.md has
+    1 to 8 GB/s on a CPU core.
     """
 
     seconds: Seconds | None = None
+    table: TableField | None = None
+    table_unit: Literal["samples", "tokens"] = "samples"
+    extrapolate: bool = False
     hardware: HardwareField | None = None
     mfu: Annotated[float, Field(gt=0, le=1)] | None = None
     jitter: float = Field(default=0.0, ge=0)
     slow_workers: tuple[SlowWorkerSpec, ...] = ()
     pauses: tuple[PauseSpec, ...] = ()
     starts: tuple[Seconds, ...] = ()
+    encode: BandwidthField | None = None
+    readback: Seconds = 0.0
 
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
+        if self.table is not None and (self.seconds is not None or self.hardware is not None):
+            fixed = "seconds" if self.seconds is not None else "hardware"
+            raise refusal("table", dict(self.table.times_s), f"nothing beside {fixed}, which fixes the time alone")
+        if self.extrapolate and (self.table is None or len(self.table.sizes) == 1):
+            raise refusal("extrapolate", True, "false without a table of two batch sizes at least")
+        if self.table_unit != "samples" and self.table is None:
+            raise refusal("table_unit", self.table_unit, "a table beside it, whose sizes it counts")
         if self.mfu is not None and self.hardware is None:
             raise refusal("mfu", self.mfu, "hardware beside it, whose peak it is a fraction of")
         return self
 
-    def base_s(self, flops: float | None, what: str) -> float:
+    def base_s(
+        self, flops: float | None, what: str, *, samples: float | None = None, tokens: float | None = None
+    ) -> float:
         """Seconds of an undisturbed step.
 
+        Args:
+            flops: of one worker; None if they cannot be counted.
+            what: the problem or the model, for the error line.
+            samples: of one worker's batch; None if it has none.
+            tokens: the same in tokens.
+
         Raises:
-            SpecError: if only FLOPs could tell and there are none.
+            SpecError: if only FLOPs could tell and there are none, or a table has no such batch.
         """
         if self.seconds is not None:
             return self.seconds
+        if self.table is not None:
+            batch = tokens if self.table_unit == "tokens" else samples
+            if batch is None:
+                expected = f"seconds per step instead, as {what} has no batch of {self.table_unit}"
+                raise SpecError("compute.table", dict(self.table.times_s), expected)
+            with within("compute"):
+                return self.table.seconds(batch, self.extrapolate)
         if flops is None:
             raise SpecError("compute.seconds", None, f"seconds per step, as {what} has no FLOPs to derive them from")
         machine = self.hardware or HARDWARE["cpu-core"]
@@ -123,18 +168,27 @@ class ComputeSpec(Spec):
             machine = dataclasses.replace(machine, mfu=self.mfu)
         return float(compute_s(flops, machine))
 
-    def sample(self, base_s: float, steps: int, workers: int, seed: int) -> np.ndarray:
-        """Seconds that each worker computes in each step, ``(T, P)``."""
+    def warnings(self) -> list[str]:
+        """Batch sizes of a table that take less time than smaller ones, a line each."""
+        pairs = self.table.falls_at if self.table is not None else []
+        return [f"compute.table: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs]
+
+    def sample(
+        self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
+    ) -> np.ndarray:
+        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause."""
         from syncline.seeds import generator
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 
         disturbances: list[Disturbance] = [
             *([LogNormalJitter(self.jitter)] if self.jitter else []),
             *(SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers),
-            *(Pause(pause.worker, pause.step, pause.seconds) for pause in self.pauses),
         ]
         rng = generator(seed, "compute time")
-        return ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
+        times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng) * factors
+        for pause in self.pauses:
+            times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
+        return times
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse disturbances of workers or steps that there are not.
@@ -184,7 +238,7 @@ class Experiment(Spec):
     source: str = ""
 
 
-class Training(Experiment):
+class Training(ClockSpec, Experiment):
     """What every spec of a training has."""
 
     problem: ProblemField
@@ -194,6 +248,7 @@ class Training(Experiment):
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
     compute: ComputeSpec = ComputeSpec()
+    faults: FaultsSpec = FaultsSpec()
     timeline_steps: int = Field(default=50, ge=0)
     threads: int = Field(default=1, ge=1)
 
@@ -203,6 +258,7 @@ class Training(Experiment):
         if len(set(self.seeds)) < len(self.seeds):
             raise refusal("seeds", self.seeds, "seeds that differ from each other")
         self.compute.check(self.workers, self.steps)
+        self.faults.check(self.workers, self.steps)
         return self
 
     def never_averaged(self, method: MethodBase, path: str) -> list[str]:
@@ -230,9 +286,20 @@ class RunSpec(Training):
     method: MethodSpec
     network: NetworkField
 
+    @model_validator(mode="after")
+    def _can_be_absent(self) -> RunSpec:
+        self.faults.check_method(self.method, "method")
+        return self
+
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
-        return self.never_averaged(self.method, "method")
+        clock = self.clock_warnings([self.method])
+        return self.compute.warnings() + clock + self.never_averaged(self.method, "method")
+
+    @model_validator(mode="after")
+    def _joins(self) -> RunSpec:
+        check_workers([self.network], self.workers)
+        return self
 
 
 class CompareSpec(Training):
@@ -249,16 +316,20 @@ class CompareSpec(Training):
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
-        return [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
+        late = [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
+        return self.compute.warnings() + self.clock_warnings(self.methods) + late
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:
         check_distinct("methods", [method.name for method in self.methods])
-        check_distinct("networks", [link.name for link in self.networks])
+        check_distinct("networks", [network.name for network in self.networks])
+        check_workers(self.networks, self.workers)
+        for i, method in enumerate(self.methods):
+            self.faults.check_method(method, f"methods.{i}")
         return self
 
 
-class ProjectSpec(Experiment):
+class ProjectSpec(ClockSpec, Experiment):
     """The clock alone, in closed form: a model's shape, methods, networks. No training."""
 
     kind: Literal["project"]
@@ -269,6 +340,8 @@ class ProjectSpec(Experiment):
     methods: tuple[MethodSpec, ...] = Field(min_length=1)
     networks: tuple[NetworkField, ...] = Field(min_length=1)
     compute: ComputeSpec = ComputeSpec()
+    faults: FaultsSpec = FaultsSpec()
+    memory: MemorySpec = MemorySpec()
 
     @model_validator(mode="after")
     def _distinct(self) -> ProjectSpec:
@@ -279,7 +352,10 @@ class ProjectSpec(Experiment):
     def warnings(self) -> list[str]:
         """Disturbances, which a closed form cannot see."""
         given = self.compute.model_dump(include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True)
-        return [f"compute.{field} has no effect on a closed form; use 'run' or 'compare'" for field in given]
+        fields = [f"compute.{field}" for field in given]
+        fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
+        inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
+        return self.compute.warnings() + self.clock_warnings(self.methods, trains=False) + inert
 
 
 def _when(exchange: Exchange) -> str:

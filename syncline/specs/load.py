@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from syncline.errors import SpecError, SynclineError, one_of
@@ -16,6 +14,7 @@ from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.methods import METHODS
 from syncline.specs.studies import StudySpec
 from syncline.specs.tables import TableSpec
+from syncline.yamls import parse_yaml
 
 LIBRARY = Path(__file__).parent / "library"
 """The specs that come with the package."""
@@ -68,30 +67,6 @@ def validate(model: type[BaseModel], fields: Any) -> BaseModel:
         raise explain(error, lambda location: _known_fields(model, fields, location)) from None
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1, where 1e-3 is text as its floats need a dot, but for that: people mean a number, as in YAML 1.2.
-
-    And a key that is there twice is refused, as YAML demands and PyYAML does not: the last one would win in silence.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
-
-
-def _parse(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)
-
-
 def _read(name_or_path: str | Path) -> dict[str, Any]:
     path = bundled().get(str(name_or_path), Path(name_or_path))
     if not path.is_file():
@@ -99,11 +74,11 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
             raise SpecError("spec", str(name_or_path), "a YAML file that exists")
         raise SpecError("spec", str(name_or_path), f"a YAML file, or {one_of(bundled(), str(name_or_path))}")
     try:
-        fields = _parse(path.read_text(encoding="utf-8"))
+        fields = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError("spec", str(path), f"a file that can be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, a day that is no date
-        raise SynclineError(f"spec: {path} is not YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # no YAML, bytes that are no text, a day that is no date
+        raise SynclineError(f"spec: {path} is not YAML: {error}") from None
     if not isinstance(fields, dict):
         raise SpecError("spec", str(path), "a file with fields: 'kind: ...', 'name: ...' and so on")
     return fields
@@ -115,8 +90,8 @@ def _apply(fields: dict[str, Any], override: str) -> None:
     if not equals or not path:
         raise SpecError("--set", override, "field.path=value, as in method.lr=0.01")
     try:
-        value = _parse(text)
-    except (yaml.YAMLError, ValueError):
+        value = parse_yaml(text)
+    except ValueError:
         raise SpecError(f"--set {path}", text, "a value in YAML") from None
     *parents, last = path.split(".")
     here: Any = fields

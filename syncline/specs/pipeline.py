@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b", "greedy"]
 
-PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))]
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_listed)]
 """Seconds, one for all stages or one for each."""
 
 
@@ -63,7 +68,9 @@ class PipelineSpec(Experiment):
                 if getattr(self, field) is not None:
                     raise refusal(field, getattr(self, field), "nothing beside a model, from which it follows")
             if self.stages * self.chunks > self.model.layers:
-                expected = f"at most {self.model.layers // self.chunks}: {self.model.name} has {self.model.layers} blocks"
+                expected = (
+                    f"at most {self.model.layers // self.chunks}: {self.model.name} has {self.model.layers} blocks"
+                )
                 raise refusal("stages", self.stages, expected)
         for field in ("forward", "backward", "weight"):
             given = getattr(self, field)
@@ -118,7 +125,9 @@ class PipelineSpec(Experiment):
     def _stage_seconds(self) -> tuple[list[float], list[float], list[float]]:
         """Forward, backward and weight gradient of each stage; of a split backward the input's gradient alone."""
         if self.model is not None and self.tokens is not None and self.hardware is not None:
-            forward = [float(compute_s(flops * self.tokens, self.hardware)) for flops in _stage_flops(self.model, self.stages)]
+            forward = [
+                float(compute_s(flops * self.tokens, self.hardware)) for flops in _stage_flops(self.model, self.stages)
+            ]
             backward, weight = [2 * seconds for seconds in forward], list(forward)
         else:
             assert self.forward is not None and self.backward is not None

@@ -15,8 +15,8 @@ from syncline.specs.methods.base import from_name
 class RemedySpec(Spec):
     """What is done about a late gradient, beside the method's own.
 
-    ``discount``: a smaller rate, ``tau^-(1 - t / anneal_steps)``, until ``anneal_steps``. ``compensation``: the gradient
-    moved by ``strength * g * g * (x - x_stale)``. ``look-ahead``: forward passes at predicted weights.
+    ``discount``: a smaller rate, ``tau^-(1 - t / anneal_steps)``, until ``anneal_steps``. ``compensation``: the
+    gradient moved by ``strength * g * g * (x - x_stale)``. ``look-ahead``: forward passes at predicted weights.
     """
 
     kind: Literal["discount", "compensation", "look-ahead"]
@@ -38,7 +38,7 @@ class LateMethod(Spec):
     """A method, what it does about late gradients, and which weights its backward passes use."""
 
     method: MethodSpec
-    remedy: Annotated[RemedySpec | None, BeforeValidator(lambda value: from_name(value))] = None
+    remedy: Annotated[RemedySpec | None, BeforeValidator(from_name)] = None
     weights: Literal["stashed", "current", "corrected"] = "stashed"
     label: str = ""
 
@@ -57,7 +57,7 @@ def _late(value: Any) -> Any:
 
 
 class StalenessSpec(Training):
-    """A pipeline's late gradients: the loss after equal steps, and against the simulated time of both kinds of pipeline.
+    """A pipeline's late gradients: the loss after equal steps, and against the time of both kinds of pipeline.
 
     Each of ``stages`` is a training whose stage k gets gradients ``K - 1 - k`` updates late (``uniform``: K - 1 for
     all); 1 is plain training. The clock is that of asynchronous 1F1B with one batch per micro-batch, beside synchronous

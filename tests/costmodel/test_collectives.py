@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from syncline.costmodel import (
     ALGORITHMS,
     COLLECTIVES,
+    SERVERS,
     Link,
+    NoClosedForm,
     all_to_all_s,
     best_algorithm,
     broadcast_s,
+    closed_form_s,
     collective_s,
     gather_s,
     network,
@@ -65,7 +68,7 @@ def test_worked_examples() -> None:
     assert ring_all_gather_s(4, 32, LINK) == 3 * 4.5
     assert broadcast_s(4, 32, LINK) == 2 * 4.5
     assert gather_s(4, 32, LINK) == 4.5 + 8.5  # one tensor, then two
-    assert gather_s(5, 32, LINK) == 3 * 0.5 + 4 * 4
+    assert gather_s(5, 32, LINK) == 2 * 0.5 + 4 * 4  # the last one, 4, sends to the root itself
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,13 @@ def test_worked_examples() -> None:
         ("all_reduce", "rabenseifner", 4, 4, [2, 1, 1, 2]),
         ("all_reduce", "rabenseifner", 7, 6, [4, 2, 1, 1, 2, 4]),
         ("all_reduce", "tree", 5, 6, [4, 4, 4, 4, 4, 4]),
+        ("all_reduce", "double-binary-tree", 2, 2, [2, 2]),
+        ("all_reduce", "double-binary-tree", 4, 6, 6 * [2]),
+        ("all_reduce", "double-binary-tree", 7, 6, 8 * [2]),
+        ("all_reduce", "double-binary-tree", 8, 8, 10 * [2]),
+        ("all_reduce", "server-naive", 5, 2, 8 * [4]),
+        ("all_reduce", "server-efficient", 4, 6, [4, 8, 2, 1, 1, 2]),  # gather, scatter, all-gather
+        ("reduce_scatter", "all-reduce", 4, 6, 6 * [1]),
         ("all_gather", "recursive-doubling", 4, 2, [4, 8]),
         ("all_gather", "recursive-doubling", 7, 3, [4, 8, 12]),
         ("reduce_scatter", "halving", 4, 2, [2, 1]),
@@ -98,7 +108,7 @@ def test_a_broadcast_reaches_twice_as_many_workers_each_round() -> None:
 
 def test_a_gather_of_many_sizes_pays_the_depth_of_its_tree_and_every_workers_bytes() -> None:
     workers = np.array([1, 2, 3, 4, 5, 8, 9, 2**20, 2**20 + 1])
-    np.testing.assert_array_equal(gather_s(workers, 0, Link(1.0, 1.0)), [0, 1, 2, 2, 3, 3, 4, 20, 21])
+    np.testing.assert_array_equal(gather_s(workers, 0, Link(1.0, 1.0)), [0, 1, 1, 2, 2, 3, 3, 20, 20])
     np.testing.assert_allclose(gather_s(workers, 3.0, Link(0.0, 1.0)), 3.0 * (workers - 1), rtol=1e-12)
 
 
@@ -129,7 +139,9 @@ def test_the_best_algorithm_depends_on_the_size_and_the_number_of_workers() -> N
 @given(st.sampled_from(COLLECTIVES), st.integers(1, 256), st.floats(0, 1e10))
 def test_none_is_better_than_the_best_algorithm(kind: str, workers: int, nbytes: float) -> None:
     best_s = collective_s(kind, workers, nbytes, LINK, best_algorithm(kind, workers, nbytes, LINK))
-    assert best_s == min(float(collective_s(kind, workers, nbytes, LINK, each)) for each in ALGORITHMS[kind])
+    assert best_s == min(
+        float(collective_s(kind, workers, nbytes, LINK, each)) for each in ALGORITHMS[kind] if each not in SERVERS
+    )
 
 
 @given(st.sampled_from(ALGORITHMS["all_reduce"]), st.integers(1, 1024))
@@ -188,3 +200,54 @@ def test_impossible_collectives_are_refused() -> None:
         ring_all_reduce_s(np.array([2, 0]), 1, LINK)
     with pytest.raises(SpecError, match="nbytes: got -1"):
         ring_all_reduce_s(2, -1, LINK)
+
+
+def test_what_waits_under_each_rule() -> None:
+    link = Link(0.5, 8.0, overhead_s=0.25)  # 5 workers, 32 bytes: a naive server receives 4 messages of 4 s, sends 4
+    assert collective_s("all_reduce", 5, 32, link, "server-naive") == 2 * 0.5 + 8 * (0.25 + 4)
+    assert collective_s("all_reduce", 5, 32, link, "server-naive", rule="rendezvous") == 8 * (0.5 + 0.25 + 4)
+    assert collective_s("gather", 5, 32, link, rule="rendezvous") == 3 * (0.5 + 0.25) + 16
+    assert collective_s("all_reduce", 4, 32, link) == collective_s("all_reduce", 4, 32, link, rule="rendezvous") == 10.5
+
+
+def test_what_a_link_carries_counts() -> None:
+    thin = Link(0.5, 16.0, efficiency=0.5, upload_bytes_per_s=1e9)
+    assert ring_all_reduce_s(4, 32, thin) == ring_all_reduce_s(4, 32, LINK)
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm", "workers", "latencies", "sent"),
+    [
+        ("all_reduce", "ring", 3, 4, 8 * [4 / 3]),  # a worker's two transfers share its link
+        ("all_reduce", "recursive-doubling", 4, 2, [4, 4, 4, 4]),
+        ("all_reduce", "tree", 5, 6, 6 * [4]),  # nobody sends and receives at once
+        ("broadcast", "binomial", 5, 3, 3 * [4]),
+        ("all_reduce", "server-naive", 3, 2, 4 * [4]),
+    ],
+)
+def test_half_duplex_links_by_hand(kind: str, algorithm: str, workers: int, latencies: int, sent: list[float]) -> None:
+    half = Link(0.5, 8.0, duplex="half")
+    assert collective_s(kind, workers, 32, half, algorithm) == pytest.approx(latencies * 0.5 + sum(sent), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("workers", "algorithm", "reason"),
+    [
+        (6, "rabenseifner", "beyond a power of two are folded in"),
+        (8, "double-binary-tree", "some workers send only"),
+    ],
+)
+def test_half_duplex_links_have_no_form_for_uneven_rounds(workers: int, algorithm: str, reason: str) -> None:
+    half = Link(0.5, 8.0, duplex="half")
+    with pytest.raises(NoClosedForm, match=reason):
+        collective_s("all_reduce", workers, 32, half, algorithm)
+    assert closed_form_s("all_reduce", workers, 32, half, algorithm) is None
+
+
+def test_servers_are_compared_but_never_the_best() -> None:
+    """Without overhead 63 messages in a row cost two latencies, where a tree pays twelve."""
+    link = network("10gbe")
+    server_s, best_s = (
+        collective_s("all_reduce", 64, 4, link, name) for name in ("server-naive", "recursive-doubling")
+    )
+    assert server_s < best_s and best_algorithm("all_reduce", 64, 4, link) == "recursive-doubling"

@@ -22,3 +22,31 @@ def test_a_mean_step_spreads_the_communication_over_the_steps() -> None:
     assert mean_step(2.0, [Exchange(32.0)], 7, 1, LINK).step_time_s == 2.0  # one worker
     with pytest.raises(SpecError, match="steps: got 0"):
         mean_step(2.0, [], 0, 4, LINK)
+
+
+def test_overheads_and_what_is_hidden_are_terms_of_a_step() -> None:
+    step = StepTime(2.0, 5.0, encode_s=0.5, trigger_s=0.25, hidden_communication_s=1.5)
+    assert step.exposed_communication_s == 3.5
+    assert step.step_time_s == 2.0 + 0.5 + 0.25 + 3.5
+
+
+def test_a_step_by_an_algorithm_or_a_policy() -> None:
+    link, flag = Link(1e-3, 1e9), [Exchange(4.0)]
+    ring, tree, auto = (
+        mean_step(0.0, flag, 5, 8, link, algorithm=name).step_time_s for name in ("ring", "tree", "auto")
+    )
+    assert auto < tree < ring == mean_step(0.0, flag, 5, 8, link).step_time_s
+    assert mean_step(0.0, flag, 5, 8, link, algorithm={"all_reduce": "tree"}).step_time_s == tree
+    gather = [Exchange(4.0, collective="all_gather")]
+    first = mean_step(0.0, gather, 5, 8, link).step_time_s
+    assert mean_step(0.0, gather, 5, 8, link, algorithm="tree").step_time_s == first  # it has no tree
+    with pytest.raises(SpecError, match="did you mean 'ring'"):
+        mean_step(0.0, flag, 5, 8, link, algorithm="rang")
+
+
+def test_a_step_by_the_rendezvous_rule_pays_each_messages_latency() -> None:
+    eager, rendezvous = (
+        mean_step(0.0, [Exchange(4.0, collective="gather")], 5, 8, LINK, rule=rule).step_time_s
+        for rule in ("eager", "rendezvous")
+    )
+    assert eager <= rendezvous

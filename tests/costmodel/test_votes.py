@@ -5,7 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import VOTES, Link, all_to_all_s, network, ring_all_gather_s, vote_crossover, vote_s
+from syncline.costmodel import (
+    VOTES,
+    Link,
+    all_to_all_s,
+    network,
+    ring_all_gather_s,
+    vote_bits_per_parameter,
+    vote_by_collectives_s,
+    vote_crossover,
+    vote_parts,
+    vote_rows,
+    vote_s,
+)
 from syncline.errors import SpecError
 
 POWERS = st.sampled_from([2, 4, 8, 16, 64, 256])
@@ -57,3 +69,42 @@ def test_unknown_rows_and_no_workers_are_refused() -> None:
         vote_s("onebit", 8, 1, network("wan"))
     with pytest.raises(SpecError, match="workers: got 0"):
         vote_s("direct", 0, 1, network("wan"))
+
+
+LATENCY = Link(1.0, 1e30)
+BITS = Link(0.0, 1 / 8)
+
+
+@pytest.mark.parametrize(
+    ("how", "latencies", "bits"),  # of 8 workers, b = 32
+    [
+        ("naive", 14, 2 * 7 * 32),
+        ("efficient", 9, 7 * 32 + 2 * 7 / 8 * 32),
+        ("direct", 6, 2 * 7 / 8 * 4),
+        ("one-bit", 10, 2 * 7 / 8),
+    ],
+)
+def test_our_collectives_beside_the_table(how: str, latencies: int, bits: float) -> None:
+    assert vote_by_collectives_s(how, 8, 1000, LATENCY, rule="rendezvous") == pytest.approx(latencies, rel=1e-12)
+    assert vote_by_collectives_s(how, 8, 1000, BITS) / 1000 == pytest.approx(bits, rel=1e-12)
+    if how != "efficient":  # where the table has log2 P latencies less
+        assert vote_s(how, 8, 0, LATENCY) == pytest.approx(latencies)
+    if how == "direct":
+        assert vote_bits_per_parameter(how, 8) == bits
+
+
+def test_a_naive_server_does_not_wait_for_each_message() -> None:
+    assert vote_by_collectives_s("naive", 8, 0, LATENCY) == 2
+
+
+def test_sums_of_votes_take_as_many_bits_as_they_need() -> None:
+    sizes = [vote_parts("direct", workers, 8)[0].nbytes for workers in (1, 2, 3, 4, 7, 8)]
+    assert sizes == [1, 2, 2, 3, 3, 4]
+
+
+def test_rows_name_the_algorithms() -> None:
+    rows = vote_rows(8, 10**6, network("10gbe"))
+    assert [row["vote"] for row in rows] == list(VOTES)
+    assert rows[-1]["collectives"] == "all_to_all pairwise + all_gather recursive-doubling"
+    assert rows[2]["printed_s"] == pytest.approx(rows[2]["eager_s"], rel=1e-12)
+    assert rows[0]["eager_s"] < rows[0]["rendezvous_s"]

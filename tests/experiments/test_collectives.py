@@ -48,7 +48,7 @@ def shown(**fields):
 def test_what_is_asked_unless_said_otherwise():
     question = Question.of()
     assert (question.workers, question.nbytes, question.collectives) == (8, 619 * 2**20, COLLECTIVES)
-    assert (question.links, question.starts_s) == ((network("10gbe"),), None)
+    assert (question.networks, question.starts_s) == ((network("10gbe"),), None)
     assert Question.of(starts="0, 50ms,1.5").starts_s == (0, 0.05, 1.5)
     assert Question.of(starts="0,50ms,1.5").workers == 3
     assert Question.of(nbytes="4096").nbytes == 4096
@@ -184,7 +184,7 @@ def test_tables_with_starts_count_from_the_last_one():
     lines = [line.strip() for line in shown(starts="0,50", collectives=["all_reduce"]).splitlines()]
     (doubling, listed) = (line for line in lines if line.startswith("recursive-doubling "))
     assert doubling.split()[1:7] == ["1", "s"] * 3
-    assert "Workers start at 0 s, 50 s; after the last start they are through (lockstep) at:" in lines
+    assert "Workers start at 0 s, 50 s; after the last start they are through (lockstep, else events) at:" in lines
     assert listed.split(maxsplit=1)[1] == "1 s, 1 s"
     many = shown(starts=",".join(["0"] * 9), collectives=["broadcast"])
     assert many.count(", ...") == 3  # the starts and both algorithms
@@ -203,3 +203,85 @@ def test_a_figure_s_file_is_a_picture_in_a_place_that_exists(tmp_path):
     for name, said in (("x.bmp", "a name that ends in"), ("file/x.png", "a place that can be written to")):
         with pytest.raises(SpecError, match=f"^--plot: .*; expected {said}"):
             experiment.plot(asked(), tmp_path / name)
+
+
+def test_a_network_of_nodes_has_rows_for_hierarchical_algorithms():
+    rows = rows_of(workers=16, networks=["dgx-h100"], collectives=["all_reduce"])
+    leader = rows["all_reduce", "leader"]
+    assert leader["lockstep_s"] == pytest.approx(leader["closed_form_s"], rel=1e-9)
+    ring = rows["all_reduce", "ring"]
+    assert ring["closed_form_s"] is None and ring["events_s"] == pytest.approx(ring["lockstep_s"], rel=1e-9)
+    assert ring["algbw_bytes_per_s"] == pytest.approx(1e6 / ring["lockstep_s"])
+    text = shown(workers=16, networks=["dgx-h100"], collectives=["all_reduce", "all_gather"])
+    assert "none is known for this algorithm on this network" in text and "'auto' takes the first" in text
+
+
+def test_contention_is_said():
+    fields = {"workers": 8, "networks": ["two-sites"], "collectives": ["all_reduce"], "rule": "rendezvous"}
+    fields["starts"] = "0,0,0,0,0,0,0,1"
+    row = rows_of(**fields)["all_reduce", "double-binary-tree"]
+    assert row["contention"] and row["lockstep_s"] is None
+    assert row["finish_s"] == row["events_finish_s"] and max(row["finish_s"]) == row["events_s"]
+    assert "messages meet on a shared link (contention)" in shown(**fields)
+
+
+def test_only_the_algorithms_asked_for():
+    assert list(rows_of(algorithms=["ring", "auto"], collectives=["all_reduce"])) == [
+        ("all_reduce", "ring"),
+        ("all_reduce", "rabenseifner"),
+    ]
+    assert list(rows_of(algorithms=["tree"])) == [("all_reduce", "tree")]
+    text = shown(algorithms=["tree"])
+    assert "Chosen: rabenseifner by auto, ring by gloo, ring by nccl." in text
+    assert "nccl-tests" in text  # once, below the last table that there is
+
+
+def test_choices_are_named():
+    result = collectives(asked(collectives=["all_reduce"]))
+    assert result["choices"] == [
+        {
+            "network": "1ms,8Mbit/s",
+            "collective": "all_reduce",
+            "workers": 8,
+            "nbytes": 1e6,
+            "auto": "rabenseifner",
+            "gloo": "ring",
+            "nccl": "ring",
+        }
+    ]
+    rows = {row["algorithm"]: row["chosen_by"] for row in result["rows"]}
+    assert rows["rabenseifner"] == ["auto"] and rows["ring"] == ["gloo", "nccl"] and rows["tree"] == []
+
+
+def test_the_rule_reaches_every_column():
+    row = rows_of(workers=5, rule="rendezvous", collectives=["all_reduce"])["all_reduce", "server-naive"]
+    seconds = pytest.approx(8 * (1e-3 + 1.0), rel=1e-9)
+    assert (row["rule"], row["closed_form_s"], row["lockstep_s"], row["events_s"]) == ("rendezvous", *[seconds] * 3)
+    assert "5 workers, rendezvous" in shown(workers=5, rule="rendezvous", collectives=["all_reduce"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"rule": "lazy"}, "--rule: got 'lazy'; expected one of 'eager', 'rendezvous'"),
+        ({"algorithms": ["rng"]}, r"--algorithm: got 'rng'; .*\(did you mean 'ring'\?\)"),
+        ({"algorithms": ["leader"]}, "--algorithm: got 'leader'; expected a network of several nodes"),
+        ({"algorithms": ["tree"], "collectives": ["broadcast"]}, "--algorithm: got 'tree'; expected one of"),
+        ({"networks": ["dgx-h100"], "workers": 9}, "workers: got 9; expected a multiple of 8"),
+    ],
+)
+def test_algorithms_and_networks_that_do_not_fit(fields, said):
+    with pytest.raises(SpecError, match=f"^{said}"):
+        Question.of(**fields)
+
+
+def test_a_network_says_how_many_workers_it_has(tmp_path):
+    file = tmp_path / "sites.yaml"
+    file.write_text("sites: [3, 2]\nlan: 10gbe\nuplink: wan\n")
+    assert Question.of(networks=[str(file)]).workers == 5
+
+
+def test_a_figure_needs_a_closed_form(tmp_path):
+    question = asked(workers=16, networks=["dgx-h100"], collectives=["all_gather"])
+    with pytest.raises(SpecError, match="an algorithm with a closed form"):
+        plot(question, tmp_path / "x.png")

@@ -9,6 +9,7 @@ from rich.console import Console
 from syncline.experiments import display
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.experiments.project import project
+from syncline.experiments.project_tables import project_tables
 from syncline.specs import load_spec
 from tests.experiments.examples import bowl, bowl_run
 
@@ -70,7 +71,7 @@ def test_a_run_shows_its_seeds_and_the_clock_that_they_share_once(timed):
 @pytest.mark.parametrize("name", ["project-gpt-160m", "curvadion-table3"])
 def test_projections_fit_a_terminal_of_100_columns_uncut(name):
     spec = load_spec(name)
-    shown = lines(display.project_tables(project(spec), spec))
+    shown = lines(project_tables(project(spec), spec))
     assert max(map(len, shown)) <= 100 and not any("…" in line for line in shown)
     assert sum(line.startswith((" mt-dao", " wan")) for line in shown) == (3 if name == "project-gpt-160m" else 1)
 

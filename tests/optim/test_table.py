@@ -10,13 +10,16 @@ import torch
 from syncline.comm import Record, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import MODELS, TensorShape, calls_at
 from syncline.errors import SpecError
-from syncline.problems import Rows
+from syncline.experiments.memory import memory_of
+from syncline.problems import Digits, Rows
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
 from tests.optim.table import METHODS
 from tests.optim.worlds import DIGITS, in_simulator, relative_difference
 
 rows = pytest.mark.parametrize("name", METHODS)
+
+TINY = Digits(hidden=5, batch_size=4)
 
 
 def exchanges_every_step(name: str) -> bool:
@@ -144,6 +147,27 @@ def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
         method.step()
     tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
     assert sent(comm.ledger.records) == expected_calls(METHODS[name].spec, tensors, 4, 24)
+
+
+@rows
+def test_memory_of_states_equals_the_cost_model(name: str) -> None:
+    """Bytes of the states that each of 4 workers really keeps on digits; what errors are is told by their names."""
+    spec, workers = METHODS[name].spec, 4
+    comm = SimulatedCommunicator(workers)
+    task = TINY.build(rows_of(comm, (0,)))
+    method = spec.build(parameter_groups(task), comm)
+    for t in range(3):
+        task.step_gradients(t)
+        method.step()
+    kept = {True: 0, False: 0}
+    for state in method.state.values():
+        for key, tensor in state.items():
+            kept["error" in key] += tensor.numel() * tensor.element_size() // workers
+    tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
+    memory = memory_of(spec, tensors, workers)
+    assert (memory.optimizer_state_bytes, memory.error_feedback_bytes) == (kept[False], kept[True])
+    weights = sum(p.numel() * p.element_size() // workers for p in task.params.values())
+    assert (memory.weights_bytes, memory.gradients_bytes) == (weights, weights)
 
 
 @rows

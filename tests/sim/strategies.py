@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives import ALGORITHMS, COLLECTIVES
+from syncline.costmodel.collectives import ALGORITHMS, COLLECTIVES, algorithms_on
 from syncline.costmodel.link import Link
+from syncline.costmodel.sites import Sites
+from syncline.costmodel.two_level import TwoLevel
 from syncline.sim import Call
 
 EVERY_ALGORITHM = [(kind, algorithm) for kind, of in ALGORITHMS.items() for algorithm in of]
@@ -15,6 +17,47 @@ kinds = st.sampled_from(COLLECTIVES)
 algorithms = st.sampled_from(EVERY_ALGORITHM)
 sizes = st.floats(0.0, 1e8)
 links = st.builds(Link, st.floats(0.0, 0.1), st.floats(1e6, 1e11))
+rules = st.sampled_from(["eager", "rendezvous"])
+
+
+@st.composite
+def any_links(draw):
+    """A link with overhead, slower up than down or half duplex, as it may be."""
+    alpha_s, bandwidth = draw(st.floats(0.0, 0.1)), draw(st.floats(1e6, 1e11))
+    half = draw(st.booleans())
+    return Link(
+        alpha_s,
+        bandwidth,
+        overhead_s=draw(st.sampled_from([0.0, 1e-4])),
+        efficiency=draw(st.sampled_from([1.0, 0.9])),
+        upload_bytes_per_s=None if half or draw(st.booleans()) else bandwidth / draw(st.floats(1.0, 10.0)),
+        duplex="half" if half else "full",
+    )
+
+
+@st.composite
+def joined_workers(draw):
+    """Up to 20 workers and what joins them: equal links, a link each, nodes or sites."""
+    what = draw(st.sampled_from(["equal", "each", "nodes", "sites"]))
+    if what in ("equal", "each"):
+        workers = draw(st.integers(1, 16))
+        if what == "equal":
+            return workers, draw(any_links())
+        return workers, draw(st.lists(any_links(), min_size=workers, max_size=workers))
+    group, groups = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    if what == "nodes":
+        return group * groups, TwoLevel(group, draw(any_links()), draw(any_links()), draw(st.integers(1, group)))
+    return group * groups, Sites((group,) * groups, draw(any_links()), draw(any_links()))
+
+
+@st.composite
+def collectives_anywhere(draw):
+    """Arguments of ``collective_finish_s``: any collective, among any workers, who start together or not."""
+    workers, network = draw(joined_workers())
+    kind = draw(kinds)
+    of = ALGORITHMS[kind] if isinstance(network, list) else algorithms_on(kind, network, workers)
+    starts_s = draw(st.one_of(st.none(), st.lists(st.floats(0.0, 1.0), min_size=workers, max_size=workers)))
+    return kind, workers, draw(sizes), network, draw(st.sampled_from(of)), starts_s
 
 
 @st.composite
@@ -27,9 +70,12 @@ def trainings(draw, max_workers=16, max_steps=4):
         compute_s = compute_s * rng.lognormal(0.0, 0.5, compute_s.shape)
     if draw(st.booleans()):
         compute_s[:, draw(st.integers(0, workers - 1))] *= 10.0
-    calls = draw(
-        st.lists(st.builds(Call, st.integers(0, steps - 1), kinds, sizes, st.sampled_from(["", "x"])), max_size=4)
-    )
+    calls = [
+        Call(*fields)
+        for fields in draw(
+            st.lists(st.tuples(st.integers(0, steps - 1), kinds, sizes, st.sampled_from(["", "x"])), max_size=4)
+        )
+    ]
     network = draw(st.one_of(links, st.lists(links, min_size=workers, max_size=workers)))
     starts_s = draw(st.one_of(st.none(), st.lists(st.floats(0.0, 1.0), min_size=workers, max_size=workers)))
     return compute_s, calls, network, starts_s

@@ -81,11 +81,11 @@ def test_a_late_start_delays_the_group():
         ({"steps": 0}, "clock.steps: got 0"),
         ({"compute_s": [1.0, 2.0]}, r"compute_s: got \(2,\); expected a shape that broadcasts to \(3, 4\)"),
         ({"compute_s": -1.0}, "compute_s: got -1.0; expected seconds"),
-        ({"links": [WAN] * 3}, "links: got 3"),
+        ({"network": [WAN] * 3}, "links: got 3"),
         ({"calls": [Call(3, "all_reduce", 1.0)]}, "step: got 3; expected a step from 0 to 2"),
     ],
 )
 def test_arguments_that_cannot_be(changed, line):
-    arguments = {"calls": [], "compute_s": 0.1, "links": WAN, "workers": 4, "steps": 3}
+    arguments = {"calls": [], "compute_s": 0.1, "network": WAN, "workers": 4, "steps": 3}
     with pytest.raises(SpecError, match=line):
         clock(**(arguments | changed))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +9,11 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.collectives import COLLECTIVES
 from syncline.costmodel.link import Link
+from syncline.costmodel.topology import topology
+from syncline.costmodel.two_level import TwoLevel
 from syncline.sim import Call, data_parallel, rounds, run_events, run_lockstep
 from syncline.sim.lockstep import CollectiveMaps, run_rounds
-from syncline.sim.uplinks import Uplinks
+from syncline.sim.lockstep_plan import Contention
 from tests.sim.strategies import trainings
 
 RTOL = 1e-9
@@ -35,20 +35,53 @@ def test_lockstep_tells_the_history_of_the_events(training):
     assert_same(run_events(data_parallel(compute_s, calls), network, starts_s), run_lockstep(*training))
 
 
+@pytest.mark.parametrize("rule", ["eager", "rendezvous"])
 @pytest.mark.parametrize("kind", COLLECTIVES)
 @pytest.mark.parametrize("network", [WAN, [WAN, WAN, Link(1e-3, 1e6), WAN, WAN]], ids=["equal", "one slow link"])
-def test_the_matrix_is_the_rounds(kind, network):
-    uplinks, uses = Uplinks.of(network, 5), Counter({(kind, 1e6): 6})
+def test_the_matrix_is_the_rounds(kind, network, rule):
+    joined, key = topology(network, 5), (kind, 1e6, None)
     of = rounds(kind, 5, 1e6)
-    entries = np.random.default_rng(0).exponential(0.1, (20, 5))
-    by_matrix = CollectiveMaps(uplinks, uses)
+    entries = np.random.default_rng(0).exponential(0.1, (20, 5)) + 100 * np.arange(20)[:, None]
+    by_matrix = CollectiveMaps(joined, {key: 6}, rule)
     for entry_s in entries:
-        expected = np.maximum(*run_rounds(of, uplinks, entry_s))
-        np.testing.assert_allclose(by_matrix.done_s(kind, 1e6, entry_s), expected, rtol=RTOL)
-        np.testing.assert_allclose(CollectiveMaps(uplinks, Counter()).done_s(kind, 1e6, entry_s), expected, rtol=RTOL)
+        expected = np.maximum(*run_rounds(of, joined, entry_s, rule))
+        np.testing.assert_allclose(by_matrix.done_s(key, entry_s), expected, rtol=RTOL)
+        np.testing.assert_allclose(CollectiveMaps(joined, {key: 1}, rule).done_s(key, entry_s), expected, rtol=RTOL)
     np.testing.assert_allclose(
-        np.maximum(*run_rounds(of, uplinks, entries))[7], np.maximum(*run_rounds(of, uplinks, entries[7]))
+        np.maximum(*run_rounds(of, joined, entries, rule))[7], np.maximum(*run_rounds(of, joined, entries[7], rule))
     )
+
+
+def test_an_early_worker_waits_for_a_port_that_the_collective_before_still_uses():
+    # Two gathers of messages of 4 s, that arrive 10 s later. 1 sends to 0 from 0 to 4, and 2, for 0's port in, from 4
+    # to 8. 1 is done at 4, and can begin the next when that port is free: 8 to 12, then 2 from 12 to 16.
+    key, link = ("gather", 4.0, None), Link(10.0, 1.0)
+    maps = CollectiveMaps(topology(link, 3), {key: 2})
+    first_s = maps.done_s(key, np.zeros(3))
+    second_s = maps.done_s(key, first_s)
+    assert first_s.tolist() == [18.0, 4.0, 8.0] and second_s.tolist() == [26.0, 12.0, 16.0]
+    training = np.zeros((2, 3)), [Call(0, *key[:2]), Call(1, *key[:2])]
+    np.testing.assert_allclose(run_events(data_parallel(*training), link).step_end_s, [first_s, second_s])
+
+
+def test_algorithms_of_calls():
+    calls = [Call(0, "all_reduce", 8e6, algorithm=name) for name in ("ring", "rabenseifner", "tree")]
+    training = np.random.default_rng(0).exponential(0.01, (1, 6)), calls, WAN
+    assert_same(run_events(data_parallel(*training[:2]), WAN), run_lockstep(*training))
+    ends = run_lockstep(np.zeros((1, 6)), calls[2:], WAN).step_end_s.max()
+    assert ends > run_lockstep(np.zeros((1, 6)), calls[:1], WAN).step_end_s.max()
+
+
+NODES = TwoLevel(4, Link(2e-6, 450e9), Link(2e-6, 50e9), 2)
+
+
+def test_a_training_on_nodes_that_share_cards():
+    calls = [Call(step, "all_reduce", 1e8, algorithm="hierarchical") for step in range(3)]
+    compute_s = np.full((3, 16), 0.01)
+    assert_same(run_events(data_parallel(compute_s, calls), NODES), run_lockstep(compute_s, calls, NODES))
+    compute_s[1, 5] = 0.011
+    with pytest.raises(Contention, match="share a channel"):
+        run_lockstep(compute_s, calls, NODES)
 
 
 def test_a_long_training_by_matrix_tells_the_history_of_the_events():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from syncline.errors import SpecError
-from syncline.sim import Call, Collective, Compute, Recv, Send, Wait, data_parallel, rounds
-from syncline.sim.programs import calls_by_step, messages
+from syncline.sim import Call, Collective, Compute, Send, Wait, data_parallel
+from syncline.sim.programs import calls_by_step
 
 
 def test_data_parallel_training_in_full():
@@ -19,15 +19,6 @@ def test_data_parallel_training_in_full():
     ]
     assert first == [Compute(1.0, step=0), Compute(3.0, step=1), *exchange]
     assert second == [Compute(2.0, step=0), Compute(4.0, step=1), *exchange]
-
-
-def test_a_collective_as_messages_in_full():
-    assert messages(rounds("broadcast", 4, 5.0), 4) == [
-        [Send(1, 5.0, 0), Send(2, 5.0, 1)],
-        [Recv(0, 0), Send(3, 5.0, 1)],
-        [Recv(0, 1)],
-        [Recv(1, 1)],
-    ]
 
 
 def test_calls_of_a_step_keep_their_order():
@@ -60,3 +51,9 @@ def test_compute_times_that_cannot_be(compute_s):
 def test_instructions_that_cannot_be(make):
     with pytest.raises(SpecError, match="at least 0"):
         make()
+
+
+@pytest.mark.parametrize("make", [lambda of: Send(1, 1.0, stream=of), lambda of: Collective("x", 1.0, "", stream=of)])
+def test_computing_has_its_stream_to_itself(make):
+    with pytest.raises(SpecError, match="stream: got 'compute'"):
+        make("compute")

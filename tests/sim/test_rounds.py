@@ -51,7 +51,7 @@ def test_bytes_on_the_wire_are_the_cost_models(of, workers, nbytes):
     kind, algorithm = of
     sent = sent_bytes(rounds(kind, workers, nbytes, algorithm), workers)
     each = sent if is_even(algorithm, workers) else sent.mean()
-    np.testing.assert_allclose(each, wire_bytes(kind, workers, nbytes, algorithm), rtol=1e-12)
+    np.testing.assert_allclose(each, wire_bytes(kind, workers, nbytes, algorithm), rtol=1e-12, atol=1e-300)
 
 
 @given(algorithms, workers, sizes)
@@ -81,10 +81,15 @@ def pairs(of):
 
 
 def test_a_tree_of_six_in_full():
-    down = [[(0, 1)], [(0, 2), (1, 3)], [(2, 4), (3, 5)]]  # the last to know tell 4 and 5
+    down = [[(0, 3)], [(0, 1), (3, 4)], [(1, 2), (4, 5)]]  # the upper half of three is the larger one
     assert pairs(rounds("broadcast", 6, 12.0)) == down
-    up = [[(4, 2), (5, 3)], [(2, 0), (3, 1)], [(1, 0)]]
+    up = [[(b, a) for a, b in of] for of in down[::-1]]
     assert pairs(rounds("all_reduce", 6, 12.0, "tree")) == up + down
+
+
+def test_a_tree_of_eight_is_the_binomial_tree_of_mpich():
+    down = [[(0, 4)], [(0, 2), (4, 6)], [(0, 1), (2, 3), (4, 5), (6, 7)]]
+    assert pairs(rounds("broadcast", 8, 12.0)) == down
 
 
 def test_recursive_doubling_of_six_in_full():

@@ -7,15 +7,14 @@ its blocks; its receiver adds them to its own copies (nobody may be counted twic
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from syncline.sim.double_tree import parents
 from syncline.sim.rounds import rounds
-from tests.sim.strategies import algorithms
 
 Held = list[dict[int, frozenset[int]]]
 """Of each worker, the sum of whom it holds of each block."""
@@ -165,23 +164,91 @@ def test_gather(number):
     assert held[0] == {i: frozenset({i}) for i in range(number)}
 
 
-@settings(deadline=None)
-@given(algorithms, workers, st.floats(0.0, 100.0))
-def test_no_two_messages_reach_a_worker_at_once(of, number, latency_s):
-    """So the closed forms hold although a receiver's link is never the bottleneck here. The exceptions are listed."""
-    kind, algorithm = of
-    folds = algorithm in ("recursive-doubling", "rabenseifner") and kind == "all_reduce"
-    assume(not (number & (number - 1) and (folds or kind == "gather")))
-    free_s, has_s = np.zeros(number), np.zeros(number)
-    taken: list[list[tuple[float, float]]] = [[] for _ in range(number)]
-    for senders, receivers, nbytes in rounds(kind, number, 64.0 * number, algorithm):
-        begin_s = np.maximum(free_s[senders], has_s[senders])
-        free_s[senders] = end_s = begin_s + nbytes
-        has_s[receivers] = np.maximum(has_s[receivers], end_s + latency_s)
-        for j, *span in zip(
-            receivers.tolist(), (begin_s + latency_s).tolist(), (end_s + latency_s).tolist(), strict=True
-        ):
-            taken[j].append((span[0], span[1]))
-    for spans in taken:
-        ordered = sorted(spans)
-        assert all(later[0] >= earlier[1] * (1 - 1e-12) for earlier, later in pairwise(ordered))
+@given(workers)
+def test_double_binary_tree_all_reduce(number):
+    of = rounds("all_reduce", number, 16.0, "double-binary-tree")
+    up = len(of) // 2
+    trees = parents(number)
+    told: set[tuple[bool, int, int, int]] = set()
+
+    def what(k, i, j):
+        child, parent = (i, j) if k < up else (j, i)
+        halves = [tree for tree in (0, 1) if trees[tree].get(child) == parent]
+        half = next(tree for tree in halves if (k < up, tree, i, j) not in told)
+        told.add((k < up, half, i, j))
+        return [half]
+
+    assert play(of, own_inputs(number, 2), 8.0, what, lambda k: k < up) == summed(number, 2)
+
+
+@given(workers)
+def test_naive_server_all_reduce(number):
+    of = rounds("all_reduce", number, 8.0, "server-naive")
+    held = play(of, own_inputs(number, 1), 8.0, lambda k, i, j: [0], lambda k: k < number - 1)
+    assert held == summed(number, 1)
+
+
+@given(workers)
+def test_efficient_server_all_reduce(number):
+    of = rounds("all_reduce", number, 8.0 * number, "server-efficient")
+    depth = (number - 1).bit_length()
+    held: Held = [{i: frozenset({i})} for i in range(number)]
+    for one in of[:depth]:  # what everybody has, to be summed by worker 0
+        held = play([one], held, 8.0 * number, lambda k, i, j: list(held[i]), lambda k: False)  # noqa: B023
+    assert held[0] == {i: frozenset({i}) for i in range(number)}
+    everybody = frozenset(range(number))
+    held = [dict.fromkeys(range(number), everybody) if i == 0 else {} for i in range(number)]
+    mine = {0: range(number)}
+
+    def what(k, i, j):
+        if k >= depth:
+            return circulant(number, k - depth, i) if number & (number - 1) else aligned(k - depth, i)
+        mine[i], mine[j] = range(mine[i].start, j), range(j, mine[i].stop)
+        return list(mine[j])
+
+    assert play(of[depth:], held, 8.0, what, lambda k: False) == summed(number, number)
+
+
+@given(workers)
+def test_a_reduce_scatter_by_an_all_reduce_is_the_ring(number):
+    for one, other in zip(
+        rounds("reduce_scatter", number, 8.0, "all-reduce"), rounds("all_reduce", number, 8.0, "ring"), strict=True
+    ):
+        assert one.senders.tolist() == other.senders.tolist()
+        assert one.receivers.tolist() == other.receivers.tolist()
+        assert one.nbytes == other.nbytes
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+def test_hierarchical_all_reduce(group, nodes):
+    number = group * nodes
+    of = rounds("all_reduce", number, 8.0 * number, "hierarchical", group)
+    inside, between = group - 1, 2 * (nodes - 1)
+
+    def part(local):
+        return list(range(local % group * nodes, (local % group + 1) * nodes))
+
+    def what(k, i, j):
+        if inside <= k < inside + between:
+            assert i % group == j % group
+            return [part(i)[(i // group - (k - inside)) % nodes]]
+        assert i // group == j // group
+        return part(i - k - 1) if k < inside else part(i - (k - inside - between))
+
+    held = play(of, own_inputs(number, number), 8.0, what, lambda k: k < inside + nodes - 1)
+    assert held == summed(number, number)
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+def test_all_reduce_among_leaders(group, nodes):
+    of = rounds("all_reduce", group * nodes, 8.0, "leader", group)
+    down = len(of) - (group - 1).bit_length()
+    last = down - 1 if nodes & (nodes - 1) else down  # the nodes beyond a power of two are given the result
+
+    def what(k, i, j):
+        across = (group - 1).bit_length() <= k < down
+        assert (i % group == j % group == 0) if across else (i // group == j // group)
+        return [0]
+
+    held = play(of, own_inputs(group * nodes, 1), 8.0, what, lambda k: k < last)
+    assert held == summed(group * nodes, 1)

@@ -43,9 +43,7 @@ def play(name, optimizer, weights="stashed", durations=None, chunks=1):
     """The trained parts, and the math that trained them."""
     x, y = data()
     parts, made = linear_parts(STAGES * chunks), schedule(name, STAGES, MICROBATCHES, chunks)
-    optimizers = [
-        optimizer([p for part in parts[k::STAGES] for p in part.parameters()]) for k in range(STAGES)
-    ]
+    optimizers = [optimizer([p for part in parts[k::STAGES] for p in part.parameters()]) for k in range(STAGES)]
     math = StagedMath(made, parts, lambda i: x[i], lambda out, i: (out - y[i]).square().mean(), optimizers, weights)
     run_pipeline(Pipeline(made, STAGES, durations or Durations(1.0, 2.0, 1.0), effects=math.effect), FREE)
     return parts, math
@@ -56,7 +54,7 @@ class Line:
 
     def __init__(self):
         self.x, self.y = data()
-        self.params = {str(k): nn.Parameter(part.weight.detach()[None].clone()) for k, part in enumerate(linear_parts())}
+        self.params = {str(k): nn.Parameter(p.weight.detach()[None].clone()) for k, p in enumerate(linear_parts())}
         self.matrices = ()
 
     def step_gradients(self, step):
@@ -130,7 +128,8 @@ def test_current_weights_give_another_gradient_and_a_correction_lies_nearer():
     distance = {}
     for weights in ("current", "corrected"):
         parts, _ = play("async-1f1b", sgd(), weights)
-        distance[weights] = sum(float((a.weight - b.weight).detach().norm()) for a, b in zip(parts, stashed, strict=True))
+        pairs = zip(parts, stashed, strict=True)
+        distance[weights] = sum(float((a.weight - b.weight).detach().norm()) for a, b in pairs)
     assert 0 < distance["corrected"] < distance["current"]
 
 

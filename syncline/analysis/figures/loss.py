@@ -22,6 +22,7 @@ from syncline.analysis.figures.axes import (
 )
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.costmodel.link import Link
+from syncline.costmodel.topology import Network
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_seconds
 
@@ -75,7 +76,7 @@ def loss_against_steps(
 
 def loss_against_clock(
     curves: Sequence[Curve],
-    networks: Mapping[str, Link],
+    networks: Mapping[str, Network],
     *,
     loss_label: str = "loss",
     log_loss: bool = False,
@@ -201,7 +202,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[Floats], logarithmic: bool) -> float
     return unit_s
 
 
-def _spans_differ(curves: Sequence[Curve], networks: Mapping[str, Link]) -> bool:
+def _spans_differ(curves: Sequence[Curve], networks: Mapping[str, Network]) -> bool:
     totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 
@@ -216,9 +217,11 @@ def _target_line(ax: Axes, target: float | None) -> None:
                     textcoords="offset points", va="top", fontsize=6.5, color="#444444")  # fmt: skip
 
 
-def _describe(link: Link) -> str:
-    latency = format_seconds(float(link.latency_s)).replace(" us", " µs")
-    return f"{format_bandwidth(float(link.bandwidth_bytes_per_s))}, latency {latency}"
+def _describe(network: Network) -> str:
+    if not isinstance(network, Link):
+        return network.describe()
+    latency = format_seconds(float(network.latency_s)).replace(" us", " µs")
+    return f"{format_bandwidth(float(network.bandwidth_bytes_per_s))}, latency {latency}"
 
 
 def _room(curves: Sequence[Curve]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -33,9 +34,15 @@ class DDPSpec(CompressibleBase):
         """See ``MethodBase.name``."""
         return self.label or f"ddp-{self.rule.kind}{self._suffix}"
 
+    @property
+    def sends_in_backward(self) -> bool:
+        """A gradient, unless it is compressed."""
+        return not self.compressor
+
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One gradient per step."""
-        return self._exchange(tensors_of(model), workers, 1, "gradient")
+        """One gradient per step, which is ready tensor by tensor during the backward pass unless it is compressed."""
+        exchanges = self._exchange(tensors_of(model), workers, 1, "gradient")
+        return [replace(exchange, in_backward=self.sends_in_backward) for exchange in exchanges]
 
     def _sent_periods(self) -> Iterable[int]:
         return [1]
@@ -75,6 +82,9 @@ class LocalSpec(CompressibleBase):
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
         """Each parameter, and each of its states."""
         return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
+
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        return self._sent(tensors)
 
     def _sent_periods(self) -> Iterable[int]:
         return [self.period] * len(self._sent(tensors_of(1)))
@@ -178,6 +188,9 @@ class MTDAOSpec(CompressibleBase):
             for exchange in self._exchange(sent, workers, period, state, 0 if state == "params" else offset)
         ]
 
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        return [tensor for state in self.periods() for tensor in self._of_state(state, tensors)]
+
     def _sent_periods(self) -> Iterable[int]:
         return self.periods().values()
 
@@ -252,8 +265,7 @@ class DESLOCSpec(MethodBase):
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One exchange per state; those that are due together travel together."""
-        nbytes = self._bytes(elements(tensors_of(model)))
-        return [Exchange(nbytes, k, state) for state, k in self.periods().items()]
+        return [self._plain(elements(tensors_of(model)), k, state) for state, k in self.periods().items()]
 
     def periods(self) -> dict[str, int]:
         """K_x, K_u, K_v."""

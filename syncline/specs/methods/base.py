@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BYTES_PER_ELEMENT = {"dense": 4, "bf16": 2, "fp16": 2}
 """Wire formats of fp32 tensors; the same names as ``syncline.comm.WIRE_FORMATS``."""
 
+FP32_BYTES = BYTES_PER_ELEMENT["dense"]
+
 Tensors = int | Sequence[TensorShape]
 """A model as a method's traffic sees it: its parameters' shapes, or only how many numbers they hold."""
 
@@ -116,12 +118,30 @@ class MethodBase(Spec):
         What is under way in a stream is not counted.
         """
 
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """How many of the kept numbers are error feedback: what a compressor left out and still owes."""
+        return 0
+
     @abstractmethod
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """The optimizer."""
 
+    @property
+    def sends_in_backward(self) -> bool:
+        """Whether it sends anything that is ready while the backward pass still goes on."""
+        return False
+
+    def readbacks(self, model: Tensors) -> int:
+        """Numbers that a worker reads back from its device in every step, to find out whether to send."""
+        return 0
+
     def _bytes(self, count: int) -> int:
         return count * BYTES_PER_ELEMENT[self.wire]
+
+    def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
+        """An exchange of so many numbers in the method's wire format; dense ones need no encoding."""
+        encoded = 0 if self.wire == "dense" else FP32_BYTES * count
+        return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def _common(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
         from syncline.comm import WIRE_FORMATS

@@ -20,7 +20,7 @@ from syncline.costmodel.packing import (
     sum_levels,
 )
 from syncline.specs.base import Spec, refusal
-from syncline.specs.methods.base import MethodBase, elements, from_name, tag
+from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, from_name, tag, tensors_of
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor
@@ -70,7 +70,15 @@ class CompressorBase(Spec):
         """What the compressed tensors travel in: one exchange per call, none for no tensors."""
         per_tensor = [self.calls(tensor.elements, workers) for tensor in tensors]
         return [
-            Exchange(sum(nbytes for *_, nbytes in calls), period, calls[0][0] or label, calls[0][1], offset, joins)
+            Exchange(
+                sum(nbytes for *_, nbytes in calls),
+                period,
+                calls[0][0] or label,
+                calls[0][1],
+                offset,
+                joins,
+                encoded_bytes=0 if calls[0][0] else FP32_BYTES * elements(tensors),
+            )
             for calls in zip(*per_tensor, strict=True)
         ]
 
@@ -238,7 +246,7 @@ class CompressibleBase(MethodBase):
         """What it takes to average tensors of these shapes."""
         if self.compressor:
             return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
-        return [Exchange(self._bytes(elements(tensors)), period, label, offset=offset)]
+        return [self._plain(elements(tensors), period, label, offset=offset)]
 
     def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``; through a compressor, sums over the tensors of n numbers each."""
@@ -255,6 +263,14 @@ class CompressibleBase(MethodBase):
         if not self.compressor:
             return 0
         return elements(tensors) * (self.compressor.error_feedback + reference)
+
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """See ``MethodBase.error_feedback_elements``: one error per number that goes through the compressor."""
+        return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
+
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """What of these parameters, and of their states, goes through a compressor."""
+        return tensors
 
     def _averaging(self) -> dict[str, Any]:
         """What compressed averages are built from."""

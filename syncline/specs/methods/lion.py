@@ -53,7 +53,7 @@ class LionCubSpec(VotingBase):
         tensors = tensors_of(model)
         chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
         momenta = elements([tensor for tensor, one in zip(tensors, chosen, strict=True) if one])
-        averaged = [Exchange(self._bytes(momenta), self.momentum_period, "momentum_1", joins=False)] if momenta else []
+        averaged = [self._plain(momenta, self.momentum_period, "momentum_1", joins=False)] if momenta else []
         return self.vote_exchanges(elements(tensors), workers) + averaged
 
     def traffic_formula(self, workers: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -67,7 +67,7 @@ class DionBase(CompressibleBase):
                 for exchange in self.compressor.exchanges(sent, workers, period, label, joins=False)
             ]
         return [
-            Exchange(self._bytes(elements(sent)), period, label, joins=False)
+            self._plain(elements(sent), period, label, joins=False)
             for label, sent in (("gradient", plain), ("P", p), ("R", r))
             if sent
         ]
@@ -91,6 +91,9 @@ class DionBase(CompressibleBase):
             over = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
             return " + ".join([*flag, super().traffic_formula(workers) + over])
         return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), exchanges[-1].period)])
+
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        return self._shared_out(tensors)[0]
 
     def _sent_periods(self) -> Iterable[int]:
         return [self.exchanges(1, workers=1)[-1].period]
@@ -178,6 +181,10 @@ class CurvaDionSpec(DionBase):
         """Dion's, and one norm per matrix."""
         return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
 
+    def readbacks(self, model: Tensors) -> int:
+        """The norm of each matrix."""
+        return sum(tensor.is_matrix for tensor in tensors_of(model))
+
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
         from syncline.optim import CurvaDion
@@ -214,8 +221,8 @@ class PowerSGDSpec(MethodBase):
             ("P", sum(t.shape[0] * self._rank_of(t) for t in low)),
             ("R", sum(t.shape[1] * self._rank_of(t) for t in low)),
         ]
-        full = [Exchange(self._bytes(elements(tensors)), label="gradient", joins=False, stop=warm)] if warm else []
-        return [*full, *(Exchange(self._bytes(n), label=label, joins=False, start=warm) for label, n in sent if n)]
+        full = [self._plain(elements(tensors), label="gradient", joins=False, stop=warm)] if warm else []
+        return [*full, *(self._plain(n, label=label, joins=False, start=warm) for label, n in sent if n)]
 
     def _rank_of(self, tensor: TensorShape) -> int:
         if len(tensor.shape) != 2:
@@ -232,6 +239,10 @@ class PowerSGDSpec(MethodBase):
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
         return self.rule.state_elements(tensors) + elements(low) + sum(t.shape[1] * self._rank_of(t) for t in low)
+
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """The error of what is compressed, which is kept whether it is fed back or not."""
+        return elements([t for t in tensors_of(model) if self._rank_of(t)])
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""

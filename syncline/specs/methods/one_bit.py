@@ -10,7 +10,7 @@ from pydantic import Field
 from syncline.costmodel import Exchange
 from syncline.costmodel.packing import SCALE_BYTES, packed_bytes
 from syncline.specs.base import Period, Rate
-from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
+from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
@@ -31,14 +31,19 @@ class OneBitBase(MethodBase):
 
     def _signs(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
         """Signs and a scale of every chunk to its owner, and back."""
+        encoded = FP32_BYTES * elements(tensors_of(model))
         owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
         return [
-            Exchange(workers * sum(owned), period, "worker signs", "all_to_all", **phase),
-            Exchange(sum(owned), period, "owner signs", "all_gather", **phase),
+            Exchange(workers * sum(owned), period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
+            Exchange(sum(owned), period, "owner signs", "all_gather", encoded_bytes=encoded, **phase),
         ]
 
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """The worker's error, and the owner's of its chunks."""
+        return elements(tensors_of(model)) + sum(chunks(model, workers))
+
     def _gradient(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
-        return Exchange(self._bytes(elements(tensors_of(model))), period, "gradient", **phase)
+        return self._plain(elements(tensors_of(model)), period, "gradient", **phase)
 
     def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
         names = ("freeze_step", "beta1", "beta2", "eps", "bias_correction", "scale")

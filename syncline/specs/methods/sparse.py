@@ -11,7 +11,7 @@ from pydantic import Field
 from syncline.costmodel import Exchange, largest_divisor
 from syncline.costmodel.packing import pairs_bytes
 from syncline.specs.base import Period, Rate
-from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
+from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
@@ -54,8 +54,10 @@ class DeMoSpec(MethodBase):
 
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One all-gather per period."""
-        nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors_of(model))
-        return [Exchange(nbytes, self.period, "top-k", "all_gather")]
+        tensors = tensors_of(model)
+        nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors)
+        encoded = FP32_BYTES * elements(tensors)
+        return [Exchange(nbytes, self.period, "top-k", "all_gather", encoded_bytes=encoded)]
 
     def traffic_formula(self, workers: int) -> str:
         """See ``MethodBase.traffic_formula``; of matrices, whose sides ``chunk`` divides."""

@@ -34,17 +34,23 @@ class StreamSpec(Spec):
         self,
         tensors: Sequence[TensorShape],
         periods: dict[str, int],
-        nbytes: Callable[[str, Sequence[TensorShape]], int],
+        count: Callable[[str, Sequence[TensorShape]], int],
+        plain: Callable[..., Exchange],
     ) -> list[Exchange]:
-        """One exchange per state and fragment, each on its own schedule and in its own call."""
+        """One exchange per state and fragment, each on its own schedule, in its own call, and needed ``tau`` later."""
         parts = balanced_parts([tensor.elements for tensor in tensors], self.fragments)
         return [
-            Exchange(
-                sent, period, f"{state} {f + 1}/{self.fragments}", offset=f * period // self.fragments, joins=False
+            plain(
+                sent,
+                period,
+                f"{state} {f + 1}/{self.fragments}",
+                offset=f * period // self.fragments,
+                joins=False,
+                wait_steps=self.tau,
             )
             for state, period in periods.items()
             for f, part in enumerate(parts)
-            if (sent := nbytes(state, [tensors[i] for i in part]))
+            if (sent := count(state, [tensors[i] for i in part]))
         ]
 
 
@@ -76,9 +82,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """See ``StreamSpec.exchanges``."""
         tensors = tensors_of(model)
-        return self.stream.exchanges(
-            tensors, self.periods(), lambda state, part: self._bytes(self.state_elements(state, part))
-        )
+        return self.stream.exchanges(tensors, self.periods(), self.state_elements, self._plain)
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
@@ -115,7 +119,7 @@ class StreamingDiLoCoSpec(MethodBase):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """See ``StreamSpec.exchanges``."""
         periods = {"params": self.period}
-        return self.stream.exchanges(tensors_of(model), periods, lambda state, part: self._bytes(elements(part)))
+        return self.stream.exchanges(tensors_of(model), periods, lambda state, part: elements(part), self._plain)
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """As for DiLoCo."""

@@ -11,7 +11,7 @@ from syncline.costmodel import Exchange
 from syncline.costmodel.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.specs.base import refusal
-from syncline.specs.methods.base import MethodBase
+from syncline.specs.methods.base import FP32_BYTES, MethodBase
 
 if TYPE_CHECKING:
     from syncline.optim.votes import Vote
@@ -79,7 +79,11 @@ class VotingBase(MethodBase):
             sent = [("votes", packed, "gather"), ("verdict", packed, "broadcast")]
         else:
             sent = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
-        return [Exchange(n, label=label, collective=collective, joins=False) for label, n, collective in sent]
+        encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count
+        return [
+            Exchange(n, label=label, collective=collective, joins=False, encoded_bytes=encoded)
+            for label, n, collective in sent
+        ]
 
     def field_bits(self, workers: int) -> int:
         """Width of the fields that are summed.

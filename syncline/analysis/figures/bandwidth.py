@@ -1,0 +1,55 @@
+"""Axes of bandwidth: logarithmic, in bits per second as networks are sold, with the presets marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from syncline.units import format_bandwidth
+
+LABEL_GAP = 0.045
+"""Least distance of two marks' names, as a share of the axis."""
+
+
+def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwidth") -> None:
+    """A logarithmic axis of bytes per second with a label per power of ten of bits per second.
+
+    Every second or third power where there are many.
+    """
+    ax.set_xscale("log")
+    ax.set_xlim(lowest, highest)
+    decades = np.log10(highest / lowest)
+    every = 1 if decades <= 3.5 else 2 if decades <= 6 else 3
+    powers = np.arange(np.ceil(np.log10(8 * lowest) - 1e-9), np.floor(np.log10(8 * highest) + 1e-9) + 1)
+    major = [10.0**power / 8 for power in powers if power % every == 0]
+    ax.set_xticks(major, [format_bandwidth(value) for value in major])
+    ax.set_xticks([10.0**power / 8 for power in powers], minor=True)
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel(label)
+
+
+def mark_bandwidths(ax: Axes, marks: Mapping[str, float]) -> None:
+    """Thin lines at these bandwidths, named along the line; a name that would cover one before it is left out."""
+    low, high = np.log(ax.get_xlim())
+    named: list[float] = []
+    for name, value in marks.items():
+        place = float((np.log(value) - low) / (high - low))
+        if not 0 <= place <= 1 or any(abs(place - other) < LABEL_GAP for other in named):
+            continue
+        named.append(place)
+        ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
+        ax.text(value, 0.015, name, transform=ax.get_xaxis_transform(), rotation=90, ha="right", va="bottom",
+                fontsize=6, color="#555555", zorder=2, bbox={"color": "white", "alpha": 0.7, "pad": 0.5})  # fmt: skip
+
+
+def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
+    """A logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
+    ax.set_yscale("log")
+    ax.set_ylim(lowest, highest)
+    subs = (1, 2, 5) if highest / lowest < 300 else (1,)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    ax.yaxis.set_minor_formatter(NullFormatter())

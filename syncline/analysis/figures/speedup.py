@@ -1,0 +1,88 @@
+"""Below which bandwidth a method is worth it: speedups over a baseline, against the bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from syncline.analysis.figures.axes import draw_line, legend_above, new_figure
+from syncline.analysis.figures.bandwidth import bandwidth_axis, mark_bandwidths, multiple_axis
+from syncline.analysis.style import figure_style, method_styles
+from syncline.errors import SpecError
+
+PANELS_PER_ROW = 3
+
+
+class SpeedupPanel(NamedTuple):
+    """One model, so many workers.
+
+    Attributes:
+        title: above the panel.
+        curves: method -> (n,) speedups at the bandwidths of the figure.
+        points: method -> (bandwidth, speedup) of single networks.
+    """
+
+    title: str
+    curves: Mapping[str, NDArray[np.float64]]
+    points: Mapping[str, Sequence[tuple[float, float]]]
+
+
+def speedup_over_bandwidth(
+    bandwidths: NDArray[np.float64],
+    panels: Sequence[SpeedupPanel],
+    marks: Mapping[str, float],
+    *,
+    label: str,
+    title: str = "",
+) -> Figure:
+    """Speedups against bandwidth, both logarithmic; above the line at 1x a method is faster than the baseline.
+
+    Args:
+        bandwidths: (n,), ascending, in bytes per second.
+        panels: at least one.
+        marks: named bandwidths, the most important ones first; a name that would cover another is left out.
+        label: of the vertical axis.
+        title: an optional title above all panels.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", [], "at least one panel")
+    across = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
+    down = -(-len(panels) // across)
+    styles = method_styles(name for panel in panels for name in panel.curves)
+    alone = [[speedup for _, speedup in of] for panel in panels for of in panel.points.values()]
+    values = np.concatenate([*(curve for panel in panels for curve in panel.curves.values()), *alone])
+    lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
+    lowest /= (highest / lowest) ** 0.3  # room for the names of the marks
+    with figure_style():
+        fig = new_figure(max(4.6, 0.7 + 2.7 * across), 0.8 + 2.5 * down)
+        axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+        for place, ax in enumerate(axes.ravel()):
+            if place >= len(panels):
+                ax.set_visible(False)
+                continue
+            panel = panels[place]
+            bandwidth_axis(ax, float(bandwidths[0]), float(bandwidths[-1]), "")
+            multiple_axis(ax, lowest, highest)
+            ax.grid(False, axis="x")
+            mark_bandwidths(ax, marks)
+            ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
+            for name, curve in panel.curves.items():
+                draw_line(ax, bandwidths, curve, replace(styles[name], marker=""), name)
+                at = np.array(panel.points.get(name, ())).reshape(-1, 2)
+                ax.plot(at[:, 0], at[:, 1], linestyle="none", marker=styles[name].marker, color=styles[name].color,
+                        markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
+            ax.set_title(panel.title, loc="left")
+            below = place + across >= len(panels)
+            ax.tick_params(labelbottom=below)
+            ax.set_xlabel("bandwidth" if below else "")
+            ax.set_ylabel(label if place % across == 0 else "")
+        legend_above(fig, styles, title)
+    return fig

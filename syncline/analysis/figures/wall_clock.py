@@ -1,0 +1,95 @@
+"""A training's time over the bandwidth: by equation, by simulation, and by simulation with overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from syncline.analysis.figures.axes import new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.bandwidth import bandwidth_axis
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.errors import SpecError
+
+LEAST = 1e-4
+"""Times below this part of the longest one are below the axis: overlap can leave nothing."""
+
+Series = Mapping[str, Sequence[float]]
+
+
+def time_over_bandwidth(
+    bandwidths: Sequence[float], panels: Mapping[str, Mapping[str, Series]], *, time_label: str, title: str = ""
+) -> Figure:
+    """A panel each: a line by equation, its points by events, and a dashed line by events with overlap.
+
+    Args:
+        bandwidths: ascending, in bytes per second.
+        panels: panel -> method -> ``equation``, ``events`` and ``overlap``, seconds at each bandwidth. Methods of a
+            panel with the same times are drawn once, under both names.
+        time_label: what the times are.
+        title: an optional title above all panels.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", {}, "at least one panel")
+    merged = {panel: _merged(methods) for panel, methods in panels.items()}
+    of_family = {name: _family(name) for methods in merged.values() for name in methods}
+    by_family = method_styles(of_family.values())
+    times = np.array([s for methods in panels.values() for of in methods.values() for s in of["equation"]])
+    lows = [s for methods in panels.values() for of in methods.values() for by in of.values() for s in by]
+    lowest = max(min((s for s in lows if s > 0), default=1.0) / 1.3, times.max() * LEAST)
+    with figure_style():
+        fig = new_figure(0.9 + 2.9 * len(panels), 3.3)
+        axes = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for ax, (panel, methods) in zip(axes, merged.items(), strict=True):
+            bandwidth_axis(ax, bandwidths[0], bandwidths[-1], "bandwidth between workers")
+            ax.set_yscale("log")
+            ax.set_ylim(lowest, times.max() * 1.3)
+            place_ticks(ax.yaxis, time_ticks(lowest, times.max() * 1.3))
+            ax.yaxis.set_minor_locator(NullLocator())
+            for name, series in methods.items():
+                _draw(ax, np.asarray(bandwidths, dtype=float), series, by_family[of_family[name]])
+            ax.legend(handles=[_key(by_family[of_family[name]], name) for name in methods], loc="upper right",
+                      fontsize=6.5, handlelength=1.8, frameon=True, framealpha=0.85, edgecolor="none")  # fmt: skip
+            ax.set_title(panel, loc="left")
+        axes[0].set_ylabel(time_label)
+        ways = [Line2D([], [], color="#333333", linewidth=1.2, label="equation"),
+                Line2D([], [], color="#333333", linestyle="none", marker="o", markersize=4, label="events"),
+                Line2D([], [], color="#333333", linewidth=1.0, linestyle=(0, (1.2, 1.2)),
+                       label="events, exposed with one step of overlap")]  # fmt: skip
+        fig.legend(handles=ways, loc="outside upper center", ncols=3, title=title or None, title_fontsize=9)
+    return fig
+
+
+def _draw(ax: Axes, x: np.ndarray, series: Series, style: MethodStyle) -> None:
+    ax.plot(x, series["equation"], color=style.color, linewidth=1.2, zorder=3)
+    ax.plot(x, series["events"], color=style.color, marker=style.marker, linestyle="none", markersize=4,
+            markeredgecolor="white", markeredgewidth=0.5, clip_on=False, zorder=4)  # fmt: skip
+    ax.plot(x, np.maximum(series["overlap"], 1e-12), color=style.color, linewidth=1.0, linestyle=(0, (1.2, 1.2)),
+            zorder=2)  # fmt: skip
+
+
+def _key(style: MethodStyle, name: str) -> Line2D:
+    return Line2D([], [], color=style.color, marker=style.marker, linewidth=1.2, markersize=4, markeredgecolor="white",
+                  markeredgewidth=0.5, label=name)  # fmt: skip
+
+
+def _merged(methods: Mapping[str, Series]) -> dict[str, Series]:
+    """Methods with equal times under one name."""
+    names: dict[tuple[tuple[float, ...], ...], list[str]] = {}
+    for name, series in methods.items():
+        names.setdefault(tuple(tuple(series[by]) for by in ("equation", "events", "overlap")), []).append(name)
+    return {
+        ", ".join(of): dict(zip(("equation", "events", "overlap"), times, strict=True)) for times, of in names.items()
+    }
+
+
+def _family(name: str) -> str:
+    """The same colour in each panel for a method and its variants for another optimizer: its name without that."""
+    return name.replace("ADOPT", "Adam")

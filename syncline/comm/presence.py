@@ -1,0 +1,88 @@
+"""Who is there: workers that leave a simulated training between two steps, and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A worker that is away in the steps from ``start`` to ``stop - 1``.
+
+    Args:
+        worker: which, from 0.
+        start: the first step without it, from 0.
+        stop: the step with which it is back; none: it does not come back.
+
+    Raises:
+        SpecError: a worker or step below 0, or no step in between.
+    """
+
+    worker: int
+    start: int = 0
+    stop: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.worker < 0:
+            raise SpecError("absence.worker", self.worker, "a worker, from 0")
+        if self.start < 0:
+            raise SpecError("absence.start", self.start, "a step, from 0")
+        if self.stop is not None and self.stop <= self.start:
+            raise SpecError("absence.stop", self.stop, f"a step after start ({self.start}), or none")
+
+    def covers(self, step: int) -> bool:
+        """Whether the worker is away in this step."""
+        return self.start <= step and (self.stop is None or step < self.stop)
+
+
+class Presence:
+    """Which of M workers take part in each step.
+
+    Args:
+        workers: M.
+        absences: who is away when; overlapping ones of a worker are one.
+
+    Raises:
+        SpecError: a worker that there is not, or a step in which nobody is there.
+
+    >>> presence = Presence(3, [Absence(2, 4, 6)])
+    >>> presence.at(3), presence.at(5), presence.joining(6)
+    ((0, 1, 2), (0, 1), (2,))
+    """
+
+    def __init__(self, workers: int, absences: Iterable[Absence] = ()) -> None:
+        self.workers, self.absences = workers, tuple(absences)
+        for absence in self.absences:
+            if absence.worker >= workers:
+                raise SpecError("absence.worker", absence.worker, f"a worker from 0 to {workers - 1}")
+        for step in sorted({absence.start for absence in self.absences}):  # the fewest are there when one has left
+            if not self.at(step):
+                raise SpecError("absences", self.absences, f"somebody present in step {step}")
+
+    def at(self, step: int) -> tuple[int, ...]:
+        """The workers that take part in this step."""
+        away = {absence.worker for absence in self.absences if absence.covers(step)}
+        return tuple(worker for worker in range(self.workers) if worker not in away)
+
+    def away(self, step: int) -> tuple[int, ...]:
+        """The workers that do not."""
+        here = set(self.at(step))
+        return tuple(worker for worker in range(self.workers) if worker not in here)
+
+    def joining(self, step: int) -> tuple[int, ...]:
+        """The workers that take part in this step and did not in the one before; in step 0 nobody joins."""
+        before = set(self.at(step - 1)) if step else set(range(self.workers))
+        return tuple(worker for worker in self.at(step) if worker not in before)
+
+    def table(self, steps: int) -> NDArray[np.bool_]:
+        """Who takes part in each of the first steps, ``(T, M)``."""
+        here = np.ones((steps, self.workers), dtype=bool)
+        for absence in self.absences:
+            here[absence.start : absence.stop, absence.worker] = False
+        return here

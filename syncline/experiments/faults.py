@@ -1,0 +1,33 @@
+"""The clock of a training in which things go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel.topology import Network, Topology
+from syncline.sim import Call, Clock, clock, phased_clock
+from syncline.specs import Training
+
+
+def faulty_clock(
+    spec: Training, calls: Iterable[Call], compute_s: np.ndarray, network: Network | Topology, **options: Any
+) -> Clock:
+    """The clock with the slow links, late messages and absences of a spec.
+
+    Args:
+        spec: whose first seed draws.
+        calls: the collectives of the training.
+        compute_s: seconds of each worker in each step, ``(T, P)``.
+        network: what joins the workers when nothing is wrong.
+        options: others of `syncline.sim.clock`.
+    """
+    workers, steps = spec.workers, len(compute_s)
+    over = spec.faults.network(network, workers)
+    delay = spec.faults.delay(over, workers, spec.seeds[0])
+    presence = spec.faults.presence(workers)
+    if presence is None:
+        return clock(calls, compute_s, over, workers, steps, delay=delay, **options)
+    return phased_clock(presence.table(steps), calls, compute_s, over, delay=delay, **options)

@@ -1,0 +1,66 @@
+"""What a method needs of one worker's memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from syncline.costmodel import (
+    Hardware,
+    Memory,
+    ModelShape,
+    activation_bytes,
+    calls_by_step,
+    largest_call_bytes,
+    model_memory,
+    update_s,
+)
+from syncline.specs.memory import MemorySpec
+from syncline.specs.methods import MethodBase, Tensors, tensors_of
+from syncline.specs.methods.base import elements
+
+
+def memory_of(
+    method: MethodBase, model: Tensors, workers: int, steps: int = 10_000, spec: MemorySpec | None = None
+) -> Memory:
+    """One worker's memory, without activations, which depend on more than the parameters.
+
+    Args:
+        method: what keeps and sends.
+        model: the parameters' shapes, or their number.
+        workers: P.
+        steps: T; what is sent for the first time in a later step needs no buffer.
+        spec: how it is counted; None: in fp32.
+    """
+    tensors = tensors_of(model)
+    errors = method.error_feedback_elements(tensors, workers)
+    patterns = calls_by_step(method.exchanges(tensors, workers), steps) if workers > 1 else []
+    return model_memory(
+        elements(tensors),
+        method.kept_elements(tensors, workers) - errors,
+        errors,
+        spec.precision if spec else "fp32",
+        largest_call_bytes(patterns, workers, together=hasattr(method, "stream")),
+    )
+
+
+def with_activations(memory: Memory, shape: ModelShape, tokens_per_worker: float, spec: MemorySpec) -> Memory:
+    """The same with an estimate of the activations of one micro-batch, if the spec asks for it."""
+    if spec.activations is None:
+        return memory
+    sequences = tokens_per_worker / shape.sequence / spec.micro_batches
+    width = 2 if spec.precision == "mixed" else 4
+    return dataclasses.replace(memory, activations_bytes=activation_bytes(shape, sequences, spec.activations, width))
+
+
+def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
+    """The fields of a row: every part, the sum as ``memory_bytes``, and whether it ``fits``.
+
+    ``update_s``, the least time that an update takes by the memory's bandwidth, is part of no step time.
+    """
+    timed = hardware is not None and hardware.memory_bytes_per_s is not None
+    return dataclasses.asdict(memory) | {
+        "memory_bytes": memory.total_bytes,
+        "fits": memory.fits(hardware),
+        "update_s": update_s(memory, hardware) if hardware is not None and timed else None,
+    }

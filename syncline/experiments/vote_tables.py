@@ -1,0 +1,135 @@
+"""Lion Cub's Table 1 and Figure 2: what a majority vote costs, as printed and by the collectives that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel import (
+    VOTES,
+    Link,
+    collective_s,
+    rounds_and_block,
+    vote_bits_per_parameter,
+    vote_crossover,
+    vote_s,
+)
+from syncline.costmodel.votes import VotePart, vote_parts
+from syncline.specs import VoteFigureSpec, VoteTableSpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BITS_PER_S = Link(1.0, 1 / 8)
+"""α = 1 and β = 1, in seconds per bit: on it a time is a number of latencies and of bits."""
+
+MOST_MESSAGES = 20_000
+"""Messages that the event simulator plays before its column stays empty."""
+
+
+SLIPS = {
+    "naive": "the server has P - 1 others to hear and to tell, not P; its port's messages follow each other, "
+    "so that of their latencies only two are waited for",
+    "efficient": "a gather brings (P - 1) N b to the server, not (P - 1) / P N b; a broadcast of 2 (P - 1) / P N b is "
+    "a scatter and an all-gather, log2 P latencies each",
+    "direct": "",
+    "one-bit": "of N signs a worker keeps N / P, so that the all-to-all moves (P - 1) / P N",
+}
+"""Where the printed row and our own closed form part."""
+
+
+def table_rows(spec: VoteTableSpec) -> list[dict[str, Any]]:
+    """A row per network, number of workers and vote: the paper's terms, and ours in closed form and as played."""
+    return [
+        _table_row(spec, link, workers, how)
+        for link in spec.networks
+        for workers in spec.workers
+        for how in VOTES
+    ]  # fmt: skip
+
+
+def _table_row(spec: VoteTableSpec, link: Link, workers: int, how: str) -> dict[str, Any]:
+    parameters = spec.model.parameters
+    parts = vote_parts(how, workers, parameters, spec.word_bits)
+    paper_s = float(vote_s(how, workers, parameters, link, spec.word_bits))
+    closed_s = _closed_s(parts, workers, link)
+    played = {by: _played_s(parts, workers, link, by) for by in ("lockstep", "events")}
+    return {
+        "vote": how,
+        "network": link.name,
+        "workers": workers,
+        "parameters": parameters,
+        "paper_latencies": float(vote_s(how, workers, 0, BITS_PER_S, spec.word_bits)),
+        "paper_bits_per_parameter": float(vote_bits_per_parameter(how, workers, spec.word_bits)),
+        "paper_s": paper_s,
+        "collectives": " + ".join(f"{part.collective} ({part.algorithm})" for part in parts),
+        "latencies": _closed_s([part._replace(nbytes=0.0) for part in parts], workers, Link(1.0, 1.0)),
+        "bits_per_parameter": _closed_s(parts, workers, Link(0.0, 1 / 8)) / parameters,
+        "closed_form_s": closed_s,
+        "lockstep_s": played["lockstep"],
+        "events_s": played["events"],
+        "deviation": paper_s / closed_s - 1 if closed_s else 0.0,
+        "slip": SLIPS[how],
+    }  # fmt: skip
+
+
+def _closed_s(parts: Sequence[VotePart], workers: int, link: Link) -> float:
+    """Seconds of these collectives one after another."""
+    return sum(float(collective_s(kind, workers, nbytes, link, algorithm)) for kind, nbytes, algorithm in parts)
+
+
+def _played_s(parts: Sequence[VotePart], workers: int, link: Link, by: str) -> float | None:
+    """When the last worker is through with the collectives, each of which begins when a worker is done with the last.
+
+    None where the events would be too many.
+    """
+    from syncline.sim import collective_finish_s
+
+    rounds = sum(int(rounds_and_block(kind, workers, nbytes, name)[0]) for kind, nbytes, name in parts)
+    if by == "events" and rounds * workers > MOST_MESSAGES:
+        return None
+    starts_s = np.zeros(workers)
+    for part in parts:
+        starts_s = collective_finish_s(
+            part.collective, workers, part.nbytes, link, part.algorithm, starts_s=starts_s, by=by
+        )
+    return float(starts_s.max())
+
+
+def figure_rows(spec: VoteFigureSpec) -> list[dict[str, Any]]:
+    """A row per ratio N β / α and number of workers: the cost of each vote in latencies, and the cheapest.
+
+    ``crossover_ratio`` is where the one-bit vote begins to be cheaper than the direct one.
+    """
+    rows = []
+    for ratio in spec.ratios:
+        for workers in spec.workers:
+            costs = {how: _in_latencies(how, workers, ratio, spec.word_bits) for how in VOTES}
+            rows.append(
+                {"ratio": ratio, "workers": workers}
+                | {f"{how.replace('-', '_')}_over_alpha": cost for how, cost in costs.items()}
+                | {"fastest": min(costs, key=costs.__getitem__), "crossover_ratio": float(vote_crossover(workers))}
+            )
+    return rows
+
+
+def _in_latencies(how: str, workers: int, ratio: float, word_bits: int) -> float:
+    """What a vote costs in latencies where N β / α is ``ratio``, by the paper's table."""
+    latencies = float(vote_s(how, workers, 0, BITS_PER_S, word_bits))
+    return latencies + ratio * float(vote_bits_per_parameter(how, workers, word_bits))
+
+
+def ratio_of(parameters: int, link: Link) -> float:
+    """N β / α of a model on a link, β in seconds per bit: the latencies in which one bit per parameter passes."""
+    return float(parameters / (8 * link.goodput_bytes_per_s) / link.latency_s)
+
+
+def draw(spec: VoteFigureSpec) -> Figure:
+    """A panel per ratio with the cost of each vote, and one with the crossover of the last two."""
+    from syncline.analysis.figures.votes import votes_over_workers
+
+    marks = {f"{mark.model.name}, {mark.network.name}": ratio_of(mark.model.parameters, mark.network)
+             for mark in spec.marks}  # fmt: skip
+    return votes_over_workers(figure_rows(spec), marks)

@@ -1,0 +1,133 @@
+"""MT-DAO's Figures 9 and 10: a training's time over bandwidth, by the paper's equations and by the event simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from syncline.costmodel import (
+    Call,
+    Exchange,
+    Link,
+    calls_by_step,
+    compute_s,
+    half_life_total_s,
+    unified_total_s,
+)
+from syncline.specs import WallClockFigureSpec
+from syncline.specs.tables import Strategy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATES = ("parameters", "first momentum", "second momentum")
+
+
+def step_compute_s(spec: WallClockFigureSpec) -> float:
+    """Seconds that a worker computes in a step: its tokens, split evenly over its accelerators."""
+    flops = spec.model.flops_per_token * spec.tokens_per_worker
+    return float(compute_s(flops, spec.hardware)) / spec.gpus_per_worker
+
+
+def equation_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link) -> float:
+    """Seconds of the training by the paper's equation (5) for one period, (6) for three."""
+    shared: dict[str, Any] = {
+        "steps": spec.steps,
+        "state_bytes": spec.model.parameter_bytes(),
+        "workers": spec.workers,
+        "link": link,
+    }
+    total_s = spec.steps * step_compute_s(spec)
+    if len(strategy.periods) == 1:
+        return float(unified_total_s(total_s, period=strategy.periods[0], **shared))
+    k_x, k_u, k_v = strategy.periods
+    return float(half_life_total_s(total_s, periods=(k_x, k_u, k_v), **shared))
+
+
+def exchanges(spec: WallClockFigureSpec, strategy: Strategy) -> list[Exchange]:
+    """What the strategy sends: the three states, each with its period; those due together travel in one call."""
+    periods = strategy.periods * 3 if len(strategy.periods) == 1 else strategy.periods
+    nbytes = spec.model.parameter_bytes()
+    return [Exchange(nbytes, period, state) for state, period in zip(STATES, periods, strict=True)]
+
+
+def simulated_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link, wait_steps: int) -> float:
+    """Seconds of the training by the event simulator.
+
+    Equal workers are through with a synchronisation at the same time, so each of the few kinds of them is played once
+    and counted as often as it happens.
+
+    Args:
+        spec: the training.
+        strategy: what is averaged, and when.
+        link: each worker's.
+        wait_steps: 0: a worker waits for its averages; 1: it takes the next step meanwhile.
+    """
+    step_s = step_compute_s(spec)
+    exposed_s = 0.0
+    for pattern in calls_by_step(exchanges(spec, strategy), spec.steps):
+        if pattern.calls:
+            exposed_s += pattern.steps * _exposed_s(pattern.calls, step_s * wait_steps, link, spec.workers)
+    return spec.steps * step_s + exposed_s
+
+
+def _exposed_s(calls: Sequence[Call], meanwhile_s: float, link: Link, workers: int) -> float:
+    """Seconds that workers wait for these calls beyond ``meanwhile_s`` of computing."""
+    return _played_s(tuple(calls), meanwhile_s, link, workers) - meanwhile_s
+
+
+@cache
+def _played_s(calls: tuple[Call, ...], meanwhile_s: float, link: Link, workers: int) -> float:
+    from syncline.sim import Collective, Compute, Instruction, Wait, run_events
+
+    start: list[Instruction] = [
+        Collective(call.collective, call.payload_bytes, number, call.label) for number, call in enumerate(calls)
+    ]
+    wait: list[Instruction] = [Wait(number) for number in range(len(calls))]
+    timeline = run_events([[*start, Compute(meanwhile_s), *wait]] * workers, link)
+    return float(timeline.end_s.max())
+
+
+def wall_clock_rows(spec: WallClockFigureSpec) -> list[dict[str, Any]]:
+    """A row per strategy and bandwidth: total and communication, by equation, by events, and by events with overlap."""
+    computing_s = spec.steps * step_compute_s(spec)
+    rows = []
+    for strategy in spec.strategies:
+        for bandwidth in spec.bandwidths:
+            link = Link(spec.latency, bandwidth)
+            totals_s = {
+                "equation": equation_s(spec, strategy, link),
+                "events": simulated_s(spec, strategy, link, wait_steps=0),
+                "overlap": simulated_s(spec, strategy, link, wait_steps=1),
+            }
+            rows.append(
+                {
+                    "method": strategy.method,
+                    "panel": strategy.panel,
+                    "periods": list(strategy.periods),
+                    "bandwidth_bytes_per_s": bandwidth,
+                    "workers": spec.workers,
+                    "steps": spec.steps,
+                    "compute_s": computing_s,
+                }
+                | {f"{by}_total_s": total_s for by, total_s in totals_s.items()}
+                | {f"{by}_communication_s": total_s - computing_s for by, total_s in totals_s.items()}
+            )
+    return rows
+
+
+def draw(spec: WallClockFigureSpec) -> Figure:
+    """A panel per ``panel`` of the strategies: lines by equation, points by events, dashes by events with overlap."""
+    from syncline.analysis.figures.wall_clock import time_over_bandwidth
+
+    rows = wall_clock_rows(spec)
+    panels: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for row in rows:
+        series = panels.setdefault(row["panel"], {}).setdefault(row["method"], {})
+        for by in ("equation", "events", "overlap"):
+            series.setdefault(by, []).append(row[f"{by}_{spec.shows}_s"])
+    what = "total time" if spec.shows == "total" else "communication time"
+    name = f"{spec.model.name}, {spec.workers} machines of {spec.gpus_per_worker} {spec.hardware.name}"
+    title = f"{what} of {spec.steps:,} steps: {name}"
+    return time_over_bandwidth(list(spec.bandwidths), panels, time_label=what, title=title)

@@ -1,0 +1,71 @@
+"""What absence means to a training: an absent worker's row stands still, and one that joins adopts another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from syncline.comm import Presence
+from syncline.errors import SpecError
+from syncline.optim.method import Method
+
+
+class Attendance:
+    """The rows of a method whose workers come and go.
+
+    - An absent worker's parameters and states do not change, and nobody's mean contains them.
+    - A worker that joins adopts parameters and states of the first of those present in the step before, as it would
+      from a checkpoint. The time of that transfer is not counted.
+
+    Args:
+        method: with the worker axis first.
+        presence: who takes part in which step.
+
+    Raises:
+        SpecError: a method without a worker axis.
+    """
+
+    def __init__(self, method: Method, presence: Presence) -> None:
+        if not method.worker_axis:
+            raise SpecError("worker_axis", method.worker_axis, "a worker axis, where workers may be absent")
+        self._method, self._presence = method, presence
+        self._replicas = method.comm.replicas
+
+    def join(self, step: int) -> None:
+        """Workers that join with this step adopt what they need."""
+        joining = self._presence.joining(step)
+        if not joining:
+            return
+        source = self._presence.at(step - 1)[:1]
+        with torch.no_grad():
+            for x in self._tensors():
+                grouped = self._grouped(x)
+                grouped[:, list(joining)] = grouped[:, list(source)]
+
+    @contextmanager
+    def frozen(self, step: int) -> Iterator[None]:
+        """What is absent in this step is the same after the block as before it."""
+        away = list(self._presence.away(step))
+        if not away:
+            yield
+            return
+        kept = [(x, self._grouped(x)[:, away].clone()) for x in self._tensors()]
+        yield
+        with torch.no_grad():
+            for x, rows in kept:
+                self._grouped(x)[:, away] = rows
+
+    def mean(self, x: Tensor, step: int) -> Tensor:
+        """A number of each worker, ``(R,)``, as the mean over those present, ``(S,)``."""
+        return self._grouped(x)[:, list(self._presence.at(step))].mean(1)
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        return x.detach().unflatten(0, (self._replicas, self._presence.workers))
+
+    def _tensors(self) -> Sequence[Tensor]:
+        """Parameters and states, each with the worker axis first."""
+        params = [p for group in self._method.param_groups for p in group["params"]]
+        return [x for p in params for x in (p, *self._method.state[p].values())]

@@ -1,0 +1,105 @@
+"""Rings, many rounds at once: the same permutation of the workers again and again.
+
+Where every round is the same permutation, each worker hears from one other only, so ports need no care and one time
+per worker is the whole state: x, when it can begin its next round. Along a ring, with c the time that a message
+occupies its ends and alpha its latency, one round is
+
+    eager:       x_i <- max(x_i + c_i, x_(i-1) + c_(i-1) + alpha_(i-1))
+    rendezvous:  x_i <- max(e_i, e_(i-1)),  e_i = max(x_i, x_(i+1)) + c_i + alpha_i
+
+Workers are put in the order of the ring, so that neighbours are neighbours in memory and a round is three sums and
+maxima of slices. Where all messages cost the same, K rounds are the maximum over a window of K neighbours, which
+doubles in each step: log2 K steps for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.sim.starts import Floats
+
+Ints = NDArray[np.integer[Any]]
+
+
+def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
+    """The workers ``(G, M)`` of M rings of G that these messages make, along each ring; None if they are no such rings.
+
+    All workers must take part.
+    """
+    if len(senders) != workers or workers < 2:
+        return None
+    to: list[int] = [-1] * workers
+    for sender, receiver in zip(senders.tolist(), receivers.tolist(), strict=True):
+        to[sender] = receiver
+    if sorted(to) != list(range(workers)):
+        return None
+    order: list[int] = []
+    length, seen = 0, [False] * workers
+    for first in range(workers):
+        before, at = len(order), first
+        while not seen[at]:
+            seen[at] = True
+            order.append(at)
+            at = to[at]
+        found = len(order) - before
+        if found and length not in (0, found):
+            return None
+        length = max(length, found)
+    return np.ascontiguousarray(np.reshape(order, (-1, length)).T)
+
+
+def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, times: int) -> Floats:
+    """So many rounds by the eager rule.
+
+    Args:
+        x: ``(G, M, N)`` seconds along each of M rings of G, N times.
+        occupied_s: c, of the message to the next in the ring, one for all or ``(G, M, 1)``.
+        latency_s: alpha, likewise.
+        times: K.
+    """
+    if isinstance(occupied_s, float) and isinstance(latency_s, float):
+        reach = 0
+        while reach < times:
+            step = min(reach + 1, times - reach)
+            x = np.maximum(x, np.roll(x, step, axis=0) + step * latency_s)
+            reach += step
+        return x + times * occupied_s
+    stay = np.broadcast_to(occupied_s, x.shape)
+    go = _after_last(np.broadcast_to(stay + latency_s, x.shape))[:-1]
+    padded = _after_last(x)
+    here, there, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
+    moved = np.empty_like(x)
+    for _ in range(times):
+        np.add(there, go, out=moved)
+        np.add(here, stay, out=here)
+        np.maximum(here, moved, out=here)
+        first[...] = last
+    return here.copy()
+
+
+def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
+    """So many rounds by the rendezvous rule; ``cost_s`` is c + alpha, one for all or ``(G, M, 1)``."""
+    if isinstance(cost_s, float):
+        reach = 0
+        while reach < times:
+            step = min(2 * reach + 1, times - reach)
+            x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
+            reach += step
+        return x + times * cost_s
+    edge_cost = _after_last(np.broadcast_to(cost_s, x.shape))  # of the messages from -1, 0, ..., G - 1
+    padded = np.concatenate([x[-1:], x, x[:1]])
+    edge = np.empty_like(edge_cost)
+    for _ in range(times):
+        np.maximum(padded[:-1], padded[1:], out=edge)
+        np.add(edge, edge_cost, out=edge)
+        np.maximum(edge[:-1], edge[1:], out=padded[1:-1])
+        padded[0], padded[-1] = padded[-2], padded[1]
+    return padded[1:-1].copy()
+
+
+def _after_last(x: Floats) -> Floats:
+    """With the last row once more before the first."""
+    return np.concatenate([x[-1:], x])

@@ -1,0 +1,69 @@
+"""How a training is timed: what overlaps, and which algorithms carry the collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from syncline.costmodel.collectives import ALGORITHMS, HIERARCHICAL
+from syncline.costmodel.overlap import BUCKET_BYTES
+from syncline.costmodel.policies import POLICIES
+from syncline.errors import SpecError, one_of
+from syncline.specs.base import Spec, parsed
+from syncline.specs.methods.base import MethodBase
+from syncline.units import parse_bandwidth, parse_bytes
+
+ALGORITHM_NAMES = tuple(
+    dict.fromkeys(name for of in (ALGORITHMS, HIERARCHICAL) for names in of.values() for name in names)
+)
+
+
+def _algorithm(value: Any, path: str) -> str | None:
+    known = (*POLICIES, *ALGORITHM_NAMES)
+    if value is not None and value not in known:
+        raise SpecError(path, value, one_of(known, str(value)))
+    return None if value is None else str(value)
+
+
+AlgorithmField = Annotated[str | None, parsed(_algorithm)]
+"""A policy or an algorithm; a collective that has no such algorithm takes its first, as with none."""
+
+BandwidthField = Annotated[float, parsed(parse_bandwidth), Field(gt=0)]
+"""A rate: ``5 GB/s``, ``10 Gbit/s``, or a number of bytes per second."""
+
+BytesField = Annotated[float, parsed(parse_bytes), Field(gt=0)]
+"""A size: ``25 MiB``, ``4096``."""
+
+
+class ClockSpec(Spec):
+    """How a training is timed.
+
+    ``overlap``: ``none``: compute, then communicate; ``ddp``: gradients travel in buckets of ``bucket`` bytes during
+    the backward pass; ``async``: what is sent after a step is waited for one step later. ``rule``: when a message
+    starts, see docs/clock.md.
+    """
+
+    overlap: Literal["none", "ddp", "async"] = "none"
+    bucket: BytesField = BUCKET_BYTES
+    algorithm: AlgorithmField = None
+    rule: Literal["eager", "rendezvous"] = "eager"
+
+    def clock_warnings(self, methods: Iterable[MethodBase], trains: bool = True) -> list[str]:
+        """What these fields cannot do, or what they leave out, a line each.
+
+        Args:
+            methods: whose clock it is.
+            trains: whether there are losses beside the clock.
+        """
+        lines = []
+        if self.overlap == "ddp":
+            late = ", ".join(method.name for method in methods if not method.sends_in_backward)
+            if late:
+                lines.append(f"overlap ddp has no effect on what sends nothing during the backward pass: {late}")
+        elif self.bucket != BUCKET_BYTES:
+            lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
+        if self.overlap == "async" and trains:
+            lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
+        return lines

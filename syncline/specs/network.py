@@ -1,0 +1,51 @@
+"""Networks in a spec."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import InstanceOf, PlainSerializer
+
+from syncline.costmodel import AnyNetwork, Graph, Link, Sites, TwoLevel, network, network_fields
+from syncline.errors import SpecError
+from syncline.specs.base import parsed, refusal
+
+
+def _network(value: Any, path: str) -> AnyNetwork:
+    """The network that a user means; one without a name is called by what it is."""
+    made = network(value, path)
+    return made if made.name else dataclasses.replace(made, name=made.describe().replace(" one way", ""))
+
+
+def _link(value: Any, path: str) -> Link:
+    made = _network(value, path)
+    if not isinstance(made, Link):
+        raise SpecError(path, made.name, "one link that all workers have, as 10gbe is")
+    return made
+
+
+def check_workers(networks: Sequence[AnyNetwork], workers: int) -> None:
+    """Refuse a number of workers that a network cannot join.
+
+    Raises:
+        PydanticCustomError: with the path from the spec's root.
+    """
+    for one in networks:
+        try:
+            one.among(workers)
+        except SpecError as error:
+            of = f"{error.expected} (network {one.name!r})"
+            raise refusal(error.path, error.value, of) from None
+
+
+NetworkField = Annotated[
+    InstanceOf[Link] | InstanceOf[TwoLevel] | InstanceOf[Sites] | InstanceOf[Graph],
+    parsed(_network),
+    PlainSerializer(network_fields),
+]
+"""A preset's name, ``"latency,bandwidth"``, a mapping of a link, nodes, sites or a graph, or a YAML file."""
+
+LinkField = Annotated[InstanceOf[Link], parsed(_link), PlainSerializer(network_fields)]
+"""One link that all workers have: where a formula is written for nothing else."""

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+
+from syncline.costmodel import NETWORKS, Link, network
+from syncline.experiments.catalogue import networks
+from syncline.experiments.display import catalogue_table
+
+
+def test_listed_networks_can_be_made_of_their_fields() -> None:
+    rows = json.loads(json.dumps(networks()))
+    assert [row["name"] for row in rows] == list(NETWORKS)
+    for row in rows:
+        made = network(row["fields"])
+        assert made == NETWORKS[row["name"]].network
+        assert row["links"] == made.describe()
+        numbers = (made.latency_s, made.bandwidth_bytes_per_s) if isinstance(made, Link) else (None, None)
+        assert (row["latency_s"], row["bandwidth_bytes_per_s"]) == numbers
+
+
+def test_the_list_of_networks_fits_a_terminal_with_its_sources() -> None:
+    console = Console(width=100, record=True)
+    console.print(catalogue_table("networks", networks()))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= 100
+    assert all(name in shown for name in NETWORKS)
+    assert "…" not in shown
+    words = shown.split()
+    for preset in NETWORKS.values():
+        assert set(preset.source.split()) <= set(words)

@@ -1,0 +1,92 @@
+"""What a spec's clock makes of a training's ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncline.costmodel import mean_step
+from syncline.costmodel.overlap import gradient_buckets
+from syncline.experiments.trained import time_method, train_method
+from syncline.specs import RunSpec, validate
+
+LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}
+DIGITS = {"kind": "digits", "hidden": 16, "batch_size": 4}
+COLUMNS = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s", "exposed_communication_s")
+
+
+def spec_of(method: dict[str, Any], **fields: Any) -> RunSpec:
+    own = {"kind": "run", "name": "r", "problem": DIGITS, "workers": 3, "steps": 12, "method": {"lr": 0.01} | method}
+    return validate(RunSpec, own | {"network": LINK, "compute": {"seconds": 1e-3}} | fields)
+
+
+def timed(spec: RunSpec) -> tuple[Any, Any]:
+    trained = train_method(spec, spec.method)
+    return trained, time_method(spec, trained, spec.network)
+
+
+@pytest.mark.parametrize("overlap", ["none", "ddp", "async"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"kind": "ddp", "rule": "sgdm"},
+        {"kind": "ddp", "wire": "bf16"},
+        {"kind": "ddp", "compressor": "qsgd"},
+        {"kind": "mt-dao", "period": 4, "wire": "fp16"},
+        {"kind": "streaming-diloco", "period": 6, "stream": {"fragments": 3, "tau": 2}},
+        {"kind": "lion-cub"},
+        {"kind": "one-bit-adam", "freeze_step": 4},
+        {"kind": "demo", "chunk": 4, "k": 2},
+    ],
+    ids=lambda method: method["kind"] + method.get("wire", "") + method.get("compressor", ""),
+)
+def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], overlap: str) -> None:
+    """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
+    spec = spec_of(method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s"})
+    trained, clock = timed(spec)
+    told = mean_step(
+        1e-3, trained.shape.exchanges, spec.steps, spec.workers, spec.network, overlap=overlap,
+        buckets=gradient_buckets(trained.shape.elements, 512), encode_bytes_per_s=1e6,
+    )  # fmt: skip
+    for name in COLUMNS:
+        assert getattr(clock, name) == pytest.approx(getattr(told, name), rel=1e-9, abs=1e-15), name
+
+
+def test_buckets_shorten_a_step_and_change_no_loss() -> None:
+    fast = {"network": LINK | {"latency": 0.0}}
+    (plain, without), (bucketed, with_it) = (
+        timed(spec_of({"kind": "ddp"}, overlap=overlap, bucket=512, **fast)) for overlap in ("none", "ddp")
+    )
+    assert with_it.step_time_s < without.step_time_s
+    assert with_it.communication_s == pytest.approx(without.communication_s)
+    assert bucketed.history.final() == plain.history.final()
+    assert {"gradient 1/2", "gradient 2/2"} <= set(with_it.timeline.label.tolist())
+
+
+def test_streamed_averages_are_waited_for_when_they_are_merged() -> None:
+    now, later = (
+        timed(spec_of({"kind": "streaming-diloco", "period": 6, "stream": {"fragments": 1, "tau": tau}}))[1]
+        for tau in (0, 3)
+    )
+    assert now.exposed_communication_s == pytest.approx(now.communication_s) == pytest.approx(later.communication_s)
+    assert later.exposed_communication_s < now.exposed_communication_s / 2
+
+
+def test_a_trigger_reads_a_number_of_each_matrix_in_every_step() -> None:
+    spec = spec_of({"kind": "curvadion"}, compute={"seconds": 1e-3, "readback": "20 us"})
+    trained, clock = timed(spec)
+    assert trained.shape.readbacks == 1  # of the hidden layer; the output layer is no matrix to it
+    assert clock.trigger_s == pytest.approx(20e-6 * trained.shape.readbacks)
+    _, free = timed(spec_of({"kind": "curvadion"}))
+    assert clock.step_time_s == pytest.approx(free.step_time_s + clock.trigger_s)
+    assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "readback": "20 us"}))[1].trigger_s == 0
+
+
+def test_an_algorithm_and_a_start_rule_change_the_clock() -> None:
+    steps = {
+        (algorithm, rule): timed(spec_of({"kind": "ddp"}, algorithm=algorithm, rule=rule, workers=4))[1].step_time_s
+        for algorithm, rule in ((None, "eager"), ("ring", "eager"), ("tree", "eager"), ("tree", "rendezvous"))
+    }
+    assert steps[None, "eager"] == steps["ring", "eager"] < steps["tree", "eager"]
+    assert steps["tree", "rendezvous"] != steps["ring", "eager"]

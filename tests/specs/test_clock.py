@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from syncline.errors import SpecError
+from syncline.specs import ProjectSpec, load_spec, validate
+
+PROJECT = {
+    "kind": "project", "name": "p", "model": "gpt-160m", "tokens_per_worker": 1024, "workers": 4,
+    "methods": ["ddp-adam", "mt-dao"], "networks": ["10gbe"],
+}  # fmt: skip
+
+
+def project(**fields):
+    return validate(ProjectSpec, PROJECT | fields)
+
+
+def test_the_defaults_are_no_overlap_eager_and_each_collectives_first_algorithm():
+    spec = project()
+    assert (spec.overlap, spec.bucket, spec.algorithm, spec.rule) == ("none", 25 * 2**20, None, "eager")
+    assert (spec.compute.encode, spec.compute.readback) == (None, 0.0)
+    assert spec.warnings() == []
+
+
+def test_sizes_rates_and_times_have_units():
+    spec = project(bucket="5 MB", compute={"encode": "8 Gbit/s", "readback": "20us"}, overlap="ddp")
+    assert (spec.bucket, spec.compute.encode, spec.compute.readback) == (5e6, 1e9, 20e-6)
+
+
+@pytest.mark.parametrize("name", ["auto", "gloo", "nccl", "ring", "double-binary-tree", "hierarchical"])
+def test_policies_and_algorithms_of_all_collectives_are_known(name):
+    assert project(algorithm=name).algorithm == name
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"overlap": "dpp"}, "overlap: got 'dpp'; expected 'none', 'ddp' or 'async'"),
+        ({"bucket": 0}, "bucket: got 0; expected greater than 0"),
+        ({"bucket": "25 Mb"}, "bucket: got '25 Mb'; expected a size"),
+        ({"algorithm": "rang"}, r"algorithm: got 'rang'; expected .*did you mean 'ring'"),
+        ({"rule": "late"}, "rule: got 'late'"),
+        ({"compute": {"encode": "5 GB"}}, "compute.encode: got '5 GB'; expected a positive rate"),
+        ({"compute": {"readback": -1}}, "compute.readback: got -1"),
+    ],
+)
+def test_fields_that_cannot_be(fields, line):
+    with pytest.raises(SpecError, match=line):
+        project(**fields)
+
+
+def test_what_changes_nothing_is_a_warning():
+    none = "overlap ddp has no effect on what sends nothing during the backward pass: mt-dao"
+    assert project(overlap="ddp").warnings() == [none]
+    assert project(overlap="ddp", methods=["ddp-adam"]).warnings() == []
+    assert project(bucket=4096).warnings() == [
+        "bucket has no effect with overlap none; it is the size of DDP's buckets"
+    ]
+    compressed = {"kind": "ddp", "lr": 0.1, "compressor": "qsgd"}
+    assert project(overlap="ddp", methods=[compressed]).warnings()[0].endswith("ddp-adam-qsgd")
+
+
+def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():
+    said = "overlap async delays the clock alone: losses are those of the methods without the delay"
+    assert said in load_spec("digits-skewed", ["overlap=async"]).warnings()
+    assert project(overlap="async").warnings() == []

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from syncline.yamls import parse_yaml
+
+
+def test_numbers_with_an_exponent_are_numbers() -> None:
+    assert parse_yaml("[1e-3, 2E5, -1.e+2, 1.5e3, 1e, 3]") == [1e-3, 2e5, -100.0, 1500.0, "1e", 3]
+
+
+@pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x: {a: 1, a: 2}", "[{a: 1, a: 1}]"])
+def test_a_key_that_is_there_twice_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="'a' is there twice") as caught:
+        parse_yaml(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "!!python/object:os.system x", "2020-13-45", "[" * 5000])
+def test_what_is_no_yaml_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_yaml(text)
+    assert "\n" not in str(caught.value)
