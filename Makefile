@@ -30,6 +30,7 @@ bench: .venv/installed-test
 	$(BIN)/python -m pytest benchmarks --benchmark-only
 	$(BIN)/python -m benchmarks.wire
 	$(BIN)/python -m benchmarks.network --quick
+	$(BIN)/python -m benchmarks.pipeline --quick
 
 clean:
 	rm -rf .venv build runs

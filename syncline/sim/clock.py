@@ -180,10 +180,7 @@ def _algorithm(
         return algorithm_for(wanted, kind, workers, nbytes, network)
 
     def finish_s(name: str) -> float:
-        try:
-            return float(collective_finish_s(kind, workers, nbytes, network, name).max())
-        except Contention:
-            return float(collective_finish_s(kind, workers, nbytes, network, name, by="events").max())
+        return float(collective_finish_s(kind, workers, nbytes, network, name).max())
 
     return min(ALGORITHMS[kind], key=finish_s)
 

@@ -41,8 +41,7 @@ class ComputeTime:
     disturbances: tuple[Disturbance, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.base_s) and self.base_s >= 0):
-            raise SpecError("compute.base_s", self.base_s, "seconds, finite and at least 0")
+        check_at_least_0("compute.base_s", self.base_s, "seconds, finite and at least 0")
 
     def sample(self, steps: int, workers: int, rng: np.random.Generator) -> Floats:
         """Seconds of shape ``(steps, workers)``. A disturbance put last leaves the draws of the others as they were."""
@@ -66,12 +65,11 @@ class LogNormalJitter:
     sigma: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma) and self.sigma >= 0):
-            raise SpecError("jitter.sigma", self.sigma, "a finite number, at least 0")
+        check_at_least_0("jitter.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """The jittered times."""
-        return compute_s * np.exp(self.sigma * rng.standard_normal(compute_s.shape) - self.sigma**2 / 2)
+        return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape))
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,7 @@ class SlowWorker:
     factor: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.factor) and self.factor >= 0):
-            raise SpecError("slow_worker.factor", self.factor, "a finite factor, at least 0")
+        check_at_least_0("slow_worker.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """The times with one column slowed."""
@@ -119,8 +116,7 @@ class Pause:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.seconds) and self.seconds >= 0):
-            raise SpecError("pause.seconds", self.seconds, "seconds, finite and at least 0")
+        check_at_least_0("pause.seconds", self.seconds, "seconds, finite and at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """The times with one lengthened."""
@@ -129,6 +125,21 @@ class Pause:
         paused = compute_s.copy()
         paused[self.step, self.worker] += self.seconds
         return paused
+
+
+def lognormal_factors(sigma: float, z: Floats) -> Floats:
+    """``exp(sigma z - sigma^2 / 2)``: 1 in the mean over standard normal z."""
+    return np.exp(sigma * z - sigma**2 / 2)
+
+
+def check_at_least_0(path: str, value: float, expected: str = "a finite number, at least 0") -> None:
+    """Refuse a number that is negative or not finite.
+
+    Raises:
+        SpecError: with the path and what is expected.
+    """
+    if not (math.isfinite(value) and value >= 0):
+        raise SpecError(path, value, expected)
 
 
 def _check_index(path: str, index: int, length: int) -> None:

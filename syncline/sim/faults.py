@@ -13,6 +13,7 @@ import numpy as np
 
 from syncline.costmodel.topology import Floats, Ints, Paths, Star, Topology
 from syncline.errors import SpecError
+from syncline.sim.compute import check_at_least_0, lognormal_factors
 
 DRAWS_AT_ONCE = 4096
 """Numbers drawn together: a draw of one costs as much as one of hundreds."""
@@ -40,8 +41,7 @@ class SlowLink:
             raise SpecError("slow_link.worker", self.worker, "a worker, from 0")
         if not (math.isfinite(self.factor) and self.factor > 0):
             raise SpecError("slow_link.factor", self.factor, "a finite factor above 0")
-        if not (math.isfinite(self.latency_factor) and self.latency_factor >= 0):
-            raise SpecError("slow_link.latency_factor", self.latency_factor, "a finite factor, at least 0")
+        check_at_least_0("slow_link.latency_factor", self.latency_factor, "a finite factor, at least 0")
 
 
 def with_slow_links(topology: Topology, slow: Sequence[SlowLink]) -> Topology:
@@ -144,9 +144,7 @@ class LatencyJitter:
 
     def __post_init__(self) -> None:
         for field in ("sigma", "mean_s"):
-            value = getattr(self, field)
-            if not (math.isfinite(value) and value >= 0):
-                raise SpecError(f"latency_jitter.{field}", value, "a finite number, at least 0")
+            check_at_least_0(f"latency_jitter.{field}", getattr(self, field))
 
     def delay(self, topology: Topology, rng: np.random.Generator) -> Callable[[int, int], float]:
         """By how many seconds each message in turn is late, as `run_events` asks: ``delay(sender, receiver)``.
@@ -165,7 +163,7 @@ class LatencyJitter:
         def delay(sender: int, receiver: int) -> float:
             if not factors:
                 z, e = rng.standard_normal(DRAWS_AT_ONCE), rng.standard_exponential(DRAWS_AT_ONCE)
-                factors.extend(np.exp(self.sigma * z - self.sigma**2 / 2).tolist())
+                factors.extend(lognormal_factors(self.sigma, z).tolist())
                 added.extend((self.mean_s * e).tolist())
             return latency_s(sender, receiver) * (factors.pop() - 1) + added.pop()
 

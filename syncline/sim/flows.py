@@ -95,12 +95,12 @@ class Later(simpy.Event):
 
 
 class AfterAll(simpy.Event):
-    """Happens at this instant, when everything else of it has."""
+    """Happens at this instant, when everything else of it has; of several, those with a smaller ``rank`` before."""
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: simpy.Environment, rank: int = 0) -> None:
         super().__init__(env)
         self._ok, self._value = True, None
-        env.schedule(self, EventPriority(10))  # SimPy's own are smaller
+        env.schedule(self, EventPriority(10 + rank))  # SimPy's own are smaller
 
 
 class Flow:
@@ -167,6 +167,7 @@ class Channels:
 
     def _ended(self, event: Any) -> None:
         flow: Flow = event.flow
+        flow.end = None  # which has the flow: no circle is left for the garbage collector
         if flow.nbytes:
             for channel in flow.way.channels:
                 on = self._on[channel]

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.link import Link
+from syncline.costmodel.overlap import WHOLE, Bucket
 from syncline.costmodel.topology import Floats, Ints, Network, Paths, Star, Topology, topology
 from syncline.errors import SpecError
 from syncline.sim.clock import Clock, clock
+from syncline.sim.overlap import overlapped
 from syncline.sim.ports import Delay
 from syncline.sim.programs import Call
 from syncline.sim.starts import start_times
@@ -33,15 +35,17 @@ def phased_clock(
     network: Network | Topology | Sequence[Link],
     *,
     starts_s: ArrayLike | None = None,
+    overlap: str = "none",
+    buckets: Sequence[Bucket] = WHOLE,
     keep_steps: int = 50,
     delay: Delay | None = None,
     **options: Any,
 ) -> Clock:
     """The clock of a training in which worker i takes part in step t where ``present[t, i]``.
 
-    Collectives are among those present. When the group changes, nothing is under way any more; those that stay go on
-    each in its own time, and those that join begin when the last of the others is through with the step before. What a
-    joining worker fetches is not counted.
+    Collectives are among those present. When the group changes, nothing is under way any more: what would be waited for
+    later is waited for at the end of the step before. Those that stay go on each in its own time, and those that join
+    begin when the last of the others is through with the step before. What a joining worker fetches is not counted.
 
     Args:
         present: ``(T, P)``, somebody in each step.
@@ -49,6 +53,8 @@ def phased_clock(
         compute_s: seconds that each worker computes in each step it takes part in, ``(T, P)``.
         network: what joins the P workers.
         starts_s: when each worker begins at the earliest, ``(P,)`` seconds; at 0 unless given.
+        overlap: see `clock`.
+        buckets: of a gradient.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late.
         options: others of `clock`.
@@ -66,6 +72,7 @@ def phased_clock(
         raise SpecError("present", int(empty[0]), "somebody present in every step")
     times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, whole = list(calls), topology(network, workers)
+    travelling = overlapped(calls, overlap, buckets)
     now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     for begin, end in _phases(present):
         here = present[begin]
@@ -73,7 +80,7 @@ def phased_clock(
         if joining.any():
             now[joining] = np.maximum(now[joining], now[before].max())
         part = clock(
-            [call._replace(step=call.step - begin) for call in calls if begin <= call.step < end],
+            _of_phase(travelling, begin, end, steps),
             times[begin:end, members],
             among(whole, members),
             len(members),
@@ -86,6 +93,16 @@ def phased_clock(
         now[members], before = part.end_s, here
         parts.append(_Part(begin, members, part))
     return _joined(parts, present, sum(call.nbytes for call in calls), now)
+
+
+def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int) -> list[Call]:
+    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one."""
+    out = []
+    for call in calls:
+        if begin <= call.step < end:
+            wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
+            out.append(call._replace(step=call.step - begin, wait_steps=wait_steps))
+    return out
 
 
 def _between(members: Ints, delay: Delay) -> Delay:

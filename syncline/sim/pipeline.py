@@ -7,23 +7,37 @@ counted on the timeline.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from syncline.costmodel.link import Link
 from syncline.costmodel.topology import Network, Topology
 from syncline.errors import SpecError
+from syncline.sim.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.events import run_events
-from syncline.sim.programs import Collective, Compute, Instruction, Recv, Send, Wait
-from syncline.sim.schedules import Kind, Schedule, Task
+from syncline.sim.pipeline_report import PipelineReport, StageReport, TaskSpan, report, task_spans
+from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait
+from syncline.sim.schedules import KINDS, Kind, Order, Schedule, Task, source_of, target_of
 from syncline.sim.timeline import Timeline
 
-Floats: TypeAlias = NDArray[np.float64]
+__all__ = [
+    "Durations",
+    "Pipeline",
+    "PipelineReport",
+    "StageReport",
+    "TaskSpan",
+    "pipeline_programs",
+    "report",
+    "run_pipeline",
+    "task_spans",
+]
+
 AnyNetwork: TypeAlias = Link | Sequence[Link] | Network | Topology
 Effects: TypeAlias = Callable[[int, Task], Callable[[], object] | None]
 """The math of a task at a stage: what happens when it completes."""
@@ -63,26 +77,6 @@ class Durations:
         return out
 
 
-def source_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
-    """The stage whose output a task waits for; None if it needs none from another stage."""
-    part, last = task.chunk * stages + stage, chunks * stages - 1
-    if task.kind == "forward":
-        return None if part == 0 or stages == 1 else (stage - 1) % stages
-    if task.kind == "backward":
-        return None if part == last or stages == 1 else (stage + 1) % stages
-    return None
-
-
-def target_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
-    """The stage that waits for a task's output; None if no other does."""
-    part, last = task.chunk * stages + stage, chunks * stages - 1
-    if task.kind == "forward":
-        return None if part == last or stages == 1 else (stage + 1) % stages
-    if task.kind == "backward":
-        return None if part == 0 or stages == 1 else (stage - 1) % stages
-    return None
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """What is compiled: a schedule, its times, what travels, how many replicas average their gradients.
@@ -107,169 +101,134 @@ class Pipeline:
 
 
 def pipeline_programs(of: Pipeline) -> list[list[Instruction]]:
-    """One program per worker, of a schedule whose order is fixed."""
+    """One program per worker; those of a greedy schedule grow while they run."""
     seconds = of.durations.of(of.stages, of.schedule.microbatches)
     programs = []
-    for replica in range(of.replicas):
-        for stage, order in enumerate(of.schedule.orders):
-            program: list[Instruction] = []
-            left = Counter(task.kind for task in order)["weight" if of.schedule.splits_backward else "backward"]
-            for task in order:
-                program += _task(of, replica, stage, task, seconds[task.kind][stage][task.microbatch])
-                if task.kind == ("weight" if of.schedule.splits_backward else "backward"):
-                    left -= 1
-                    if of.schedule.updates == "every" or left == 0:
-                        program += _average(of, stage, task.microbatch)
-            programs.append(program)
+    for worker in range(of.replicas * of.stages):
+        stage = _Stage(of, seconds, *divmod(worker, of.stages))
+        if of.schedule.orders:
+            programs.append(stage.in_order(of.schedule.orders[stage.number]))
+        else:
+            programs.append(_Greedy(stage, of.schedule).next())
     return programs
 
 
-def _average(of: Pipeline, stage: int, microbatch: int) -> list[Instruction]:
-    """The replicas of a stage average its gradient, and go on when they have it."""
-    if of.replicas == 1 or not of.gradient_bytes or not of.gradient_bytes[stage]:
-        return []
-    key = stage, microbatch
-    group = tuple(replica * of.stages + stage for replica in range(of.replicas))
-    nbytes = of.gradient_bytes[stage]
-    return [Collective("all_reduce", nbytes, key, "gradient", microbatch, group=group), Wait(key)]
+class _Stage:
+    """The instructions of one stage of one replica."""
+
+    def __init__(self, of: Pipeline, seconds: dict[Kind, list[list[float]]], replica: int, stage: int) -> None:
+        self.of, self.replica, self.number = of, replica, stage
+        self.seconds: dict[Kind, list[float]] = {kind: rows[stage] for kind, rows in seconds.items()}
+        self.effects = of.effects if replica == 0 else None
+        schedule = of.schedule
+        chunks, first = schedule.chunks, replica * of.stages
+        self.released_by = "weight" if schedule.splits_backward else "backward"
+        self.sources: dict[tuple[Kind, int], int] = {}
+        self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
+        for kind in KINDS:
+            for chunk in range(chunks):
+                task = Task(kind, 0, chunk)
+                source, target = (end(task, stage, of.stages, chunks) for end in (source_of, target_of))
+                if source is not None:
+                    self.sources[kind, chunk] = first + source
+                if target is not None:
+                    part = chunk * of.stages + stage + (1 if kind == "forward" else -1)
+                    self.targets[kind, chunk] = first + target, part // of.stages
+        nbytes = of.gradient_bytes[stage] if of.gradient_bytes else 0.0
+        self.averaged_bytes = nbytes if of.replicas > 1 else 0.0
+        self.group = tuple(range(stage, of.replicas * of.stages, of.stages))
+
+    def in_order(self, order: Order) -> list[Instruction]:
+        """The program of an order."""
+        program: list[Instruction] = []
+        every, released_by, left = self.of.schedule.updates == "every", self.released_by, 0
+        if self.averaged_bytes and not every:
+            left = sum(task.kind == released_by for task in order)
+        for task in order:
+            recv = self.recv(task)
+            if recv is not None:
+                program.append(recv)
+            program += self.run(task)
+            if self.averaged_bytes and task.kind == released_by:
+                left -= 1
+                if every or left == 0:
+                    program += self.average(task.microbatch)
+        return program
+
+    def recv(self, task: Task) -> Recv | None:
+        """Wait for the input."""
+        source = self.sources.get((task.kind, task.chunk))
+        return None if source is None else Recv(source, tag_of(*task), task.microbatch)
+
+    def run(self, task: Task) -> list[Instruction]:
+        """Compute, and send the output on."""
+        kind, i, chunk = task
+        effect = None if self.effects is None else self.effects(self.number, task)
+        label = kind if self.of.schedule.chunks == 1 else f"{kind}.{chunk}"
+        compute = Compute(self.seconds[kind][i], label, i, effect)
+        target = self.targets.get((kind, chunk))
+        if target is None:
+            return [compute]
+        return [compute, Send(target[0], self.of.activation_bytes, tag_of(kind, i, target[1]), i)]
+
+    def average(self, microbatch: int) -> list[Instruction]:
+        """The replicas of the stage average its gradient, and go on when they have it."""
+        if not self.averaged_bytes:
+            return []
+        key = self.number, microbatch
+        sums = Collective("all_reduce", self.averaged_bytes, key, "gradient", microbatch, group=self.group)
+        return [sums, Wait(key)]
 
 
-def _task(of: Pipeline, replica: int, stage: int, task: Task, seconds: float) -> list[Instruction]:
-    """Wait for the input, compute, send the output on."""
-    out: list[Instruction] = []
-    chunks, first = of.schedule.chunks, replica * of.stages
-    source, target = source_of(task, stage, of.stages, chunks), target_of(task, stage, of.stages, chunks)
-    if source is not None:
-        out.append(Recv(first + source, _message(task, stage, of.stages), task.microbatch))
-    effect = of.effects(stage, task) if of.effects and replica == 0 else None
-    out.append(Compute(seconds, label_of(task, chunks), task.microbatch, effect))
-    if target is not None:
-        out.append(Send(first + target, of.activation_bytes, _sent(task, stage, of.stages), task.microbatch))
-    return out
+class _Greedy:
+    """A stage that decides when it can go on: micro-batches keep their order, each way."""
 
+    def __init__(self, stage: _Stage, schedule: Schedule) -> None:
+        self.stage, self.microbatches, self.limit = stage, schedule.microbatches, schedule.limits[stage.number]
+        self.at: dict[Kind, int] = {"forward": 0, "backward": 0}  # the next of each
+        self.recvs = {kind: stage.recv(Task(kind, 0)) for kind in self.at}
 
-def label_of(task: Task, chunks: int) -> str:
-    """A task's label on the timeline, beside its micro-batch, which is the span's step."""
-    return f"{task.kind}.{task.chunk}" if chunks > 1 else task.kind
+    def next(self) -> list[Instruction]:
+        """The decision what to do next."""
+        forward, backward = self.at["forward"], self.at["backward"]
+        if backward == self.microbatches:
+            return []
+        options: list[Kind] = ["backward"] if backward < forward else []
+        if forward < self.microbatches and forward - backward < self.limit:
+            options.append("forward")
+        return [First([self.recvs[kind] for kind in options], lambda taken: self.go(options[taken]))]
 
-
-def _message(task: Task, stage: int, stages: int) -> tuple[str, int, int]:
-    """The tag under which a task's input travels: which way, which micro-batch, into which part of the model."""
-    return task.kind, task.microbatch, task.chunk * stages + stage
-
-
-def _sent(task: Task, stage: int, stages: int) -> tuple[str, int, int]:
-    step = 1 if task.kind == "forward" else -1
-    return task.kind, task.microbatch, task.chunk * stages + stage + step
+    def go(self, kind: Kind) -> list[Instruction]:
+        """Run a task, then decide again."""
+        i = self.at[kind]
+        self.at[kind] = i + 1
+        self.recvs[kind] = self.stage.recv(Task(kind, i + 1))
+        average = self.stage.average(i) if kind == "backward" else []
+        return [*self.stage.run(Task(kind, i)), *average, *self.next()]
 
 
 def run_pipeline(of: Pipeline, network: AnyNetwork) -> Timeline:
     """What happens when the stages of a pipeline play its schedule.
 
     Raises:
-        SynclineError: a schedule that cannot finish.
+        SpecError: times that cannot be.
+        SynclineError: a schedule that cannot finish; says which stage waits for what.
     """
-    return run_events(pipeline_programs(of), network)
+    check_orders(of.schedule, of.stages)
+    with nullcontext() if of.effects else _no_collection():
+        try:
+            return run_events(pipeline_programs(of), network)
+        except Stuck as stuck:
+            raise deadlock(stuck.at, of.stages) or stuck from None
 
 
-@dataclass(frozen=True, eq=False)
-class StageReport:
-    """What the history of one stage says.
-
-    Args:
-        utilisation: the part of the makespan in which it computes.
-        delays: per micro-batch, updates between its forward and the update by its gradient (0: none came between).
-        delay_steady: the delay of the last micro-batch.
-        peak_activations: the most micro-batches (of one chunk each) between forward and last use.
-        weight_versions: the most versions of the weights that are needed at once, with stashing.
-    """
-
-    utilisation: float
-    delays: tuple[int, ...]
-    delay_steady: int
-    peak_activations: int
-    weight_versions: int
-
-
-@dataclass(frozen=True, eq=False)
-class PipelineReport:
-    """What the history of a pipeline says.
-
-    Args:
-        makespan_s: from the first forward to the end of the last task, in seconds.
-        bubble: the part of all stages' time in which nothing computes.
-        microbatches_per_s: throughput over the makespan.
-        stages: one report per stage.
-    """
-
-    makespan_s: float
-    bubble: float
-    microbatches_per_s: float
-    stages: tuple[StageReport, ...]
-
-
-def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineReport:
-    """Read bubble, utilisation, memory and delays off a timeline of `run_pipeline`; of the stages, the first replica's.
-
-    The bubble is over all replicas.
-    """
-    utilisation = timeline.utilisation()
-    makespan_s = timeline.makespan_s
-    of_stage = tuple(_stage_report(timeline, k, schedule, float(utilisation[k])) for k in range(stages))
-    return PipelineReport(
-        makespan_s=makespan_s,
-        bubble=float(1 - utilisation.mean()),
-        microbatches_per_s=schedule.microbatches / makespan_s if makespan_s else float("inf"),
-        stages=of_stage,
-    )
-
-
-def _stage_report(timeline: Timeline, stage: int, schedule: Schedule, utilisation: float) -> StageReport:
-    mine = (timeline.worker == stage) & (timeline.what == "compute")
-    labels, microbatch = timeline.label[mine].tolist(), timeline.step[mine].tolist()
-    released_by = "weight" if schedule.splits_backward else "backward"
-    updates, version = 0, {}
-    delays = dict.fromkeys(range(schedule.microbatches), 0)
-    in_flight, peak, versions = 0, 0, 1
-    for label, i in zip(labels, microbatch, strict=True):
-        kind = label.partition(".")[0]
-        if kind == "forward":
-            version[i] = updates
-            in_flight += 1
-            peak = max(peak, in_flight)
-            versions = max(versions, len({*version.values(), updates}))
-        if kind == "backward" and schedule.updates == "every":
-            delays[i] = updates - version.pop(i)
-            updates += 1
-        if kind == released_by:
-            in_flight -= 1
-    return StageReport(utilisation, tuple(delays.values()), delays[schedule.microbatches - 1], peak, versions)
-
-
-class TaskSpan(NamedTuple):
-    """A task as it happened: whose, what, when, and whether an update followed."""
-
-    stage: int
-    kind: str
-    microbatch: int
-    chunk: int
-    start_s: float
-    end_s: float
-    updates: bool
-
-
-def task_spans(timeline: Timeline, schedule: Schedule) -> list[TaskSpan]:
-    """The tasks of a timeline of `run_pipeline`, by worker and time."""
-    released_by = "weight" if schedule.splits_backward else "backward"
-    last = {int(worker): 0.0 for worker in range(timeline.workers)}
-    rows = np.flatnonzero(timeline.what == "compute")
-    for row in rows.tolist():
-        last[int(timeline.worker[row])] = float(timeline.end_s[row])
-    out = []
-    for row in rows.tolist():
-        kind, _, chunk = str(timeline.label[row]).partition(".")
-        worker, end_s = int(timeline.worker[row]), float(timeline.end_s[row])
-        updates = kind == released_by and (schedule.updates == "every" or end_s == last[worker])
-        start_s = float(timeline.start_s[row])
-        out.append(TaskSpan(worker, kind, int(timeline.step[row]), int(chunk or 0), start_s, end_s, updates))
-    return out
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No search for circles of garbage, which takes half the time: instructions and spans have none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

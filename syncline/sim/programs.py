@@ -1,8 +1,8 @@
 """What a worker does: a program of instructions, as if each GPU had a compute stream and a network stream.
 
-The compute stream runs the program in order. `Compute`, `Recv` and `Wait` hold it until they are done; `Send` and
-`Collective` only start something, and it goes on. Collectives run on a network stream, those of one stream one after
-another, and messages leave on a send stream likewise; what is on different streams happens at the same time.
+The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` hold it until they are done; `Send`
+and `Collective` only start something, and it goes on. Collectives run on a network stream, those of one stream one
+after another, and messages leave on a send stream likewise; what is on different streams happens at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives import COLLECTIVES
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, SynclineError, one_of
 from syncline.sim.rounds import Round
 from syncline.sim.starts import Floats
 
@@ -66,6 +66,22 @@ class Recv:
 
 
 @dataclass(frozen=True, slots=True)
+class First:
+    """Go on with what can run first: the first of these options that can, or the one whose message comes first.
+
+    With more than one option it is decided when everything else of that instant has happened, so of messages that
+    arrive together the first in this order wins.
+
+    Args:
+        options: the message that each waits for; None if it waits for none.
+        then: told which was taken, the instructions that follow.
+    """
+
+    options: Sequence[Recv | None]
+    then: Callable[[int], Sequence[Instruction]] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Collective:
     """Join a collective: every worker of its group does, and names the same of all this but label and step.
 
@@ -107,8 +123,24 @@ class Wait:
     step: int | None = None
 
 
-Instruction: TypeAlias = Compute | Send | Recv | Collective | Wait
+Instruction: TypeAlias = Compute | Send | Recv | First | Collective | Wait
 Program: TypeAlias = Sequence[Instruction]
+
+
+class Stuck(SynclineError):
+    """Programs that never finish.
+
+    Args:
+        line: what is wrong with one of them.
+        at: the instruction that each worker is at who is not through.
+    """
+
+    def __init__(self, line: str, at: dict[int, Instruction]) -> None:
+        super().__init__(line, at)
+        self.line, self.at = line, at
+
+    def __str__(self) -> str:
+        return self.line
 
 
 class Call(NamedTuple):

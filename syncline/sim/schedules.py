@@ -7,13 +7,14 @@ the model, so micro-batches pass all stages v times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from syncline.errors import SpecError, one_of
 
 Kind = Literal["forward", "backward", "weight"]
 """Forward; backward (the whole of it, or in a split one the gradient of the input); gradient of the weights."""
+KINDS: tuple[Kind, ...] = ("forward", "backward", "weight")
 
 
 class Task(NamedTuple):
@@ -61,21 +62,20 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
     return Schedule("gpipe", [forwards + backwards] * stages, microbatches)
 
 
-def one_f_one_b(stages: int, microbatches: int) -> Schedule:
-    """K - 1 - k forwards at stage k, then one forward, one backward in turn, then the remaining backwards.
+def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
+    """n - 1 forwards at a stage with the limit n, then a forward and a backward in turn, then the remaining backwards.
 
-    At most K - k micro-batches are in flight at stage k.
+    At most n micro-batches are in flight: K - k at stage k, unless ``in_flight`` tells that of each stage.
 
     Source: D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training" (2021), PipeDream-Flush.
 
     >>> [f"{task.kind[0]}{task.microbatch}" for task in one_f_one_b(2, 3).orders[0]]
     ['f0', 'f1', 'b0', 'f2', 'b1', 'b2']
     """
-    orders = []
-    for stage in range(stages):
-        ahead = min(microbatches, stages - 1 - stage)
-        orders.append(_in_turn([Task("forward", i) for i in range(microbatches)], _backwards(microbatches), ahead))
-    return Schedule("1f1b", orders, microbatches)
+    forwards = [Task("forward", i) for i in range(microbatches)]
+    backwards = [Task("backward", i) for i in range(microbatches)]
+    limits = _usual_limits(stages) if in_flight is None else in_flight
+    return Schedule("1f1b", [_in_turn(forwards, backwards, limit - 1) for limit in limits], microbatches)
 
 
 def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -125,25 +125,27 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
     return Schedule("zb-h1", orders, microbatches, splits_backward=True)
 
 
-def async_one_f_one_b(stages: int, microbatches: int) -> Schedule:
+def async_one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
     """1F1B that never flushes: each stage updates its weights after each backward, and goes on with the next forward.
 
     Source: D. Narayanan et al., "PipeDream" (2019), section 3.2.
     """
-    return one_f_one_b(stages, microbatches)._replace(name="async-1f1b", updates="every")
+    return one_f_one_b(stages, microbatches, in_flight)._replace(name="async-1f1b", updates="every")
 
 
-def greedy(stages: int, microbatches: int) -> Schedule:
-    """Whatever is there first: a backward if one can run, else a forward with less than K - k in flight at stage k.
+def greedy(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
+    """Whatever can run first: a backward if its input is there, else a forward unless as many as may are in flight.
 
-    Each backward is followed by an update, as in `async_one_f_one_b`, whose order this is if stages are even.
+    At most K - k are at stage k, unless ``in_flight`` tells otherwise. Each backward is followed by an update, as in
+    `async_one_f_one_b`, whose order this is if stages are even and links take no time.
     """
-    limits = tuple(stages - stage for stage in range(stages))
+    limits = tuple(_usual_limits(stages) if in_flight is None else in_flight)
     return Schedule("greedy", [], microbatches, updates="every", limits=limits)
 
 
-def _backwards(microbatches: int) -> Order:
-    return [Task("backward", i) for i in range(microbatches)]
+def _usual_limits(stages: int) -> range:
+    """K - k at stage k from 0: no less lets stage k be busy while its first micro-batch goes to the end and back."""
+    return range(stages, 0, -1)
 
 
 def _in_turn(forwards: Order, backwards: Order, ahead: int) -> Order:
@@ -151,6 +153,26 @@ def _in_turn(forwards: Order, backwards: Order, ahead: int) -> Order:
     ahead = min(ahead, len(forwards))
     pairs = zip(forwards[ahead:], backwards, strict=False)
     return forwards[:ahead] + [task for pair in pairs for task in pair] + backwards[len(forwards) - ahead :]
+
+
+def source_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
+    """The stage whose output a task waits for; None if it needs none from another stage."""
+    part, last = task.chunk * stages + stage, chunks * stages - 1
+    if task.kind == "forward":
+        return None if part == 0 or stages == 1 else (stage - 1) % stages
+    if task.kind == "backward":
+        return None if part == last or stages == 1 else (stage + 1) % stages
+    return None
+
+
+def target_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
+    """The stage that waits for a task's output; None if no other does."""
+    part, last = task.chunk * stages + stage, chunks * stages - 1
+    if task.kind == "forward":
+        return None if part == last or stages == 1 else (stage + 1) % stages
+    if task.kind == "backward":
+        return None if part == 0 or stages == 1 else (stage - 1) % stages
+    return None
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
@@ -162,8 +184,13 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "greedy": greedy,
 }
 
+LIMITED = ("1f1b", "async-1f1b", "greedy")
+"""Schedules that an in-flight limit makes another of."""
 
-def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Schedule:
+
+def schedule(
+    name: str, stages: int, microbatches: int, chunks: int = 1, in_flight: int | Sequence[int] | None = None
+) -> Schedule:
     """The schedule of that name.
 
     Args:
@@ -171,6 +198,8 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
         stages: K, at least 1.
         microbatches: M, at least 1.
         chunks: v, of the interleaved schedule, at least 2 there; 1 for all others.
+        in_flight: for those in ``LIMITED``, the most micro-batches that may be between forward and backward at a
+            stage: of each, or of all (in a fixed order at most the usual limit); usually K - k at stage k from 0.
 
     Raises:
         SpecError: what cannot be.
@@ -183,7 +212,33 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
     if name == "interleaved":
         if chunks < 2:
             raise SpecError("chunks", chunks, "at least 2 for the interleaved schedule; with 1 it is 1f1b")
-        return interleaved(stages, microbatches, chunks)
-    if chunks != 1:
+    elif chunks != 1:
         raise SpecError("chunks", chunks, f"1, as {name} does not interleave; the interleaved schedule does")
-    return SCHEDULES[name](stages, microbatches)
+    if in_flight is not None:
+        if name not in LIMITED:
+            raise SpecError("in_flight", in_flight, f"nothing with {name}; a limit is for {', '.join(LIMITED)}")
+        return SCHEDULES[name](stages, microbatches, _limits(in_flight, stages, microbatches, name != "greedy"))
+    return SCHEDULES[name](stages, microbatches, *([chunks] if name == "interleaved" else []))
+
+
+def _limits(in_flight: int | Sequence[int], stages: int, microbatches: int, fixed: bool) -> tuple[int, ...]:
+    """The limit of each stage, checked: with one that is too small a stage would wait for ever."""
+    if isinstance(in_flight, Sequence):
+        limits = tuple(in_flight)
+    else:  # ahead of its usual place a fixed order only waits
+        limits = tuple(min(in_flight, usual) if fixed else in_flight for usual in _usual_limits(stages))
+    if len(limits) != stages:
+        raise SpecError("in_flight", in_flight, f"one limit, or one for each of the {stages} stages")
+    for stage, limit in enumerate(limits):
+        if limit < 1:
+            raise SpecError("in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
+    for stage in range(1, stages if fixed else 0):
+        before, limit = (min(one, microbatches) for one in limits[stage - 1 : stage + 1])
+        if limit > before:
+            raise SpecError(
+                "in_flight",
+                limit,
+                f"at most {before} at stage {stage + 1}: before its backward 1 it waits for forward {before + 1} of "
+                f"stage {stage}, which with the limit {before} waits for that backward first",
+            )
+    return limits

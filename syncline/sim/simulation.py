@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.hierarchy import node_size
 from syncline.costmodel.topology import Topology
 from syncline.errors import SynclineError
-from syncline.sim.flows import Channels, Later
+from syncline.sim.flows import AfterAll, Channels, Later
+from syncline.sim.joints import Joint, promise
 from syncline.sim.letters import Letter
-from syncline.sim.members import Member, PortIn
+from syncline.sim.members import PortIn
 from syncline.sim.ports import Delay, Fabric, PortOut
-from syncline.sim.programs import Collective, Compute, Program, Recv, Send, Wait
+from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Stuck, Wait
 from syncline.sim.rounds import rounds
 from syncline.sim.starts import start_times
 from syncline.sim.steps import Role, Ways, roles
@@ -43,8 +44,8 @@ class Simulation:
         self.node_size = node_size(over, self.workers)
         self.ports_out: dict[Stream, PortOut] = {}
         self.ports_in: dict[Stream, PortIn] = {}
-        self.sent: dict[tuple[int, int, Hashable], Letter] = {}  # and not yet asked for
-        self.expected: dict[tuple[int, int, Hashable], Worker] = {}  # asked for, and not yet sent
+        self.sent: dict[tuple[int, int, Hashable], Letter] = {}  # and not yet received
+        self.expected: dict[tuple[int, int, Hashable], Callable[[float], object]] = {}  # asked for, and not yet sent
         self.joints: dict[Hashable, Joint] = {}
         self.spans: list[tuple[Any, ...]] = []
         self.roles = lru_cache(maxsize=64)(self._roles)
@@ -54,27 +55,36 @@ class Simulation:
     def run(self) -> Timeline:
         """Run to the end."""
         self.env.run()
+        at = {worker.worker: worker.program[worker.index] for worker in self.running if not worker.is_through}
         for worker in self.running:
-            worker.check()
+            worker.check(at)
         for sender, receiver, tag in self.sent if not self.fabric.eager else ():
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
         return Timeline.of(self.spans, self.workers)
 
     def port_out(self, worker: int, stream: str) -> PortOut:
         """The port out of a worker on a stream."""
-        return self.ports_out.setdefault((worker, stream), PortOut())
+        port = self.ports_out.get((worker, stream))
+        if port is None:
+            port = self.ports_out[worker, stream] = PortOut()
+        return port
 
-    def port_in(self, worker: int, stream: str) -> PortIn:
-        """The port in of a worker on a stream."""
-        return self.ports_in.setdefault((worker, stream), PortIn())
+    def ports(self, worker: int, stream: str) -> tuple[PortOut, PortIn]:
+        """The ports of a worker on a stream."""
+        return self.port_out(worker, stream), self.ports_in.setdefault((worker, stream), PortIn())
 
     def joint(self, worker: int, collective: Collective) -> Joint:
         """The collective of this key, which is the same on every worker."""
         joint = self.joints.get(collective.key)
         if joint is None:
-            joint = self.joints[collective.key] = Joint(self, collective)
+            joint = Joint(collective, self.roles_of(collective), self.fabric, self.ports)
+            self.joints[collective.key] = joint
+            for member in joint.members:
+                number = self.running[member].number.get(collective.key)
+                if number is not None:
+                    joint.know(member, number)
         first = joint.collective
-        if first is not collective and _promise(first) != _promise(collective):
+        if first is not collective and promise(first) != promise(collective):
             raise SynclineError(
                 f"worker {worker} joins {first} with {collective}; "
                 "expected the same kind, size and algorithm, group, stream and rounds"
@@ -95,42 +105,6 @@ class Simulation:
     def _roles(self, kind: str, nbytes: float, algorithm: str | None, group: tuple[int, ...]) -> dict[int, Role]:
         nodes_of = self.node_size if group == tuple(range(self.workers)) else None
         return roles(rounds(kind, len(group), nbytes, algorithm, nodes_of), group, self.ways)
-
-
-class Joint:
-    """A collective that some worker has joined: the part of each, also of those who come later."""
-
-    def __init__(self, simulation: Simulation, collective: Collective) -> None:
-        self.collective = collective
-        of = simulation.roles_of(collective)
-        members: list[Member] = []
-        for worker, role in of.items():
-            members.append(
-                Member(
-                    simulation.fabric,
-                    worker,
-                    members,
-                    role,
-                    simulation.port_out(worker, collective.stream),
-                    simulation.port_in(worker, collective.stream),
-                )
-            )
-        self.members = dict(zip(of, members, strict=True))
-        if simulation.fabric.eager:
-            for worker, member in self.members.items():
-                number = simulation.running[worker].number.get(collective.key)
-                if number is not None:
-                    member.port_in.know(number, member)
-        self.left = len(members)  # that are not done
-
-    def done(self) -> bool:
-        """One more worker is done; whether that was the last."""
-        self.left -= 1
-        return not self.left
-
-
-def _promise(of: Collective) -> tuple[Any, ...]:
-    return of.kind, of.nbytes, of.algorithm, of.group, of.stream, id(of.rounds)
 
 
 class Joined:
@@ -170,27 +144,48 @@ class Joined:
 class Worker:
     """The compute stream of a worker: its program, and where it is in it."""
 
-    __slots__ = ("at", "index", "joined", "last", "number", "program", "simulation", "start_s", "worker")
+    __slots__ = (
+        "asked", "deciding", "index", "joined", "last", "number", "numbers", "program", "send_streams", "simulation",
+        "start_s", "worker",
+    )  # fmt: skip
 
     def __init__(self, simulation: Simulation, worker: int, program: Program, start_s: float) -> None:
-        self.simulation, self.worker, self.program = simulation, worker, program
+        self.simulation, self.worker, self.program = simulation, worker, list(program)
         self.index = 0
+        self.deciding = False
+        self.asked: list[tuple[int, int, Hashable]] = []  # for the messages of a `First`
         self.start_s = start_s  # of the instruction it is at
         self.joined: dict[Hashable, Joined] = {}
         self.last: dict[str, Joined] = {}  # on each stream
         self.number: dict[Hashable, int] = {}  # of each collective, on its stream
-        streams: dict[str, int] = {}
-        send_streams: set[str] = set()
+        self.numbers: dict[str, int] = {}  # of collectives on each stream
+        self.send_streams: set[str] = set()
+        self.look_ahead(program)
+        Later(simulation.env, start_s, self.go_on)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether it has nothing left to do."""
+        return self.index == len(self.program)
+
+    def look_ahead(self, program: Program) -> None:
+        """Number the collectives that it will come to."""
         for instruction in program:
             if type(instruction) is Collective:
-                number = streams.get(instruction.stream, 0)
-                streams[instruction.stream] = number + 1
-                self.number.setdefault(instruction.key, number)
+                stream, key = instruction.stream, instruction.key
+                number = self.numbers.get(stream, 0)
+                self.numbers[stream] = number + 1
+                if key not in self.number:
+                    self.number[key] = number
+                    joint = self.simulation.joints.get(key)
+                    if joint is not None:
+                        joint.know(self.worker, number)
             elif type(instruction) is Send:
-                send_streams.add(instruction.stream)
-        for stream in sorted(send_streams.intersection(streams)):
-            raise SynclineError(f"worker {worker} sends on {stream!r}; expected another stream than its collectives'")
-        Later(simulation.env, start_s, self.go_on)
+                self.send_streams.add(instruction.stream)
+        for stream in sorted(self.send_streams.intersection(self.numbers)) if self.numbers else ():
+            raise SynclineError(
+                f"worker {self.worker} sends on {stream!r}; expected another stream than its collectives'"
+            )
 
     def go_on(self, _: Later | None = None) -> None:
         """Run the program until something has to be waited for."""
@@ -208,6 +203,10 @@ class Worker:
             elif kind is Collective:
                 self.join(instruction)
                 self.index += 1
+            elif kind is First:
+                if not self.decide(instruction):
+                    return
+                program = self.program
             elif not (self.receive(instruction) if kind is Recv else self.wait(instruction)):
                 return
 
@@ -240,31 +239,91 @@ class Worker:
 
         out = simulation.port_out(worker, send.stream)
         letter = Letter(simulation.ways.between(worker, to), send.nbytes, simulation.fabric, (worker, to), out, sent)
+        simulation.sent[channel] = letter
         reader = simulation.expected.pop(channel, None)
-        if reader is None:
-            simulation.sent[channel] = letter
-        else:
-            letter.read(reader.received)
+        if reader is not None:
+            letter.read(reader)
         out.put(letter)
 
     def receive(self, recv: Recv) -> bool:
         """Whether the message is there already."""
         channel = recv.source, self.worker, recv.tag
-        letter = self.simulation.sent.pop(channel, None)
+        letter = self.simulation.sent.get(channel)
         if letter is None:
-            self.simulation.expected[channel] = self
+            self.simulation.expected[channel] = self.received
         elif letter.arrived:
-            self.done("recv", str(recv.tag), letter.nbytes, recv.step)
+            self.take(recv)
+            self.index += 1
             return True
         else:
             letter.read(self.received)
         return False
 
-    def received(self, nbytes: float) -> None:
+    def received(self, _: float) -> None:
         """The message of the `Recv` that it is at is there."""
         recv: Any = self.program[self.index]
-        self.done("recv", str(recv.tag), nbytes, recv.step)
+        self.take(recv)
+        self.index += 1
         self.go_on()
+
+    def take(self, recv: Recv) -> None:
+        """Receive a message that is there."""
+        simulation, worker = self.simulation, self.worker
+        letter = simulation.sent.pop((recv.source, worker, recv.tag))
+        now, label = simulation.env.now, str(recv.tag)
+        simulation.spans.append((worker, "compute", "recv", label, self.start_s, now, letter.nbytes, recv.step))
+        if recv.effect is not None:
+            recv.effect()
+
+    def decide(self, first: First, last: bool = False) -> bool:
+        """Go on with the first option that can run, if any.
+
+        Unless it is the first of all, this is only known when everything else of the instant has happened (``last``).
+        """
+        sent, expected = self.simulation.sent, self.simulation.expected
+        for number, recv in enumerate(first.options):
+            if recv is not None:
+                letter = sent.get((recv.source, self.worker, recv.tag))
+                if letter is None or not letter.arrived:
+                    if not last and len(first.options) > 1:
+                        if not self.deciding:
+                            self.deciding = True
+                            AfterAll(self.simulation.env, rank=1).callbacks.append(self.decided)
+                        return False
+                    continue
+            for channel in self.asked:
+                if channel in sent:
+                    sent[channel].reader = None
+                else:
+                    del expected[channel]
+            self.asked = []
+            if recv is not None:
+                self.take(recv)
+            more = first.then(number)
+            self.look_ahead(more)
+            self.program = [*more, *self.program[self.index + 1 :]]  # what is done can be forgotten
+            self.index = 0
+            return True
+        self.asked = [(recv.source, self.worker, recv.tag) for recv in first.options if recv is not None]
+        for channel in self.asked:
+            if channel in sent:
+                sent[channel].read(self.offered)
+            else:
+                expected[channel] = self.offered
+        return False
+
+    def offered(self, _: float) -> None:
+        """The message of one of the options of the `First` that it is at is there."""
+        first: Any = self.program[self.index]
+        if not self.deciding and self.decide(first):
+            self.go_on()
+
+    def decided(self, _: Any) -> None:
+        """Everything else of this instant has happened."""
+        self.deciding = False
+        first: Any = self.program[self.index]
+        if self.decide(first, last=True):
+            self.go_on()
 
     def join(self, collective: Collective) -> None:
         """Start a collective when the one before it on its stream is done."""
@@ -302,7 +361,7 @@ class Worker:
         """It has waited."""
         self.done("wait", collective.label, 0.0, collective.step if wait.step is None else wait.step)
 
-    def check(self) -> None:
+    def check(self, at: dict[int, Instruction]) -> None:
         """It has done all it has to."""
         for joined in self.joined.values():
             if not joined.is_done:
@@ -310,7 +369,6 @@ class Worker:
                     f"worker {self.worker} never finishes {joined.collective}: "
                     "every worker must join it, in the same order"
                 )
-        if self.index < len(self.program):
-            raise SynclineError(
-                f"worker {self.worker} never gets past {self.program[self.index]}: nothing sends what it waits for"
-            )
+        if not self.is_through:
+            line = f"worker {self.worker} never gets past {at[self.worker]}: nothing sends what it waits for"
+            raise Stuck(line, at)

@@ -14,6 +14,7 @@ import numpy as np
 
 from syncline.costmodel.topology import Floats
 from syncline.errors import SpecError
+from syncline.sim.compute import check_at_least_0, lognormal_factors
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,7 @@ class ExponentialTail:
     scale: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise SpecError("exponential.scale", self.scale, "a finite number, at least 0")
+        check_at_least_0("exponential.scale", self.scale)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """The lengthened times."""
@@ -89,8 +89,7 @@ class Slowdowns:
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
             raise SpecError("slowdowns.probability", self.probability, "a number from 0 to 1")
-        if not (math.isfinite(self.factor) and self.factor >= 0):
-            raise SpecError("slowdowns.factor", self.factor, "a finite factor, at least 0")
+        check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """The times, some of them lengthened."""
@@ -114,13 +113,11 @@ class PersistentSpeeds:
     sigma: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma) and self.sigma >= 0):
-            raise SpecError("speeds.sigma", self.sigma, "a finite number, at least 0")
+        check_at_least_0("speeds.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """The times, each worker's by its own factor."""
-        z = rng.standard_normal(compute_s.shape[1])
-        return compute_s * np.exp(self.sigma * z - self.sigma**2 / 2)
+        return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape[1:]))
 
 
 Straggler: TypeAlias = ExponentialTail | ParetoTail | Slowdowns | PersistentSpeeds

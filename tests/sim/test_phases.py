@@ -67,6 +67,30 @@ def test_a_leave_and_a_return_by_hand():
     assert back.start_s.min() == pytest.approx(4.003)
 
 
+@pytest.mark.parametrize("evaluator", ["events", "lockstep"])
+def test_what_is_under_way_ends_before_the_group_changes(evaluator):
+    """Two workers; worker 1 leaves after step 1. An exchange takes 4 ms and is waited for a step later, but that one.
+
+    In the last phase an exchange that is waited for later than the training ends is not waited for, as in any clock.
+    """
+    present = np.array([[True, True], [True, True], [True, False], [True, False]])
+    calls = [Call(step, "all_reduce", 2000.0) for step in range(4)]
+    by_overlap = phased_clock(present, calls, 1.0, LINK, overlap="async", evaluator=evaluator)
+    by_calls = phased_clock(present, [call._replace(wait_steps=1) for call in calls], 1.0, LINK, evaluator=evaluator)
+    for timed in (by_overlap, by_calls):
+        np.testing.assert_allclose(timed.step_end_s, [1.0, 2.004, 3.004, 4.004], rtol=1e-12)
+        assert timed.exposed_communication_s == pytest.approx(2 * 0.004 / 6)
+        assert timed.bytes_per_worker == 2000.0
+
+
+def test_encoding_and_triggers_are_means_over_those_present():
+    present = np.array([[True, True], [True, False]])
+    calls = [Call(0, "all_reduce", 2000.0, encode_s=0.5), Call(1, "all_reduce", 2000.0, encode_s=0.2)]
+    timed = phased_clock(present, calls, 1.0, LINK, trigger_s=0.1)
+    assert timed.encode_s == pytest.approx((2 * 0.5 + 0.2) / 3)
+    assert timed.trigger_s == pytest.approx(0.1)
+
+
 def test_those_that_stay_go_on_in_their_own_time():
     """No exchange: worker 2 leaves for one step, worker 0 never waits for worker 1."""
     present = everybody()

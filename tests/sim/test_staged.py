@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from syncline.costmodel.link import Link
+from syncline.costmodel.pipelines import stage_delays
 from syncline.errors import SpecError
-from syncline.problems import DelayedTask
+from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, cut, parameter_stages
 from syncline.sim.pipeline import Durations, Pipeline, run_pipeline
 from syncline.sim.schedules import schedule
 from syncline.sim.staged import StagedMath
@@ -57,18 +58,22 @@ class Line:
         self.params = {str(k): nn.Parameter(p.weight.detach()[None].clone()) for k, p in enumerate(linear_parts())}
         self.matrices = ()
 
-    def step_gradients(self, step):
+    def differentiate(self, layers, step):
         out = self.x[step]
-        for p in self.params.values():
+        for p in layers:
             out = out @ p[0].T
         loss = (out - self.y[step]).square().mean()
-        for p, g in zip(self.params.values(), torch.autograd.grad(loss, list(self.params.values())), strict=True):
+        return loss.detach()[None], torch.autograd.grad(loss, layers)
+
+    def step_gradients(self, step):
+        loss, gradients = self.differentiate(list(self.params.values()), step)
+        for p, g in zip(self.params.values(), gradients, strict=True):
             p.grad = g
-        return loss.detach()[None]
+        return loss
 
 
-def trajectory(delays, optimizer):
-    task = DelayedTask(Line(), delays)
+def trajectory(delays, optimizer, line=None):
+    task = DelayedTask(line or Line(), delays)
     stepper = optimizer(list(task.params.values()))
     losses = []
     for step in range(MICROBATCHES):
@@ -90,6 +95,30 @@ def test_a_delay_line_gives_the_same_trajectory(optimizer, even):
     assert math.delays == [[min(i, STAGES - 1 - k) for i in range(MICROBATCHES)] for k in range(STAGES)]
 
 
+class FlatLine(Line):
+    """The same network as a landscape: all weights are coordinates of one position."""
+
+    def __init__(self):
+        super().__init__()
+        self.params = {"x": nn.Parameter(torch.cat([p.detach().flatten(1) for p in self.params.values()], dim=1))}
+
+    def step_gradients(self, step):
+        parts = self.params["x"].detach().chunk(STAGES, dim=1)
+        layers = [part.reshape(1, WIDTH, WIDTH).requires_grad_() for part in parts]
+        loss, gradients = self.differentiate(layers, step)
+        self.params["x"].grad = torch.cat([g.flatten(1) for g in gradients], dim=1)
+        return loss
+
+
+@pytest.mark.parametrize("optimizer", [sgd(), adam()])
+def test_coordinates_of_a_landscape_are_stages_too(optimizer):
+    parts, _ = play("async-1f1b", optimizer)
+    delays = coordinate_delays(STAGES * WIDTH**2, STAGES, stage_delays(STAGES).tolist())
+    (x,), _ = trajectory({"x": delays}, optimizer, FlatLine())
+    for part, p in zip(parts, x.chunk(STAGES), strict=True):
+        torch.testing.assert_close(part.weight.detach().flatten(), p.detach(), rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name, chunks", [("gpipe", 1), ("1f1b", 1), ("zb-h1", 1), ("interleaved", 2)])
 def test_synchronous_schedules_give_the_gradient_of_accumulation(name, chunks):
     parts, math = play(name, sgd(lr=1.0), chunks=chunks)
@@ -104,6 +133,69 @@ def test_synchronous_schedules_give_the_gradient_of_accumulation(name, chunks):
         stepped = reference.weight - reference.weight.grad
         torch.testing.assert_close(part.weight, stepped, rtol=1e-6, atol=1e-12)
     assert math.delays == [[0]] * STAGES
+
+
+TEXT = TextGPT(width=8, layers=4, heads=2, context=8, batch_size=2, tied=False)
+
+
+def play_text(name, stages, optimizer, steps, weights="stashed", chunks=1):
+    """A small GPT in float64, trained stage by stage on the batches of its task: parameters and losses."""
+    task = TEXT.build(Rows.whole_group(1, (5,)), dtype=torch.float64)
+    model, made = TEXT.weighted(5, torch.float64), schedule(name, stages, steps, chunks)
+    parts = cut(model, stages * chunks)
+    optimizers = [optimizer([p for part in parts[k::stages] for p in part.parameters()]) for k in range(stages)]
+
+    def inputs(i):
+        return task.batch(i)[0][0]
+
+    def loss(logits, i):
+        return nn.functional.cross_entropy(logits.flatten(0, -2), task.batch(i)[1].flatten())
+
+    math = StagedMath(made, parts, inputs, loss, optimizers, weights)
+    run_pipeline(Pipeline(made, stages, Durations(1.0, 2.0, 1.0), effects=math.effect), FREE)
+    return {key: p.detach() for key, p in model.named_parameters()}, math
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_a_delay_line_gives_the_trajectory_of_a_transformer_in_stages(stages):
+    steps = 10
+    got, math = play_text("async-1f1b", stages, adam(0.01), steps)
+    task = TEXT.build(Rows.whole_group(1, (5,)), dtype=torch.float64)
+    late = {key: stages - 1 - stage for key, stage in parameter_stages(task.params, stages).items()}
+    delayed, stepper = DelayedTask(task, late), adam(0.01)(list(task.params.values()))
+    losses = []
+    for step in range(steps):
+        losses.append(float(delayed.step_gradients(step)))
+        stepper.step()
+    for key, p in task.params.items():
+        torch.testing.assert_close(got[key], p.detach()[0], rtol=0, atol=1e-10)
+    assert [float(math.losses[i]) for i in range(steps)] == pytest.approx(losses, abs=1e-10)
+
+
+@pytest.mark.parametrize("name, chunks", [("gpipe", 1), ("1f1b", 1), ("zb-h1", 1), ("interleaved", 2)])
+def test_synchronous_schedules_accumulate_the_gradient_of_a_transformer(name, chunks):
+    """One step of rate 1 tells the gradient: the mean over the micro-batches, with the weights as they were."""
+    microbatches, stages = 4, 4 // chunks
+    got, math = play_text(name, stages, sgd(lr=1.0), microbatches, chunks=chunks)
+    task = TEXT.build(Rows.whole_group(1, (5,)), dtype=torch.float64)
+    gradients = {key: torch.zeros_like(p) for key, p in task.params.items()}
+    for i in range(microbatches):
+        task.step_gradients(i)
+        for key, p in task.params.items():
+            gradients[key] += p.grad / microbatches
+    for key, p in task.params.items():
+        torch.testing.assert_close(p.detach()[0] - got[key], gradients[key][0], rtol=1e-6, atol=1e-13)
+    assert math.delays == [[0]] * stages
+
+
+@pytest.mark.parametrize("weights", ["current", "corrected"])
+@pytest.mark.parametrize("name, stages", [("async-1f1b", 1), ("1f1b", 4)])
+def test_weights_of_every_kind_are_the_stashed_ones_where_nothing_is_late(name, stages, weights):
+    """Without delay there is nothing to stash and nothing to correct, bit for bit."""
+    stashed, _ = play_text(name, stages, adam(0.01), 4)
+    other, _ = play_text(name, stages, adam(0.01), 4, weights)
+    for key, p in stashed.items():
+        assert torch.equal(p, other[key])
 
 
 def test_one_stage_is_plain_training():
