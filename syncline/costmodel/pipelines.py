@@ -119,6 +119,28 @@ def delayed_sgd_limit(delay: IntOrArray) -> FloatOrArray:
     return 2 * np.sin(np.pi / (2 * (2 * np.asarray(delay) + 1)))
 
 
+def even_parts(count: int, parts: int) -> list[range]:
+    """So many things in so many runs, in their order; the first runs are longer by one where it does not come out even.
+
+    >>> [len(part) for part in even_parts(8, 3)]
+    [3, 3, 2]
+    """
+    size, longer = divmod(count, parts)
+    firsts = [part * size + min(part, longer) for part in range(parts + 1)]
+    return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
+
+
+def block_stages(blocks: int, stages: int) -> list[range]:
+    """The blocks of each stage.
+
+    Raises:
+        SpecError: no stage, or more stages than blocks.
+    """
+    if not 1 <= stages <= blocks:
+        raise SpecError("stages", stages, f"from 1 to {blocks}: a stage has at least one of the model's blocks")
+    return even_parts(blocks, stages)
+
+
 def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, batch: int = 1) -> float:
     """Bytes that one transformer block needs to train with AdamW in mixed precision: ``16 W + 34 s b h + 5 b a s^2``.
 
@@ -145,7 +167,11 @@ def stages_needed(blocks: int, block: float, memory_bytes: float) -> int:
         block: bytes of one block, as `block_bytes`.
         memory_bytes: m, of one device.
 
-    Source: Basis Rotation, Appendix A (its memories are decimal: 8 GB is 8e9 bytes).
+    Of the 35 cells of Appendix A's table this gives 31, with memories in decimal (8 GB is 8e9 bytes; with 2^30 it gives
+    24). The other four are of the 405B model where a block does not fit: 2 * 126 = 252, and the table has 512, twice
+    256, although its last cell, one block per device, has 126.
+
+    Source: Basis Rotation, Appendix A.
 
     >>> llama_7b = block_bytes(202e6, sequence=4096, width=4096, heads=32)
     >>> [stages_needed(32, llama_7b, memory) for memory in (8e9, 16e9, 24e9, 48e9, 80e9)]

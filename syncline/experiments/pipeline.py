@@ -1,103 +1,162 @@
-"""``syncline pipeline``: a schedule on its links: bubble, delays, memory, a picture, a trace."""
+"""``syncline pipeline``: schedules on their links: bubbles, delays, memory, a picture, a trace."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from syncline.costmodel.pipelines import CLOSED_FORMS, pipeline_s
 from syncline.experiments.folder import RunFolder, environment
-from syncline.sim.pipeline import PipelineReport, boxes, report, run_pipeline
-from syncline.sim.trace import chrome_trace
+from syncline.experiments.tables import timeline_columns
+from syncline.sim import Timeline, chrome_trace, report, run_pipeline, task_spans
+from syncline.sim.schedules import LIMITED
 
 if TYPE_CHECKING:
-    from syncline.sim.timeline import Timeline
+    from syncline.sim import PipelineReport
     from syncline.specs import PipelineSpec
 
-MOST_DRAWN = 1500
-"""Boxes beyond which the picture shows only the first micro-batches."""
+MOST_DRAWN = 1500, 20_000
+"""Tasks of a schedule, beyond which the picture shows only its beginning: of many stages enough to reach the last."""
+
+MOST_TRACED = 500_000
+"""Spans of all schedules, beyond which the trace has only the first micro-batches: about 100 MB."""
+
+MOST_STAGES_DRAWN = 256
+"""Rows of the picture; panels beyond are left out, but for the first."""
+
+
+class Played(NamedTuple):
+    """A schedule as it happened on a network."""
+
+    schedule: str
+    network: str
+    timeline: Timeline
 
 
 def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
-    """Play a schedule, and write its folder: the spec, ``timeline.parquet``, ``trace.json``, the picture.
+    """Play the schedules on the networks, and write the folder: spec, ``timeline.parquet``, ``trace.json``, picture.
+
+    Args:
+        spec: what to play.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
-        ``rows`` (one), ``folder``.
-    """
-    from syncline.experiments.tables import timeline_columns
+        ``rows`` (networks before schedules), ``folder``, ``interrupted``.
 
+    Raises:
+        SynclineError: a schedule that cannot finish.
+    """
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        schedule = spec.build_schedule()
-        timeline = run_pipeline(
-            schedule,
-            spec.durations(),
-            spec.network,
-            stages=spec.stages,
-            activation_bytes=spec.sent_bytes(),
-            replicas=spec.replicas,
-            gradient_bytes=spec.gradient_bytes(),
-        )
-        told = report(timeline, schedule, spec.stages)
-        row = _row(spec, told)
-        folder.json("run", environment() | {"seed": spec.seed, "rows": [row]})
-        folder.table("timeline", timeline_columns([(spec.schedule, spec.network.name, timeline)]))
-        names = [f"replica {w // spec.stages + 1}, " * (spec.replicas > 1) + f"stage {w % spec.stages + 1}"
-                 for w in range(timeline.workers)]  # fmt: skip
-        folder.trace(chrome_trace(timeline, names))
-        _draw(folder, spec, timeline)
-    return {"rows": [row], "folder": str(folder.path)}
+        played, rows = [], []
+        for network in spec.links:
+            for name in spec.schedules:
+                timeline = run_pipeline(spec.pipeline(name), network)
+                played.append(Played(name, network.name, timeline))
+                told = report(timeline, spec.build_schedule(name), spec.stages)
+                rows.append(_row(spec, name, network.name, told))
+        folder.json("run", environment() | {"interrupted": False, "rows": rows})
+        folder.table("timeline", timeline_columns([(one.schedule, one.network, one.timeline) for one in played]))
+        folder.trace(chrome_trace(*_traced(spec, played)))
+        _draw(folder, spec, played)
+    return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
-def _row(spec: PipelineSpec, told: PipelineReport) -> dict[str, Any]:
+def _row(spec: PipelineSpec, name: str, network: str, told: PipelineReport) -> dict[str, Any]:
+    chunks = spec.chunks_of(name)
+    kept, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
     return {
-        "schedule": spec.schedule,
+        "schedule": name,
+        "network": network,
         "stages": spec.stages,
         "microbatches": spec.microbatches,
-        "chunks": spec.chunks,
+        "chunks": chunks,
         "replicas": spec.replicas,
-        "network": spec.network.name,
         "makespan_s": told.makespan_s,
-        "closed_form_s": closed_form_s(spec),
+        "closed_form_s": closed_form_s(spec, name),
         "bubble": told.bubble,
         "utilisation": sum(stage.utilisation for stage in told.stages) / len(told.stages),
         "microbatches_per_s": told.microbatches_per_s,
         "per_stage": [
             {
-                "stage": number,
+                "stage": number + 1,
                 "utilisation": stage.utilisation,
                 "delay_steady": stage.delay_steady,
+                "delay_mean": sum(stage.delays) / len(stage.delays),
                 "delays": list(stage.delays),
                 "peak_activations": stage.peak_activations,
                 "weight_versions": stage.weight_versions,
+                "activations_bytes": kept and stage.peak_activations * kept[number],
+                "weights_bytes": weights and stage.weight_versions * weights[number],
             }
-            for number, stage in enumerate(told.stages, 1)
+            for number, stage in enumerate(told.stages)
         ],
     }
 
 
-def closed_form_s(spec: PipelineSpec) -> float | None:
-    """The makespan with even stages, no jitter and free links; None where stages differ or there is no closed form."""
-    forward, backward, weight = spec._stage_seconds()
-    even = all(len(set(seconds)) == 1 for seconds in (forward, backward, weight))
-    if spec.schedule not in CLOSED_FORMS or not even:
+def closed_form_s(spec: PipelineSpec, name: str) -> float | None:
+    """The makespan with free links and no jitter; None where stages differ or nothing is known in closed form."""
+    if name not in CLOSED_FORMS or (name in LIMITED and spec.in_flight is not None):
         return None
+    seconds = spec.stage_seconds(name)
+    if any(len(set(of_stages)) > 1 for of_stages in seconds):
+        return None
+    forward, backward, weight = (of_stages[0] for of_stages in seconds)
+    if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
+        return None
+    chunks = spec.chunks_of(name)
     return float(
-        pipeline_s(
-            spec.schedule, spec.stages, spec.microbatches, forward[0], backward[0], weight_s=weight[0],
-            chunks=spec.chunks,
-        )
+        pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
     )  # fmt: skip
 
 
-def _draw(folder: RunFolder, spec: PipelineSpec, timeline: Timeline) -> None:
-    from syncline.analysis.figures.pipeline import Box, SchedulePanel, draw_schedules
+def _traced(spec: PipelineSpec, played: Sequence[Played]) -> tuple[Timeline, list[str]]:
+    """One timeline of all of them, whose workers are the stages of each, and the workers' names."""
+    workers = spec.stages * spec.replicas
+    share = MOST_TRACED / sum(len(one.timeline) for one in played)
+    first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
+    parts = [one.timeline.head(first).to_columns() for one in played]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
+    return Timeline.of_columns(columns, workers * len(played)), [
+        ", ".join(
+            [*_title(spec, one), *([f"replica {replica + 1}"] if spec.replicas > 1 else []), f"stage {stage + 1}"]
+        )
+        for one in played
+        for replica in range(spec.replicas)
+        for stage in range(spec.stages)
+    ]
 
-    tasks = [Box(*box) for box in boxes(timeline, spec.build_schedule()) if box.stage < spec.stages]
-    title = f"{spec.schedule}, {spec.stages} stages, {spec.microbatches} micro-batches"
-    if len(tasks) > MOST_DRAWN:
-        last = max(2 * spec.stages, MOST_DRAWN // (3 * spec.stages))
-        end_s = max(box.end_s for box in tasks if box.microbatch < last)
-        tasks = [box for box in tasks if box.end_s <= end_s]
-        title += f", the first {last}"
-    folder.figure("schedule", draw_schedules([SchedulePanel(title, spec.stages, tasks)]))
+
+def _title(spec: PipelineSpec, one: Played) -> list[str]:
+    return [one.schedule, *([one.network] if len(spec.networks) > 1 else [])]
+
+
+def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[Played]) -> None:
+    from syncline.analysis import save
+    from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
+
+    panels = []
+    for network, group in groupby(played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda one: one.network):
+        drawn = []
+        for one in group:
+            spans = task_spans(one.timeline, spec.build_schedule(one.schedule))
+            drawn.append((one, [span for span in spans if span.stage < spec.stages]))
+        until_s = min(_most_s(tasks, spec.stages) for _, tasks in drawn)
+        for one, tasks in drawn:
+            shown = [task for task in tasks if task.end_s <= until_s]
+            cut = " (its beginning)" if len(shown) < len(tasks) else ""
+            panels.append(SchedulePanel(", ".join(_title(spec, one)) + cut, spec.stages, shown, network))
+    save(draw_schedules(panels), folder.figure("schedules"))
+
+
+def _most_s(tasks: Sequence[Any], stages: int) -> float:
+    """When as many tasks as can be drawn are through."""
+    least, most = MOST_DRAWN
+    count = min(max(least, 2 * stages**2), most)
+    ends_s = sorted(task.end_s for task in tasks)
+    return ends_s[count] if len(ends_s) > count else float("inf")

@@ -1,4 +1,4 @@
-"""The spec of a pipeline's clock: a schedule, its stages' times, what they send over."""
+"""The spec of a pipeline's clock: schedules, the time of its stages, what they send over which network."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.costmodel import compute_s
+from syncline.costmodel import AnyNetwork, Link, compute_s
+from syncline.costmodel.memory import FP32_BYTES, MODEL_BYTES, Precision
+from syncline.costmodel.stages import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
-from syncline.specs.base import Seconds, refusal
-from syncline.specs.experiment import Experiment, HardwareField, ModelField, NetworkField
+from syncline.specs.base import Seconds, parsed, refusal
+from syncline.specs.experiment import Experiment, HardwareField, ModelField, NetworkField, check_distinct
+from syncline.specs.network import check_workers
+from syncline.units import parse_bytes
 
 if TYPE_CHECKING:
-    from syncline.sim.pipeline import Durations
+    from syncline.sim.pipeline import Durations, Pipeline
     from syncline.sim.schedules import Schedule
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b", "greedy"]
+
+MOST_TASKS = 400_000
+"""Forward passes of a schedule, beyond which an answer would take minutes."""
+
+FREE = Link(0.0, 1e15, "free")
+"""The network of stages between which nothing takes time; nothing is sent over it either."""
 
 
 def _listed(value: Any) -> Any:
@@ -25,91 +35,163 @@ def _listed(value: Any) -> Any:
 PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_listed)]
 """Seconds, one for all stages or one for each."""
 
+Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
+"""A size: ``8 MB``, ``4096``; 0 too."""
+
+Limits = Annotated[tuple[int, ...], BeforeValidator(_listed)]
+"""Micro-batches, one number for all stages or one for each."""
+
 
 class PipelineSpec(Experiment):
-    """A pipeline: the clock of one batch of micro-batches, and the delays that its schedule brings.
+    """A pipeline: the clock of its schedules, what they need of the memory, and the delays that they bring.
 
-    Times are given (``forward``, ``backward``, ``weight``: seconds of a micro-batch, one for all stages or one for
-    each), or follow from ``model`` on ``hardware`` with ``tokens`` per micro-batch. ``weight`` is the part of the
-    backward pass that is the weights' gradient, which only a schedule that splits it can move; ``backward`` holds it.
+    Times are given (``forward``, ``backward``, ``weight``: of a micro-batch, one for all stages or one for each), or
+    follow from ``model`` on ``hardware`` with ``tokens`` per micro-batch. ``weight`` is the part of ``backward`` that
+    is the weights' gradient, half of it unless given, which only a schedule that splits the backward can move.
+
+    Without ``networks`` stages are beside each other: nothing takes time between them.
     """
 
     kind: Literal["pipeline"]
-    schedule: ScheduleName
+    schedules: tuple[ScheduleName, ...] = Field(min_length=1)
     stages: int = Field(ge=1, le=4096)
-    microbatches: int = Field(ge=1, le=100_000)
-    chunks: int = Field(default=1, ge=1)
+    microbatches: int = Field(ge=1, le=MOST_TASKS)
+    chunks: int | None = Field(default=None, ge=2)
+    in_flight: Limits | None = None
     forward: PerStage | None = None
     backward: PerStage | None = None
     weight: PerStage | None = None
     model: ModelField | None = None
     tokens: int | None = Field(default=None, ge=1)
     hardware: HardwareField | None = None
-    activation_bytes: float | None = Field(default=None, ge=0)
-    network: NetworkField = Field(default="infiniband", validate_default=True)
-    replicas: int = Field(default=1, ge=1)
-    jitter: float = Field(default=0.0, ge=0)
+    precision: Precision = "mixed"
+    activation_bytes: Nbytes | None = None
+    networks: tuple[NetworkField, ...] = ()
+    replicas: int = Field(default=1, ge=1, le=4096)
+    gradient_bytes: Annotated[tuple[Nbytes, ...], BeforeValidator(_listed)] | None = None
+    jitter: float = Field(default=0.0, ge=0, le=10)
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _fits(self) -> PipelineSpec:
+    def _times_from_one_source(self) -> PipelineSpec:
+        given, of_model = ("forward", "backward"), ("tokens", "hardware")
         if self.model is None:
-            for field in ("forward", "backward"):
+            for field in given:
                 if getattr(self, field) is None:
-                    raise refusal(field, None, "seconds of a micro-batch, or a model, tokens and hardware instead")
-            for field in ("tokens", "hardware"):
+                    raise refusal(field, None, "the time of a micro-batch; or a model, tokens and hardware instead")
+            for field in of_model:
                 if getattr(self, field) is not None:
-                    raise refusal(field, _plain(getattr(self, field)), "a model beside it, whose work it tells")
-        else:
-            for field in ("tokens", "hardware"):
-                if getattr(self, field) is None:
-                    raise refusal(field, None, "a value, as the model's work follows from it")
-            for field in ("forward", "backward", "weight"):
-                if getattr(self, field) is not None:
-                    raise refusal(field, getattr(self, field), "nothing beside a model, from which it follows")
-            if self.stages * self.chunks > self.model.layers:
-                expected = (
-                    f"at most {self.model.layers // self.chunks}: {self.model.name} has {self.model.layers} blocks"
-                )
-                raise refusal("stages", self.stages, expected)
-        for field in ("forward", "backward", "weight"):
-            given = getattr(self, field)
-            if given is not None and len(given) not in (1, self.stages):
-                raise refusal(field, given, f"one time, or one for each of the {self.stages} stages")
-        try:
-            self.build_schedule()
-        except SpecError as error:
-            raise refusal(error.path, error.value, error.expected) from None
-        self._stage_seconds()
+                    expected = "a model beside it, whose work it tells"
+                    raise refusal(field, _plain(getattr(self, field)), expected)
+            return self
+        for field in of_model:
+            if getattr(self, field) is None:
+                raise refusal(field, None, "a value, as the time of a stage follows from model, tokens and hardware")
+        for field in (*given, "weight"):
+            if getattr(self, field) is not None:
+                raise refusal(field, getattr(self, field), "nothing beside a model, from which it follows")
         return self
 
-    def build_schedule(self) -> Schedule:
-        """Who runs what when."""
-        from syncline.sim.schedules import schedule
+    @model_validator(mode="after")
+    def _one_for_each_stage(self) -> PipelineSpec:
+        for field in ("forward", "backward", "weight", "gradient_bytes", "in_flight"):
+            given = getattr(self, field)
+            if given is not None and len(given) not in (1, self.stages):
+                raise refusal(field, given, f"one value, or one for each of the {self.stages} stages")
+        if self.weight is not None and self.backward is not None:
+            for backward, weight in zip(self._each(self.backward), self._each(self.weight), strict=True):
+                if weight > backward:
+                    raise refusal("weight", weight, f"at most the backward's {backward:g} s, of which it is a part")
+        return self
 
-        return schedule(self.schedule, self.stages, self.microbatches, self.chunks)
+    @model_validator(mode="after")
+    def _schedules_fit(self) -> PipelineSpec:
+        from syncline.sim.schedules import LIMITED
+
+        check_distinct("schedules", list(self.schedules))
+        check_distinct("networks", [network.name for network in self.networks])
+        if self.chunks is not None and "interleaved" not in self.schedules:
+            raise refusal("chunks", self.chunks, "nothing without the schedule 'interleaved', whose chunks it counts")
+        if self.in_flight is not None and not set(LIMITED) & set(self.schedules):
+            raise refusal("in_flight", self.in_flight, f"nothing without one of the schedules {', '.join(LIMITED)}")
+        parts = self.stages * max(map(self.chunks_of, self.schedules))
+        if self.model is not None and parts > self.model.layers:
+            most = self.model.layers * self.stages // parts
+            of = "" if parts == self.stages else f", and a stage has {parts // self.stages} chunks"
+            expected = f"at most {most}: {self.model.name} has {self.model.layers} blocks{of}"
+            raise refusal("stages", self.stages, expected)
+        if parts * self.microbatches * self.replicas > MOST_TASKS:
+            most = MOST_TASKS // (parts * self.replicas)
+            raise refusal("microbatches", self.microbatches, f"at most {most:,}: more would take minutes")
+        for name in self.schedules:
+            try:
+                self.build_schedule(name)
+            except SpecError as error:
+                raise refusal(error.path, error.value, error.expected) from None
+        check_workers(self.networks, self.stages * self.replicas)
+        return self
+
+    def chunks_of(self, schedule: str) -> int:
+        """Parts of the model per stage: 1 but for the interleaved schedule, which has 2 unless more are given."""
+        return (self.chunks or 2) if schedule == "interleaved" else 1
+
+    def build_schedule(self, name: str) -> Schedule:
+        """Who runs what when."""
+        from syncline.sim.schedules import LIMITED, schedule
+
+        limits = self.in_flight if name in LIMITED else None
+        one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
+        return schedule(name, self.stages, self.microbatches, self.chunks_of(name), in_flight=one_for_all)
+
+    @property
+    def links(self) -> tuple[AnyNetwork, ...]:
+        """The networks; without any, one on which nothing takes time."""
+        return self.networks or (FREE,)
+
+    def pipeline(self, name: str) -> Pipeline:
+        """What the events play of a schedule."""
+        from syncline.sim.pipeline import Pipeline
+
+        sends = bool(self.networks)
+        return Pipeline(
+            self.build_schedule(name), self.stages, self.durations(name), self.sent_bytes() if sends else 0.0,
+            self.replicas, self.averaged_bytes(self.chunks_of(name)) if sends else (),
+        )  # fmt: skip
 
     def sent_bytes(self) -> float:
-        """What a micro-batch's activations are: given, or two bytes for each of the model's ``tokens x width``."""
+        """What a micro-batch sends to the next stage: given, or of the model's ``tokens x width`` numbers."""
         if self.activation_bytes is not None:
             return self.activation_bytes
-        return 0.0 if self.model is None or self.tokens is None else 2.0 * self.tokens * self.model.width
+        if self.model is None or self.tokens is None:
+            return 0.0
+        return float(MODEL_BYTES[self.precision] * self.tokens * self.model.width)
 
-    def gradient_bytes(self) -> list[float]:
-        """What each stage's replicas average: four bytes per parameter; nothing is known of it without a model."""
+    def averaged_bytes(self, chunks: int = 1) -> list[float]:
+        """What the replicas of each stage average, ``(K,)``: given, or four bytes per parameter of the model."""
+        if self.gradient_bytes is not None:
+            return self._each(self.gradient_bytes)
         if self.model is None:
             return [0.0] * self.stages
-        of_stage = [0.0] * self.stages
-        blocks = _even(self.model.layers, self.stages)
-        block_of = {layer: stage for stage, part in enumerate(blocks) for layer in part}
-        for tensor in self.model.tensors:
-            head, dot, _ = tensor.name.partition(".")
-            stage = block_of[int(head)] if dot else (0 if head in ("embedding", "positions") else self.stages - 1)
-            of_stage[stage] += 4.0 * tensor.elements
-        return of_stage
+        return [float(FP32_BYTES * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
-    def durations(self) -> Durations:
-        """How long tasks take, jitter and all: log-normal, from the stream ``pipeline time`` of the seed."""
+    def weights_bytes(self, chunks: int = 1) -> list[float] | None:
+        """One version of each stage's weights, ``(K,)``; None without a model."""
+        if self.model is None:
+            return None
+        width = MODEL_BYTES[self.precision]
+        return [float(width * count) for count in stage_parameters(self.model, self.stages, chunks)]
+
+    def kept_bytes(self, chunks: int = 1) -> list[float] | None:
+        """What each stage keeps of a micro-batch in one chunk for its backward, ``(K,)``; None without a model."""
+        if self.model is None or self.tokens is None:
+            return None
+        width = MODEL_BYTES[self.precision]
+        return [
+            nbytes / chunks for nbytes in stage_activation_bytes(self.model, self.stages, self.tokens, chunks, width)
+        ]
+
+    def durations(self, name: str) -> Durations:
+        """How long tasks take, jitter and all: log-normal, mean kept, from the stream ``pipeline time`` of the seed."""
         import numpy as np
 
         from syncline.seeds import generator
@@ -117,58 +199,48 @@ class PipelineSpec(Experiment):
 
         rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches)
         times = []
-        for seconds in self._stage_seconds():
+        for seconds in self.stage_seconds(name):
             factor = np.exp(self.jitter * rng.standard_normal(shape) - self.jitter**2 / 2) if self.jitter else 1.0
-            times.append(np.asarray(seconds)[:, None] / self.chunks * factor * np.ones(shape))
+            times.append(np.asarray(seconds)[:, None] / self.chunks_of(name) * factor * np.ones(shape))
         return Durations(*times)
 
-    def _stage_seconds(self) -> tuple[list[float], list[float], list[float]]:
-        """Forward, backward and weight gradient of each stage; of a split backward the input's gradient alone."""
+    def stage_seconds(self, name: str) -> tuple[list[float], list[float], list[float]]:
+        """Forward, backward and weight gradient of each stage, ``(K,)`` each, of all its chunks.
+
+        Where the schedule splits the backward, the second is the input's gradient alone; elsewhere the third is 0.
+        """
         if self.model is not None and self.tokens is not None and self.hardware is not None:
-            forward = [
-                float(compute_s(flops * self.tokens, self.hardware)) for flops in _stage_flops(self.model, self.stages)
-            ]
+            flops = stage_flops(self.model, self.stages, self.chunks_of(name))
+            forward = [float(compute_s(of_token * self.tokens, self.hardware)) for of_token in flops]
             backward, weight = [2 * seconds for seconds in forward], list(forward)
         else:
             assert self.forward is not None and self.backward is not None
             forward, backward = self._each(self.forward), self._each(self.backward)
             weight = [seconds / 2 for seconds in backward] if self.weight is None else self._each(self.weight)
-        if self.schedule != "zb-h1":
+        if name != "zb-h1":
             return forward, backward, [0.0] * self.stages
-        for seconds, part in zip(backward, weight, strict=True):
-            if part > seconds:
-                raise refusal("weight", part, f"at most the backward's {seconds} s, of which it is a part")
         return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
 
-    def _each(self, seconds: tuple[float, ...]) -> list[float]:
-        return list(seconds) * (self.stages if len(seconds) == 1 else 1)
+    def _each(self, values: tuple[float, ...]) -> list[float]:
+        return list(values) * (self.stages if len(values) == 1 else 1)
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         lines = []
-        if self.weight is not None and self.schedule != "zb-h1":
-            lines.append(f"weight has no effect with {self.schedule}, which does not split the backward pass")
+        if self.weight is not None and "zb-h1" not in self.schedules:
+            lines.append("weight has no effect: none of the schedules splits the backward pass, as zb-h1 does")
         if self.seed and not self.jitter:
             lines.append("seed has no effect without jitter")
-        if self.replicas > 1 and self.model is None:
-            lines.append("replicas have nothing to average without a model")
+        if self.model is None and self.precision != "mixed":
+            lines.append("precision has no effect without a model")
+        if self.activation_bytes and not self.networks:
+            lines.append("activation_bytes has no effect without networks, on which they travel")
+        if self.gradient_bytes is not None and self.replicas == 1:
+            lines.append("gradient_bytes has no effect without replicas, which average them")
+        if self.replicas > 1 and not (self.networks and any(self.averaged_bytes())):
+            lines.append("replicas have no effect without networks and gradient_bytes (or a model) to average")
         return lines
 
 
 def _plain(value: Any) -> Any:
     return getattr(value, "name", value)
-
-
-def _even(count: int, parts: int) -> list[range]:
-    size, longer = divmod(count, parts)
-    firsts = [part * size + min(part, longer) for part in range(parts + 1)]
-    return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
-
-
-def _stage_flops(model: Any, stages: int) -> list[float]:
-    """Forward FLOPs per token of each stage: a third of ``6 N + 12 d T`` per block, the last with the output head."""
-    head = 6 * model.vocabulary * model.width
-    block = (model.flops_per_token - head) / model.layers
-    out = [len(part) * block / 3 for part in _even(model.layers, stages)]
-    out[-1] += head / 3
-    return out

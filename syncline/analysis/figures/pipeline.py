@@ -2,93 +2,132 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from syncline.analysis.figures.axes import new_figure, time_unit
 from syncline.analysis.style import figure_style
 from syncline.errors import SpecError
+from syncline.sim.pipeline_report import TaskSpan
 
 COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
 LATER_CHUNKS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}
 UPDATE = "#c0392b"
 DIGIT_IN = 0.055
-"""What a digit takes in the picture: where a box is narrower, its number is left out."""
+"""What a digit takes in the picture: where a task is narrower, its number is left out."""
+EDGED_IN = 0.04
+"""Narrower tasks have no edge."""
 MOST_NUMBERS_IN = 10.0
 """The widest picture, in inches."""
-
-
-class Box(NamedTuple):
-    """A task on the picture: its stage, kind, micro-batch, chunk, when, and whether an update follows it."""
-
-    stage: int
-    kind: str
-    microbatch: int
-    chunk: int
-    start_s: float
-    end_s: float
-    updates: bool
+ROW_IN, MOST_ROWS_IN = 0.2, 25.0
+"""The height of a stage's row, and of all rows together, in inches: many stages have lower rows."""
+NUMBERED_IN = 0.1
+"""Rows that are lower have no numbers in their tasks."""
+MOST_LABELS = 32
+"""Of more stages not each one has its name on the axis."""
 
 
 class SchedulePanel(NamedTuple):
-    """A schedule: its title, its number of stages, its tasks."""
+    """A schedule: its title, its number of stages, its tasks; panels of one ``group`` share their time axis."""
 
     title: str
     stages: int
-    boxes: Sequence[Box]
+    tasks: Sequence[TaskSpan]
+    group: str = ""
 
 
 def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
-    """A panel per schedule, all on one time axis: boxes numbered by micro-batch (from 1), a red mark at each update.
+    """A panel per schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
+
+    Args:
+        panels: from top to bottom; those of a group one after another.
 
     Raises:
         SpecError: there is no panel.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
-    end_s = max((box.end_s for panel in panels for box in panel.boxes), default=1.0)
-    shortest = min((box.end_s - box.start_s for p in panels for box in p.boxes if box.end_s > box.start_s), default=1.0)
-    width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 * end_s / shortest))
+    ends_s = {
+        panel.group: max((task.end_s for one in panels if one.group == panel.group for task in one.tasks), default=0.0)
+        for panel in panels
+    }
+    lengths = [
+        (task.end_s - task.start_s) / ends_s[panel.group]
+        for panel in panels
+        for task in panel.tasks
+        if task.end_s > task.start_s
+    ]
+    width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / min(lengths, default=1.0)))
     heights = [max(2, panel.stages) for panel in panels]
+    row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
+    lasts = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
+    room_in = sum(0.55 if last else 0.35 for last in lasts)
     with figure_style():
-        fig = new_figure(width_in, 0.75 + sum(0.2 * height + 0.35 for height in heights))
-        axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        for ax, panel in zip(axes, panels, strict=True):
+        fig = new_figure(width_in, 0.55 + room_in + row_in * sum(heights))
+        axes = fig.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for ax, panel, last in zip(axes, panels, lasts, strict=True):
+            end_s = ends_s[panel.group] or 1.0
             ax.set_xlim(0, end_s)
-            _draw(ax, panel, inch_s=end_s / (width_in - 0.9))
-        unit, length_s = time_unit(end_s)
-        axes[-1].set_xlabel(f"time ({unit})")
-        axes[-1].xaxis.set_major_locator(MaxNLocator(8))
-        axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / length_s:g}"))
-        kinds = {box.kind for panel in panels for box in panel.boxes}
+            _draw(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
+            _time_axis(ax, end_s, labelled=last)
+        kinds = {task.kind for panel in panels for task in panel.tasks}
         names = {"forward": "forward", "backward": "backward", "weight": "weight gradient"}
-        handles = [Patch(color=COLORS[kind], label=name) for kind, name in names.items() if kind in kinds]
-        if any(box.updates for panel in panels for box in panel.boxes):
-            handles.append(Patch(color=UPDATE, label="update"))
+        handles: list[Artist] = [Patch(color=COLORS[kind], label=name) for kind, name in names.items() if kind in kinds]
+        if any(task.chunk for panel in panels for task in panel.tasks):
+            handles.append(Patch(color=LATER_CHUNKS["forward"], label="darker: every second chunk"))
+        if any(task.updates for panel in panels for task in panel.tasks):
+            handles.append(Line2D([], [], color=UPDATE, marker="^", markersize=4, linestyle="none", label="update"))
         fig.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False)
     return fig
 
 
-def _draw(ax: Axes, panel: SchedulePanel, inch_s: float) -> None:
-    for box in panel.boxes:
-        color = (LATER_CHUNKS if box.chunk % 2 else COLORS)[box.kind]
-        length_s = box.end_s - box.start_s
-        ax.broken_barh([(box.start_s, length_s)], (box.stage - 0.42, 0.84), facecolor=color, edgecolor="white",
-                       linewidth=0.4)  # fmt: skip
-        text = str(box.microbatch + 1)
-        if length_s >= len(text) * DIGIT_IN * inch_s * 1.3:
-            ax.text(box.start_s + length_s / 2, box.stage, text, ha="center", va="center_baseline", fontsize=6,
-                    color="white" if box.chunk % 2 else "black")  # fmt: skip
-        if box.updates:
-            ax.plot([box.end_s], [box.stage + 0.42], marker="^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
+def _time_axis(ax: Axes, end_s: float, *, labelled: bool) -> None:
+    unit, length_s = time_unit(end_s)
+    ax.xaxis.set_major_locator(MultipleLocator(length_s * _tick(end_s / length_s)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / length_s:g}"))
+    ax.tick_params(axis="x", labelbottom=labelled)
+    if labelled:
+        ax.set_xlabel(f"time ({unit})")
+
+
+def _tick(length: float) -> float:
+    """A round distance of ticks, of which about eight fit."""
+    power = 10.0 ** math.floor(math.log10(length / 8))
+    return next(power * times for times in (1, 2, 5, 10) if power * times >= length / 8)
+
+
+def _draw(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
+    shades = [(name, later) for later in (False, True) for name in COLORS]
+    for name, later in shades:
+        mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]
+        color = (LATER_CHUNKS if later else COLORS)[name]
+        patches = [Rectangle((task.start_s, task.stage - 0.42), task.end_s - task.start_s, 0.84) for task in mine]
+        # A white edge would swallow a narrow task.
+        edges = ["white" if task.end_s - task.start_s >= EDGED_IN * inch_s else color for task in mine]
+        ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
+    digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))
+    for task in panel.tasks if numbered else ():
+        text, length_s = str(task.microbatch + 1), task.end_s - task.start_s
+        if length_s >= digits * DIGIT_IN * inch_s * 1.3:
+            ax.text(task.start_s + length_s / 2, task.stage, text, ha="center", va="center_baseline", fontsize=6,
+                    color="white" if task.chunk % 2 else "black")  # fmt: skip
+    marks = [(task.end_s, task.stage + 0.42) for task in panel.tasks if task.updates]
+    if marks:
+        ax.plot(*zip(*marks, strict=True), "^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
     ax.set_ylim(panel.stages - 0.4, -0.6)
-    ax.set_yticks(range(panel.stages))
-    ax.set_yticklabels([f"stage {stage + 1}" for stage in range(panel.stages)])
+    every = -(-panel.stages // MOST_LABELS)
+    ax.set_yticks(range(0, panel.stages, every))
+    ax.set_yticklabels([f"stage {stage + 1}" for stage in range(0, panel.stages, every)])
     ax.tick_params(axis="y", length=0)
     ax.set_title(panel.title, loc="left")
     ax.grid(False)
