@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel.pipelines import stage_delays
 from syncline.errors import SpecError
+from syncline.experiments.late_events import train_by_events
+from syncline.experiments.late_rates import late_schedule
 from syncline.specs.staleness import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from syncline.optim import Method
     from syncline.problems import DelayedTask, Task
+    from syncline.specs import MethodBase
     from syncline.training import History
 
 
@@ -26,15 +29,15 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     """
     from syncline.problems import coordinate_delays, parameter_stages
 
-    per_stage = stage_delays(stages).tolist()
-    if kind == "uniform":
-        per_stage = [stages - 1] * stages
     names = list(task.params)
+    if kind == "uniform" or stages == 1:
+        return dict.fromkeys(names, stages - 1)
+    per_stage = stage_delays(stages).tolist()
     if names == ["x"]:
         count = task.params["x"][0].numel()
-        if stages > count and kind != "uniform":
+        if stages > count:
             raise SpecError("stages", stages, f"at most {count}, as many as there are coordinates")
-        return {"x": stages - 1 if kind == "uniform" else coordinate_delays(count, stages, per_stage)}
+        return {"x": coordinate_delays(count, stages, per_stage).to(task.params["x"].device)}
     return {name: per_stage[stage] for name, stage in parameter_stages(names, stages).items()}
 
 
@@ -47,6 +50,24 @@ def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
 
     runs = groupby(task.params.items(), key=key)
     return [{"params": list(run), "matrix": matrix, "delay": delay} for (delay, matrix), run in runs]
+
+
+def check_device(spec: StalenessSpec) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        SpecError: ``device: cuda`` where torch finds none.
+    """
+    import torch
+
+    if spec.device == "cuda" and not torch.cuda.is_available():
+        raise SpecError("device", "cuda", "cpu, as torch finds no CUDA device here")
+
+
+def at_rate(method: MethodBase, lr: float) -> MethodBase:
+    """A method at another learning rate; the rate of what is no matrix stays in proportion."""
+    other = None if method.other_lr is None else method.other_lr * lr / method.lr
+    return method if lr == method.lr else method.model_copy(update={"lr": lr, "other_lr": other})
 
 
 def train_late(
@@ -64,7 +85,7 @@ def train_late(
         spec: the problem, steps, schedule.
         late: the method and its remedy.
         stages: K.
-        lr: another learning rate than the method's.
+        lr: another learning rate than the method's, to which ``other_lr`` keeps its proportion.
         seeds: others than the spec's.
         on_step: called with the number of completed steps.
     """
@@ -76,13 +97,13 @@ def train_late(
 
     torch.set_num_threads(spec.threads)
     chosen = tuple(spec.seeds if seeds is None else seeds)
-    method = late.method if lr is None else late.method.model_copy(update={"lr": lr})
+    method = late.method if lr is None else at_rate(late.method, lr)
     if late.weights != "stashed" and stages > 1:
-        from syncline.experiments.late_events import train_by_events
-
         return train_by_events(spec, late, method, stages, chosen, on_step)
+    if method.one_seed_at_a_time and len(chosen) > 1:
+        return _seed_by_seed(spec, late, stages, lr, chosen, on_step)
     comm = SimulatedCommunicator(1, replicas=len(chosen))
-    task = spec.problem.build(rows_of(comm, chosen))
+    task = spec.problem.build(rows_of(comm, chosen), device=spec.device)
     delays = delays_of(task, stages, spec.delay)
     optimizer = method.build(delay_groups(task, delays), comm)
     delayed = DelayedTask(task, delays, _prediction(late, task, optimizer, delays))
@@ -91,14 +112,24 @@ def train_late(
     return train(delayed, optimizer, chosen, spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)
 
 
-def late_schedule(spec: StalenessSpec, late: LateMethod, optimizer: Any) -> Any:
-    """The learning rate over the steps, discounted by delay if that is the remedy."""
-    from syncline.optim import discounted, wsd_factor
+def _seed_by_seed(
+    spec: StalenessSpec,
+    late: LateMethod,
+    stages: int,
+    lr: float | None,
+    seeds: tuple[int, ...],
+    on_step: Callable[[int], None] | None,
+) -> History:
+    from syncline.training import History
 
-    warmup, cooldown = spec.schedule.warmup_steps, spec.schedule.cooldown_steps
-    anneal = late.remedy.anneal_steps if late.remedy and late.remedy.kind == "discount" else 0
-    delays = [group["delay"] for group in optimizer.param_groups]
-    return discounted(optimizer, delays, anneal or 0, lambda t: wsd_factor(t, spec.steps, warmup, cooldown))
+    parts: list[History] = []
+    for number, seed in enumerate(seeds):
+        # Steps of all seeds together, so that the count rises from 0 to T once.
+        report = on_step and (lambda done, n=number: on_step((n * spec.steps + done) // len(seeds)))  # type: ignore[misc]
+        parts.append(train_late(spec, late, stages, lr=lr, seeds=(seed,), on_step=report))
+        if parts[-1].interrupted:
+            break
+    return History.side_by_side(parts)
 
 
 def _prediction(

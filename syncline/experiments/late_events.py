@@ -10,9 +10,14 @@ import numpy as np
 from syncline.costmodel import Link
 from syncline.costmodel.pipelines import stage_delays
 from syncline.errors import SpecError
+from syncline.experiments.late_rates import late_schedule
 from syncline.specs.staleness import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from syncline.problems import Task
     from syncline.specs import MethodBase
     from syncline.training import History
 
@@ -28,13 +33,25 @@ def train_by_events(
     seeds: tuple[int, ...],
     on_step: Callable[[int], None] | None = None,
 ) -> History:
-    """As `train_late`, seed by seed, each stage with an optimizer of its own."""
+    """As `train_late`, seed by seed, each stage with an optimizer of its own.
+
+    Raises:
+        SpecError: a problem that is no model of stages.
+    """
+    from syncline.problems import TextGPT
     from syncline.training import History
 
-    parts = []
+    if not isinstance(spec.problem, TextGPT):
+        expected = "'text-gpt' where weights are not stashed: a model of stages"
+        raise SpecError("problem.kind", spec.problem.name, expected)
+    parts: list[History] = []
     for number, seed in enumerate(seeds):
+        # Steps of all seeds together, so that the count rises from 0 to T once.
         report = on_step and (lambda done, n=number: on_step((n * spec.steps + done) // len(seeds)))  # type: ignore[misc]
-        parts.append(_train_seed(spec, late, method, stages, seed, report))
+        part = _train_seed(spec, late, method, stages, seed, report)
+        parts.append(part)
+        if part.interrupted:
+            break
     return History.side_by_side(parts)
 
 
@@ -49,72 +66,101 @@ def _train_seed(
     import torch
     from torch.nn import functional as F
 
-    from syncline.comm import SimulatedCommunicator
-    from syncline.experiments.late import late_schedule
-    from syncline.problems import Rows, TextGPT, cut
+    from syncline.problems import Rows, cut
     from syncline.sim import Durations, Pipeline, run_pipeline, schedule
     from syncline.sim.staged import StagedMath
-    from syncline.training import History
 
-    if not isinstance(spec.problem, TextGPT):
-        expected = "'text-gpt' where weights are not stashed: a model of stages"
-        raise SpecError("problem.kind", spec.problem.name, expected)
-    if late.remedy and late.remedy.kind != "discount":
-        raise SpecError("remedy.kind", late.remedy.kind, f"'discount', or stashed weights; they are {late.weights}")
-    task = spec.problem.build(Rows.whole_group(1, (seed,)))
-    model = spec.problem.weighted(seed)
-    parts = cut(model, stages)
-    optimizers, rates = [], []
-    for part, delay in zip(parts, stage_delays(stages).tolist(), strict=True):
-        named = list(part.named_parameters())
-        groups = [
-            {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix, "delay": delay}
-            for matrix in (True, False)
-        ]
-        optimizer = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
-        optimizers.append(optimizer)
-        rates.append(late_schedule(spec, late, optimizer))
+    task = spec.problem.build(Rows.whole_group(1, (seed,)), device=spec.device)
+    parts = cut(spec.problem.weighted(seed).to(spec.device), stages)
+    delays = stage_delays(stages).tolist()
+    optimizers = [_optimizer(method, task, part, delay, delays) for part, delay in zip(parts, delays, strict=True)]
+    rates = [late_schedule(spec, late, optimizer) for optimizer in optimizers]
     made = schedule("async-1f1b", stages, spec.steps)
-    evaluations: dict[int, dict[str, Any]] = {}
+    targets: dict[int, Tensor] = {}
+    record = _Record(spec, task, parts)
 
-    def evaluate(done: int) -> None:
-        means = {name: p.detach()[None] for name, p in model.named_parameters()}
-        evaluations[done] = {name: value.numpy() for name, value in task.evaluate(means).items()}
+    def inputs(i: int) -> Tensor:
+        x, y = task.batch(i)
+        targets[i] = y[0]
+        return x[0]
 
-    def batch(i: int) -> Any:
-        inputs, targets = task.batch(i)
-        return inputs[0], targets[0]
-
-    targets: dict[int, Any] = {}
-
-    def inputs(i: int) -> Any:
-        x, targets[i] = batch(i)
-        return x
-
-    def loss(logits: Any, i: int) -> Any:
+    def loss(logits: Tensor, i: int) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2), targets.pop(i).flatten())
 
     def after_update(stage: int, done: int) -> None:
         rates[stage].step()
-        if stage == 0:  # the last of all stages to have this update
-            if on_step:
-                on_step(done)
-            if done == spec.steps or (spec.eval_every and done % spec.eval_every == 0):
-                evaluate(done)
+        record.update(stage, done)
+        if stage == 0 and on_step and done < spec.steps:
+            on_step(done)
 
-    torch.manual_seed(0)
     math = StagedMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
-    evaluate(0)
-    run_pipeline(Pipeline(made, stages, Durations(), effects=math.effect), FREE)
-    steps = sorted(evaluations)
-    losses = np.array([[float(math.losses[i])] for i in range(spec.steps)])
-    history = History(
-        seeds=(seed,),
-        steps=spec.steps,
-        loss=losses,
-        trace={},
-        eval_step=np.array(steps, dtype=np.int64),
-        evaluation={name: np.stack([evaluations[s][name] for s in steps]) for name in evaluations[0]},
-        diverged_at=(int((~np.isfinite(losses[:, 0])).argmax()) if not np.isfinite(losses).all() else None,),
-    )
-    return history
+    interrupted = False
+    try:
+        if on_step:
+            on_step(0)
+        run_pipeline(Pipeline(made, stages, Durations(), effects=math.effect), FREE)
+        if on_step:
+            on_step(spec.steps)
+    except KeyboardInterrupt:
+        interrupted = record.done < spec.steps
+    losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
+    return record.history(seed, losses[:, None], interrupted)
+
+
+def _optimizer(method: MethodBase, task: Task, part: nn.Module, delay: int, delays: list[int]) -> Optimizer:
+    """A stage's, with its matrices and what is none in groups of their own."""
+    from syncline.comm import SimulatedCommunicator
+
+    named = list(part.named_parameters())
+    groups = [
+        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
+        | {"delay": delay, "delays": tuple(delays)}
+        for matrix in (True, False)
+    ]
+    return method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+
+
+class _Record:
+    """Evaluations of a training whose stages are not equally far: each stage leaves its weights as it comes past."""
+
+    def __init__(self, spec: StalenessSpec, task: Task, parts: list[nn.Module]) -> None:
+        self._spec, self._task, self._parts = spec, task, parts
+        self._weights: dict[int, dict[str, Tensor]] = {}
+        self._evaluations: dict[int, dict[str, Any]] = {}
+        self.done = 0
+        for stage in reversed(range(len(parts))):
+            self.update(stage, 0)
+
+    def update(self, stage: int, done: int) -> None:
+        """A stage has had so many updates; the first is the last of all to have them."""
+        every, steps = self._spec.eval_every, self._spec.steps
+        if stage == 0:
+            self.done = done
+        if done not in (0, steps) and not (every and done % every == 0):
+            return
+        kept = self._weights.setdefault(done, {})
+        kept |= {name: p.detach().clone()[None] for name, p in self._parts[stage].named_parameters()}
+        if stage == 0:
+            measured = self._task.evaluate(self._weights.pop(done))
+            self._evaluations[done] = {name: value.cpu().numpy() for name, value in measured.items()}
+
+    def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
+        """The history of this seed."""
+        from syncline.training import History
+
+        steps = sorted(self._evaluations)
+        evaluation = {name: np.stack([self._evaluations[s][name] for s in steps]) for name in self._evaluations[0]}
+        lost = ~np.isfinite(losses[:, 0])
+        diverged = int(lost.argmax()) if lost.any() else None
+        if diverged is None and not interrupted and not np.isfinite(evaluation["loss"][-1, 0]):
+            diverged = self._spec.steps
+        return History(
+            seeds=(seed,),
+            steps=self.done,
+            loss=losses,
+            trace={},
+            eval_step=np.array(steps, dtype=np.int64),
+            evaluation=evaluation,
+            diverged_at=(diverged,),
+            interrupted=interrupted,
+        )

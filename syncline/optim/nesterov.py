@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
@@ -79,12 +82,12 @@ def mu(beta1: float, momentum_decay: float, t: int) -> float:
     return float(beta1 * (1 - 0.5 * DECAY_BASE ** ((t + 1) * momentum_decay)))
 
 
-_PRODUCTS: dict[tuple[float, float], list[float]] = {}
-
-
 def mu_product(beta1: float, momentum_decay: float, t: int) -> float:
-    """The product of the shares of steps 0 to t, in their order, so that it never depends on when it is asked for."""
-    known = _PRODUCTS.setdefault((beta1, momentum_decay), [])
-    while len(known) <= t:
-        known.append((known[-1] if known else 1.0) * mu(beta1, momentum_decay, len(known)))
-    return known[t]
+    """The product of the shares of steps 0 to t, which no state has to carry from step to step."""
+    return _products(beta1, momentum_decay, 1 << t.bit_length())[t]
+
+
+@lru_cache(maxsize=16)
+def _products(beta1: float, momentum_decay: float, steps: int) -> tuple[float, ...]:
+    """The products of the first shares, for so many steps; asked for in powers of two, so that few are kept."""
+    return tuple(accumulate((mu(beta1, momentum_decay, t) for t in range(steps)), mul))

@@ -75,16 +75,21 @@ class Unscaled:
 class AdamScaling:
     """``v <- beta2 v + (1 - beta2) g^2``; the mixture is divided by ``sqrt(v_hat) + eps`` (Kingma & Ba, 2015).
 
-    ``v_hat = v / (1 - beta2^(t+1))`` with bias correction, else ``v``.
+    ``v_hat = v / (1 - beta2^(t+1))`` with bias correction, else ``v``. Per ``tensor`` the mean of ``g^2`` takes the
+    place of ``g^2``, and ``v`` is the same number all over a tensor: the size of a step adapts, its direction does not
+    (J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020), Algorithm 1, there over all tensors).
     """
 
     beta2: float = 0.999
     eps: float = 1e-8
     bias_correction: bool = True
     states: tuple[str, ...] = (SECOND_MOMENT,)
+    per: Literal["coordinate", "tensor"] = "coordinate"
 
     def __post_init__(self) -> None:
         check_unit("beta2", self.beta2)
+        if self.per not in ("coordinate", "tensor"):
+            raise SpecError("per", self.per, "'coordinate' or 'tensor'")
 
     def hyperparameters(self) -> dict[str, Any]:
         """``beta2``, ``eps``."""
@@ -92,42 +97,11 @@ class AdamScaling:
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update the second moment; the gradient passes as it is."""
-        state[SECOND_MOMENT].mul_(h["beta2"]).addcmul_(g, g, value=1 - h["beta2"])
-        return g
-
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``d / (sqrt(v_hat) + eps)``."""
-        root = state[SECOND_MOMENT].sqrt()
-        if self.bias_correction:
-            root.div_((1 - h["beta2"] ** (t + 1)) ** 0.5)
-        return d.div_(root.add_(h["eps"]))
-
-
-@dataclass(frozen=True)
-class AdaSGDScaling:
-    """Adam's scaling with one second moment for a whole tensor: ``v <- beta2 v + (1 - beta2) mean(g^2)``.
-
-    It adapts the size of a step and not its direction: what is left of Adam when it is blind to coordinates.
-
-    Source: J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020), Algorithm 1, per tensor.
-    """
-
-    beta2: float = 0.999
-    eps: float = 1e-8
-    bias_correction: bool = True
-    states: tuple[str, ...] = (SECOND_MOMENT,)
-
-    def __post_init__(self) -> None:
-        check_unit("beta2", self.beta2)
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """``beta2``, ``eps``."""
-        return {"beta2": self.beta2, "eps": self.eps}
-
-    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Update the second moment; the gradient passes as it is."""
-        mean = g.square().flatten(1).mean(1).view(-1, *[1] * (g.dim() - 1))
-        state[SECOND_MOMENT].lerp_(mean.expand_as(g), 1 - h["beta2"])
+        v = state[SECOND_MOMENT].mul_(h["beta2"])
+        if self.per == "tensor":
+            v.add_(tensor_mean(g.square()), alpha=1 - h["beta2"])
+        else:
+            v.addcmul_(g, g, value=1 - h["beta2"])
         return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
@@ -261,8 +235,15 @@ class MomentumRule:
         if isinstance(self.scaling, AdamScaling):
             betas, _ = momenta_at(h, t)
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
-                least = torch.maximum(least, state[momentum].square() / largest_ratio(beta, h["beta2"], t))
+                square = state[momentum].square()
+                seen = tensor_mean(square) if self.scaling.per == "tensor" else square
+                least = torch.maximum(least, seen / largest_ratio(beta, h["beta2"], t))
         return {SECOND_MOMENT: least}
+
+
+def tensor_mean(x: Tensor) -> Tensor:
+    """The mean of each row's tensor, ``(R, *s)`` to ``(R, 1, ...)``."""
+    return x.flatten(1).mean(1).view(-1, *[1] * (x.dim() - 1)) if x.dim() > 1 else x
 
 
 def largest_ratio(beta1: float, beta2: float, t: int) -> float:
@@ -317,8 +298,8 @@ def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, bias_corre
 
 
 def ada_sgd(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> MomentumRule:
-    """AdaSGD (Wang & Wiens, 2020): Adam with one second moment per tensor."""
-    return MomentumRule((beta1,), (1.0,), AdaSGDScaling(beta2, eps), bias_correction=True)
+    """AdaSGD (Wang & Wiens, 2020): Adam with one second moment per tensor, what is left of it blind to coordinates."""
+    return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, per="tensor"), bias_correction=True)
 
 
 def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> MomentumRule:

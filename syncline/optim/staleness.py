@@ -19,7 +19,8 @@ from syncline.comm import Communicator, WireFormat
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
 from syncline.optim.method import MEAN_GRADIENT, Method
-from syncline.optim.rules import SECOND_MOMENT, momentum_names
+from syncline.optim.nesterov import NesterovAdam
+from syncline.optim.rules import AdamScaling, MomentumRule, Scaling, momentum_names
 
 
 def discount(t: int, delay: int, anneal_steps: int) -> float:
@@ -114,25 +115,29 @@ class DelayCompensation:
 def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     """Where a parameter will be tau updates on, if its momentum goes on as it is: ``x - tau lr d``.
 
-    d is the direction of a first momentum, divided by ``sqrt(v) + eps`` where the rule keeps a second moment (XPipe);
-    without one it is the momentum itself (SpecTrain). Before the first step nothing moves.
+    d is the direction that the rule has without a new gradient: the momentum of SGD (SpecTrain), and Adam's divided by
+    its second moment (XPipe), each with its bias correction. Before the first step nothing moves.
 
     Args:
         method: whose momenta are used.
         p: the parameter, one of the method's.
         delay: tau, one number or one per coordinate.
 
+    Raises:
+        SpecError: a rule whose direction is not one momentum.
+
     Source: C.-C. Chen, C.-L. Yang, H.-Y. Cheng, "Efficient and Robust Parallel DNN Training through Model Parallelism
     on Multi-GPU Platform" (SpecTrain, 2018), equation (4); L. Guan et al., "XPipe" (2019), section 3.3.
     """
-    state, t = method.state.get(p, {}), method.steps_done
-    momentum = state.get(momentum_names(1)[0])
-    if momentum is None or t == 0:
+    rule = method.rule
+    if not isinstance(rule, NesterovAdam) and not (isinstance(rule, MomentumRule) and rule.omegas == (1.0,)):
+        raise SpecError("method.rule", rule, "a rule with one momentum to look ahead along: sgdm, adam, nadam, ada-sgd")
+    state, t = method.state.get(p), method.steps_done - 1
+    if not state:
         return p.detach().clone()
     group = next(g for g in method.param_groups if any(q is p for q in g["params"]))
-    d = momentum
-    if SECOND_MOMENT in state:
-        beta1, beta2 = group["betas"][0], group["beta2"]
-        root = (state[SECOND_MOMENT] / (1 - beta2**t)).sqrt_().add_(group["eps"])
-        d = momentum / (1 - beta1**t) / root
-    return p.detach() - group["lr"] * d * delay
+    d, beta1 = state[momentum_names(1)[0]].clone(), group["betas"][0]
+    scaling: Scaling = AdamScaling() if isinstance(rule, NesterovAdam) else rule.scaling  # whose knobs the group has
+    corrected = isinstance(rule, NesterovAdam) or rule.bias_correction
+    d = scaling.after(d / (1 - beta1 ** (t + 1)) if corrected else d, state, group, t)
+    return p.detach() - group["lr"] * d.view_as(p) * delay

@@ -7,12 +7,13 @@ from syncline.problems.delayed import DelayedTask
 from syncline.problems.digits import Digits
 from syncline.problems.quadratic import Quadratic
 from syncline.problems.rosenbrock import Rosenbrock
+from syncline.problems.spiral import Spiral
 from syncline.problems.stages import coordinate_delays, cut, parameter_stages
 from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
 
 PROBLEMS: dict[str, type[Problem]] = {
-    problem.name: problem for problem in (Rosenbrock, Quadratic, Digits, TeacherStudent, TextGPT)
+    problem.name: problem for problem in (Rosenbrock, Quadratic, Spiral, Digits, TeacherStudent, TextGPT)
 }
 """Every problem by the name that a spec calls it."""
 
@@ -24,6 +25,7 @@ __all__ = [
     "Quadratic",
     "Rosenbrock",
     "Rows",
+    "Spiral",
     "Task",
     "TeacherStudent",
     "TextGPT",

@@ -18,7 +18,8 @@ from syncline.errors import SpecError, one_of
 from syncline.problems.base import Task
 
 Delay = int | Tensor
-"""Updates by which a parameter's gradient is late: one number, or one per coordinate, ``(*s)``."""
+"""Updates by which a parameter's gradient is late: one number, or one per coordinate, of a shape that broadcasts to the
+parameter's ``(R, *s)``."""
 
 Backward = Literal["stashed", "current"]
 """Which weights the backward pass uses: those of the forward pass, or those there are by then."""
@@ -55,6 +56,12 @@ class DelayedTask:
         self.delays = {name: delays.get(name, 0) for name in task.params}
         deepest = {name: int(torch.as_tensor(delay).max()) for name, delay in self.delays.items()}
         self._history = {name: deque[Tensor](maxlen=depth + 1) for name, depth in deepest.items()}
+        # Where each delay is, found once: nothing is read back to the host in a step.
+        self._places = {
+            name: [(int(tau), (delay == tau).to(task.params[name].device)) for tau in delay.unique()]
+            for name, delay in self.delays.items()
+            if isinstance(delay, Tensor)
+        }
         self.stale: dict[str, Tensor] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -82,7 +89,7 @@ class DelayedTask:
         kept, delay = self._history[name], self.delays[name]
         if isinstance(delay, int):
             return kept[max(len(kept) - 1 - delay, 0)]
-        out = kept[-1].clone()
-        for tau in delay.unique().tolist():
-            out = torch.where(delay.to(out.device) == tau, kept[max(len(kept) - 1 - tau, 0)], out)
+        out = kept[-1]
+        for tau, where in self._places[name]:
+            out = torch.where(where, kept[max(len(kept) - 1 - tau, 0)], out)
         return out

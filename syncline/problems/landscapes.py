@@ -49,7 +49,11 @@ class Landscape(ABC):
 
     @abstractmethod
     def start_point(self) -> Tensor:
-        """Where every worker starts, ``(d,)`` in double precision."""
+        """Where workers start, ``(d,)`` in double precision; replicas may start around it."""
+
+    def start_of(self, seed: int) -> Tensor:
+        """Where the workers of the replica ``seed`` start, ``(d,)`` in double precision."""
+        return self.start_point()
 
     @abstractmethod
     def optimum_point(self, shifts: Tensor) -> Tensor:
@@ -80,7 +84,7 @@ class LandscapeTask:
         shifts = torch.stack([problem.shifts(seed, rows.world_size) for seed in rows.seeds])  # (S, M, d)
         optima = [problem.optimum_point(shift) for shift in shifts]
         self.rows = rows
-        self.params = rows.parameters(lambda seed: {"x": start}, dtype, device)
+        self.params = rows.parameters(lambda seed: {"x": problem.start_of(seed)}, dtype, device)
         self.optima = torch.stack(optima).to(device, dtype)  # (S, d)
         self._oracle = problem.oracle(dtype, device)
         self._all_shifts = shifts.to(device, dtype)

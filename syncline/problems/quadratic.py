@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from syncline.errors import SpecError
+from syncline.errors import SpecError, one_of
 from syncline.problems.landscapes import Landscape, Oracle
 from syncline.problems.streams import generator
+
+StartBasis = Literal["coordinates", "eigenvectors"]
+START_BASES = get_args(StartBasis)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,17 +27,22 @@ class Quadratic(Landscape):
     Args:
         spectrum: the d eigenvalues of H, 0 or larger.
         start: where every worker starts, d coordinates; all ones when None.
+        start_basis: what ``start`` counts along: the ``coordinates`` or the ``eigenvectors`` of H, ``x* + Q start``.
+        start_jitter: half the width of the uniform draw that each replica adds to ``start``, per number; 0 for none.
         optimum: ``x*``, d coordinates; the origin when None.
         angle_deg: turns the eigenvectors of a two-dimensional H by this angle (degrees).
         rotation_seed: turns them by a random orthogonal Q of this seed, in any dimension; None for no such rotation.
 
     Raises:
-        SpecError: the spectrum is empty or negative, a point has another dimension, or the rotation does not apply.
+        SpecError: the spectrum is empty or negative, a point has another dimension, the rotation does not apply, or the
+            start has an unknown basis or a negative jitter.
     """
 
     name: ClassVar[str] = "quadratic"
     spectrum: tuple[float, ...] = (1.0, 100.0)
     start: tuple[float, ...] | None = None
+    start_basis: StartBasis = "coordinates"
+    start_jitter: float = 0.0
     optimum: tuple[float, ...] | None = None
     angle_deg: float = 0.0
     rotation_seed: int | None = None
@@ -47,6 +55,10 @@ class Quadratic(Landscape):
         for field, point in (("start", self.start), ("optimum", self.optimum)):
             if point is not None and len(point) != dimension:
                 raise SpecError(f"problem.{field}", point, f"{dimension} coordinates, as many as the spectrum has")
+        if self.start_basis not in START_BASES:
+            raise SpecError("problem.start_basis", self.start_basis, one_of(START_BASES, str(self.start_basis)))
+        if not 0 <= self.start_jitter < math.inf:
+            raise SpecError("problem.start_jitter", self.start_jitter, "a finite number, 0 or larger")
         if self.angle_deg and (dimension != 2 or self.rotation_seed is not None):
             expected = "0 unless the spectrum has 2 values and there is no rotation_seed"
             raise SpecError("problem.angle_deg", self.angle_deg, expected)
@@ -85,8 +97,21 @@ class Quadratic(Landscape):
         return quadratic
 
     def start_point(self) -> Tensor:
-        """``start`` as a tensor."""
-        return self._point(self.start, 1.0)
+        """``start`` as a position."""
+        return self._placed(self._point(self.start, 1.0))
+
+    def start_of(self, seed: int) -> Tensor:
+        """``start`` and the jitter of the replica ``seed`` as a position: the same draw in whatever basis."""
+        start = self._point(self.start, 1.0)
+        if self.start_jitter:
+            draws = torch.rand(start.shape, generator=generator(seed, "start"), dtype=torch.float64)
+            start = start + self.start_jitter * (2 * draws - 1)
+        return self._placed(start)
+
+    def _placed(self, start: Tensor) -> Tensor:
+        if self.start_basis == "coordinates":
+            return start
+        return self._point(self.optimum, 0.0) + self.rotation() @ start
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
         """``x*``: centred shifts do not move it."""

@@ -7,30 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from syncline.costmodel.pipelines import block_stages, even_parts
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
-
-
-def even_parts(count: int, parts: int) -> list[range]:
-    """So many things in so many runs, in their order; the first runs are longer by one where it does not come out even.
-
-    >>> [len(part) for part in even_parts(8, 3)]
-    [3, 3, 2]
-    """
-    size, longer = divmod(count, parts)
-    firsts = [part * size + min(part, longer) for part in range(parts + 1)]
-    return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
-
-
-def block_stages(blocks: int, stages: int) -> list[range]:
-    """The blocks of each stage.
-
-    Raises:
-        SpecError: no stage, or more stages than blocks.
-    """
-    if not 1 <= stages <= blocks:
-        raise SpecError("stages", stages, f"from 1 to {blocks}: a stage has at least one of the model's blocks")
-    return even_parts(blocks, stages)
 
 
 def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:

@@ -6,10 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.specs.base import Positive, Spec, refusal
-from syncline.specs.experiment import NetworkField, Training, check_distinct
+from syncline.specs.base import Positive, Spec, Steps, refusal
+from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
+from syncline.specs.memory import HardwareField
 from syncline.specs.methods import MethodSpec
 from syncline.specs.methods.base import from_name
+from syncline.specs.network import NetworkField, check_workers
+
+Stages = Annotated[int, Field(ge=1, le=4096)]
 
 
 class RemedySpec(Spec):
@@ -35,12 +39,22 @@ class RemedySpec(Spec):
 
 
 class LateMethod(Spec):
-    """A method, what it does about late gradients, and which weights its backward passes use."""
+    """A method, what it does about late gradients, and which weights its backward passes use.
+
+    ``rates`` are tried in place of the study's rates or factors, for a method whose rates are of another size.
+    """
 
     method: MethodSpec
     remedy: Annotated[RemedySpec | None, BeforeValidator(from_name)] = None
     weights: Literal["stashed", "current", "corrected"] = "stashed"
+    rates: tuple[Positive, ...] = ()
     label: str = ""
+
+    @model_validator(mode="after")
+    def _fits(self) -> LateMethod:
+        if self.remedy and self.remedy.kind != "discount" and self.weights != "stashed":
+            raise refusal("remedy", self.remedy.kind, f"none, or a discount, where weights are {self.weights}")
+        return self
 
     @property
     def name(self) -> str:
@@ -56,39 +70,123 @@ def _late(value: Any) -> Any:
     return {"method": value}
 
 
-class StalenessSpec(Training):
+class PipelineClockSpec(Spec):
+    """Whose updates are timed, and where: asynchronous 1F1B, one batch per micro-batch, beside synchronous 1F1B.
+
+    The synchronous one cuts a batch into ``microbatches``. Without ``model`` the pipeline is the problem's own; with
+    it, one of that shape with ``tokens`` in a batch, whose losses are nevertheless the problem's.
+    """
+
+    networks: tuple[NetworkField, ...] = Field(min_length=1)
+    microbatches: int = Field(default=8, ge=1, le=10_000)
+    hardware: HardwareField = Field(default="cpu-core", validate_default=True)
+    model: ModelField | None = None
+    tokens: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> PipelineClockSpec:
+        check_distinct("networks", [network.name for network in self.networks])
+        if self.model is None and self.tokens is not None:
+            raise refusal("tokens", self.tokens, "a model beside it, whose batch they are")
+        if self.model is not None and self.tokens is None:
+            raise refusal("tokens", None, "how many are in a batch, as the model's work follows from it")
+        return self
+
+
+class StalenessSpec(Experiment):
     """A pipeline's late gradients: the loss after equal steps, and against the time of both kinds of pipeline.
 
     Each of ``stages`` is a training whose stage k gets gradients ``K - 1 - k`` updates late (``uniform``: K - 1 for
-    all); 1 is plain training. The clock is that of asynchronous 1F1B with one batch per micro-batch, beside synchronous
-    1F1B, which cuts a batch into ``microbatches`` and takes the path of plain training.
+    all); 1 is plain training, whose path synchronous 1F1B takes at every depth. Each method trains at each of
+    ``rates``, or at ``rate_factors`` times its own, and at each depth that of the lowest final loss counts;
+    without either, at its own. With ``tuning_seeds`` these compare the rates, and ``seeds`` train at the best alone.
     """
 
     kind: Literal["staleness"]
-    workers: int = Field(default=1, ge=1)
-    stages: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(min_length=1)
+    problem: ProblemField
+    stages: tuple[Stages, ...] = Field(min_length=1)
     methods: tuple[Annotated[LateMethod, BeforeValidator(_late)], ...] = Field(min_length=1)
+    steps: Steps
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    eval_every: int = Field(default=0, ge=0)
+    schedule: ScheduleSpec = ScheduleSpec()
     delay: Literal["per-stage", "uniform"] = "per-stage"
-    microbatches: int = Field(default=8, ge=1)
-    networks: tuple[NetworkField, ...] = ()
-    target_loss: float | None = None
     rates: tuple[Positive, ...] = ()
+    rate_factors: tuple[Positive, ...] = ()
+    tuning_seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    target_loss: float | None = None
+    clock: PipelineClockSpec | None = None
+    threads: int = Field(default=1, ge=1)
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    def rates_of(self, late: LateMethod) -> tuple[float, ...]:
+        """The learning rates that a method is trained at."""
+        factors = tuple(factor * late.method.lr for factor in self.rate_factors)
+        return late.rates or self.rates or factors or (late.method.lr,)
+
+    def tunes(self, late: LateMethod) -> bool:
+        """Whether a method's rate is chosen on seeds of their own."""
+        return bool(self.tuning_seeds) and len(self.rates_of(late)) > 1
 
     @model_validator(mode="after")
     def _distinct(self) -> StalenessSpec:
+        self.schedule.check(self.steps)
         check_distinct("methods", [method.name for method in self.methods])
-        check_distinct("networks", [network.name for network in self.networks])
-        if len(set(self.stages)) < len(self.stages):
-            raise refusal("stages", self.stages, "different numbers of stages")
-        if self.workers != 1:
-            raise refusal("workers", self.workers, "1: a study of delay alone")
+        distinct = [("stages", self.stages), ("seeds", self.seeds), ("rates", self.rates)]
+        distinct += [("rate_factors", self.rate_factors), ("tuning_seeds", self.tuning_seeds)]
+        distinct += [(f"methods.{i}.rates", late.rates) for i, late in enumerate(self.methods)]
+        for field, values in distinct:
+            if len(set(values)) < len(values):
+                raise refusal(field, values, "values that differ from each other")
+        if self.rates and self.rate_factors:
+            raise refusal("rate_factors", self.rate_factors, "none beside rates: the one or the other")
+        if shared := sorted(set(self.tuning_seeds) & set(self.seeds)):
+            raise refusal("tuning_seeds", self.tuning_seeds, f"seeds that are not among seeds, as {shared[0]} is")
+        if self.tuning_seeds and not any(self.tunes(late) for late in self.methods):
+            raise refusal("tuning_seeds", self.tuning_seeds, "none without rates to choose from")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_cut(self) -> StalenessSpec:
+        deepest, landscape = max(self.stages), hasattr(self.problem, "start_point")
+        blocks = getattr(self.problem, "layers", None)
+        if blocks is not None and deepest > 1:
+            if self.delay == "per-stage" and deepest > blocks:
+                raise refusal("stages", deepest, f"at most {blocks}, as many as the problem has blocks (layers)")
+            if self.delay == "per-stage" and getattr(self.problem, "tied", False):
+                raise refusal("problem.tied", True, "false in a pipeline, both ends of which have a table")
+        elif not landscape and deepest > 1 and self.delay == "per-stage":
+            raise refusal("delay", "per-stage", f"uniform, as {self.problem.name} has no blocks to cut into stages")
+        for i, late in enumerate(self.methods):
+            if late.weights != "stashed" and (blocks is None or self.delay == "uniform"):
+                expected = "stashed, unless text-gpt is cut into stages (delay: per-stage)"
+                raise refusal(f"methods.{i}.weights", late.weights, expected)
+            if late.remedy and late.remedy.kind == "discount" and landscape and self.delay == "per-stage":
+                expected = "another, or delay: uniform: a landscape's coordinates have one rate"
+                raise refusal(f"methods.{i}.remedy", "discount", expected)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_timed(self) -> StalenessSpec:
+        if self.clock is None:
+            return self
+        blocks = self.clock.model.layers if self.clock.model else getattr(self.problem, "layers", None)
+        if blocks is None:
+            expected = f"a model whose pipeline is timed, as {self.problem.name} has no blocks"
+            raise refusal("clock.model", None, expected)
+        if max(self.stages) > blocks:
+            expected = f"at most {blocks}, as many as {self.clock.model.name if self.clock.model else 'it'} has blocks"
+            raise refusal("stages", max(self.stages), expected)
+        check_workers(self.clock.networks, max(self.stages))
         return self
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         lines = []
-        if 1 not in self.stages:
-            lines.append("stages without 1: there is no slowdown to tell, and no synchronous path")
-        if self.delay == "uniform" and any(method.weights != "stashed" for method in self.methods):
-            lines.append("delay uniform has no effect on methods whose weights are not stashed: they run by the events")
+        if 1 not in self.stages and self.target_loss is None:
+            lines.append("stages without 1: there is no slowdown to tell, and no path of a synchronous pipeline")
+        if not self.eval_every:
+            lines.append("eval_every 0: steps to a target are told from the losses before and after the training alone")
+        if self.delay == "uniform" and self.clock is not None:
+            lines.append("delay uniform is that of no schedule: the clock is of stages whose delays differ")
         return lines

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from syncline.costmodel.pipelines import delayed_sgd_limit
 from syncline.errors import SpecError
@@ -35,6 +39,18 @@ def test_without_delay_it_is_the_task():
     assert late[:, 0].tolist() == plain
 
 
+def test_a_prediction_stands_in_for_the_weights_of_a_forward_pass():
+    """Delay 1, twice the parameter predicted: x' = x - .1 * 2 x(one before)."""
+    base = Quadratic(spectrum=(1.0,), start=(1.0,)).build(Rows.whole_group(1), dtype=torch.float64)
+    task = DelayedTask(base, {"x": 1}, lambda name, x: 2 * x)
+    path = [1.0]
+    for step in range(3):
+        task.step_gradients(step)
+        task.params["x"].data -= 0.1 * task.params["x"].grad
+        path.append(task.params["x"].item())
+    assert path == pytest.approx([1.0, 0.8, 0.6, 0.44], rel=1e-12)
+
+
 def test_coordinates_of_their_own_delay():
     """A diagonal quadratic: each coordinate goes as if it were alone."""
     both = descend(torch.tensor([3, 1]), 0.2, 20, spectrum=(1.0, 2.0), start=(1.0, -1.0))
@@ -42,12 +58,25 @@ def test_coordinates_of_their_own_delay():
     torch.testing.assert_close(both, torch.cat(alone, dim=1), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("delay", [0, 1, 2, 5, 13])
+def lasting(delay, a, lr, steps):
+    """The largest of the last iterates, at a step size times curvature of ``a``."""
+    return descend(delay, lr, steps, spectrum=(a / lr,)).abs()[-8 * (delay + 1) :].max()
+
+
+@pytest.mark.parametrize("delay", range(9))
 def test_the_stability_limit_of_delayed_descent(delay):
     """Just below it the iterate vanishes, just above it grows: 2 sin(pi / (2 (2 tau + 1)))."""
+    limit = 2 * math.sin(math.pi / (2 * (2 * delay + 1)))
+    assert float(delayed_sgd_limit(delay)) == pytest.approx(limit, rel=1e-15)
+    below, above = (lasting(delay, factor * limit, 1.0, 400 * (2 * delay + 1)) for factor in (0.99, 1.01))
+    assert below < 0.2 and above > 5.0
+
+
+@settings(max_examples=12)
+@given(delay=st.integers(0, 3), log_lr=st.floats(-4, 4))
+def test_the_limit_is_of_the_product_whatever_the_curvature(delay, log_lr):
     limit = float(delayed_sgd_limit(delay))
-    steps = 400 * (2 * delay + 1)
-    below, above = (descend(delay, factor * limit, steps).abs()[-8 * (delay + 1) :].max() for factor in (0.99, 1.01))
+    below, above = (lasting(delay, factor * limit, 10**log_lr, 150 * (2 * delay + 1)) for factor in (0.97, 1.03))
     assert below < 0.2 and above > 5.0
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from syncline.errors import SpecError
-from syncline.problems import Quadratic, Rosenbrock, Rows
+from syncline.problems import Quadratic, Rosenbrock, Rows, Spiral
 
 coordinates = st.floats(-3, 3)
 RANDOM_BOWL = Quadratic(spectrum=(0.5, 2.0, 8.0), optimum=(1.0, -1.0, 2.0), rotation_seed=3)
@@ -36,7 +36,7 @@ def test_rosenbrock_is_its_formula(x, y):
     assert value.item() == pytest.approx((1 - x) ** 2 + 100 * (y - x * x) ** 2, rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize("problem", LANDSCAPES)
+@pytest.mark.parametrize("problem", [*LANDSCAPES, Spiral()])
 def test_the_optimum_has_value_and_gradient_zero(problem):
     optimum = problem.optimum_point(problem.shifts(0, 4))
     value, gradient = problem.oracle(torch.float64)(optimum)
@@ -44,7 +44,7 @@ def test_the_optimum_has_value_and_gradient_zero(problem):
     assert not gradient.any()
 
 
-@pytest.mark.parametrize("problem", LANDSCAPES)
+@pytest.mark.parametrize("problem", [*LANDSCAPES, Spiral()])
 def test_exact_gradients_of_equal_workers_are_equal(problem):
     task = problem.build(Rows.whole_group(3, seeds=(0, 1)), dtype=torch.float64)
     losses = task.step_gradients(0)
@@ -125,6 +125,36 @@ def test_rotations_depend_on_their_seed_alone():
     assert not torch.allclose(one, other)
 
 
+def test_a_start_along_the_eigenvectors_has_one_loss_whatever_the_angle():
+    """1/2 (20 * 3^2 + 1 * 2^2) = 92, turned by any angle about the optimum."""
+    for angle in (0.0, 10.0, 45.0):
+        problem = Quadratic(
+            spectrum=(20.0, 1.0), start=(3.0, -2.0), start_basis="eigenvectors", optimum=(1.0, 5.0), angle_deg=angle
+        )
+        loss = problem.build(Rows.whole_group(1), dtype=torch.float64).step_gradients(0)
+        assert loss.item() == pytest.approx(92.0)
+        turn = math.radians(angle)
+        x = 1 + 3 * math.cos(turn) + 2 * math.sin(turn), 5 + 3 * math.sin(turn) - 2 * math.cos(turn)
+        assert problem.start_point().tolist() == pytest.approx(x)
+
+
+def test_jitter_is_uniform_of_each_replica_and_the_same_in_every_basis():
+    seeds = tuple(range(400))
+    bowls = [
+        Quadratic(start=(-20.0, 30.0), start_jitter=2.0, start_basis="eigenvectors", angle_deg=angle)
+        for angle in (0.0, 30.0)
+    ]
+    straight, turned = (
+        bowl.build(Rows.whole_group(2, seeds=seeds), dtype=torch.float64).params["x"].detach() for bowl in bowls
+    )
+    assert torch.equal(straight[::2], straight[1::2])  # the two workers of a replica start together
+    assert_close(turned @ bowls[1].rotation(), straight)
+    draws = straight[::2] - torch.tensor([-20.0, 30.0], dtype=torch.float64)
+    assert draws.abs().max() <= 2 and draws.abs().max() > 1.9
+    standard_error = 2 / math.sqrt(3 * draws.numel())
+    assert abs(draws.mean()) < 4.5 * standard_error
+
+
 @pytest.mark.parametrize("problem", [Rosenbrock(), RANDOM_BOWL])
 def test_gradient_descent_arrives(problem):
     task = problem.build(Rows.whole_group(1), dtype=torch.float64)
@@ -147,6 +177,8 @@ def test_gradient_descent_arrives(problem):
         (lambda: Quadratic(spectrum=(-1.0, 1.0)), "spectrum"),
         (lambda: Quadratic(optimum=(1.0,)), "optimum"),
         (lambda: Quadratic(spectrum=(1.0,), angle_deg=10.0), "angle_deg"),
+        (lambda: Quadratic(start_basis="axes"), "start_basis"),
+        (lambda: Quadratic(start_jitter=-1.0), "start_jitter"),
         (lambda: Quadratic(rotation_seed=0, angle_deg=10.0), "angle_deg"),
     ],
 )

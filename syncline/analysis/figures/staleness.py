@@ -1,0 +1,118 @@
+"""What a pipeline's depth costs in loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from syncline.analysis.figures.axes import draw_points, legend_above, new_figure, place_ticks
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.errors import SpecError
+
+CROWD = 0.6
+"""How much of the room of one depth the points of all methods take."""
+
+Spread = tuple[float, float, float]
+"""Median, lowest, highest."""
+
+
+def over_stages(
+    losses: Mapping[str, Mapping[int, Spread]],
+    slowdowns: Mapping[str, Mapping[int, float]],
+    *,
+    loss_label: str = "final loss",
+    log_loss: bool = False,
+    title: str = "",
+) -> Figure:
+    """Final loss against the number of stages, and beside it the slowdown to the target.
+
+    Args:
+        losses: method -> stages -> median, lowest and highest over the seeds; what is not finite is a cross at the top.
+        slowdowns: method -> stages -> steps to the target over those without delay; not finite (an open triangle at the
+            top) where the target was not reached. Without any that is finite beyond one stage there is no such panel.
+        loss_label: the name of the loss, with its unit.
+        log_loss: a logarithmic loss axis.
+        title: an optional title above all panels.
+
+    Raises:
+        SpecError: there is no method.
+    """
+    if not losses:
+        raise SpecError("losses", dict(losses), "at least one method")
+    stages = sorted({one for of in losses.values() for one in of})
+    styles = method_styles(losses)
+    told = any(np.isfinite(value) for of in slowdowns.values() for one, value in of.items() if one > 1)
+    with figure_style():
+        rows = -(-len(losses) // 4)
+        fig = new_figure(6.6 if told else 4.4, 2.7 + 0.18 * rows + (0.2 if title else 0))
+        axes = fig.subplots(1, 2 if told else 1, squeeze=False)[0]
+        _losses(axes[0], losses, stages, styles, log_loss)
+        axes[0].set_ylabel(loss_label)
+        if told:
+            _slowdowns(axes[1], slowdowns, stages, styles)
+        for ax in axes:
+            ax.set_xlim(-0.5, len(stages) - 0.5)
+            ax.set_xticks(range(len(stages)), [f"{one:g}" for one in stages])
+            ax.tick_params(axis="x", length=0)
+            ax.grid(False, axis="x")
+            ax.set_xlabel("stages P")
+            for place in range(1, len(stages)):
+                ax.axvline(place - 0.5, color="#D9D9D9", linewidth=0.6, zorder=0)
+        legend_above(fig, styles, title)
+    return fig
+
+
+def _beside(number: int, count: int) -> float:
+    return CROWD * ((number + 0.5) / count - 0.5)
+
+
+def _losses(
+    ax: Axes,
+    losses: Mapping[str, Mapping[int, Spread]],
+    stages: Sequence[int],
+    styles: Mapping[str, MethodStyle],
+    logarithmic: bool,
+) -> None:
+    if logarithmic:
+        ax.set_yscale("log")
+    for number, (name, of) in enumerate(losses.items()):
+        known = [(place + _beside(number, len(losses)), *of[one]) for place, one in enumerate(stages) if one in of]
+        points = np.array(known, dtype=float).reshape(-1, 4)
+        shown = points[np.isfinite(points[:, 1])]
+        draw_points(ax, shown[:, 0], shown[:, 1], (shown[:, 2], shown[:, 3]), styles[name], name)
+        lost = points[~np.isfinite(points[:, 1])]
+        ax.plot(lost[:, 0], np.full(len(lost), 0.98), "x", transform=ax.get_xaxis_transform(), color=styles[name].color,
+                markersize=5, label="_diverged")  # fmt: skip
+    ax.set_title("after equal steps\nmedian and range of the seeds", loc="left")
+
+
+def _slowdowns(
+    ax: Axes, slowdowns: Mapping[str, Mapping[int, float]], stages: Sequence[int], styles: Mapping[str, MethodStyle]
+) -> None:
+    ax.set_yscale("log", base=2)
+    for number, (name, of) in enumerate(slowdowns.items()):
+        known = [
+            (place + _beside(number, len(slowdowns)), of[one])
+            for place, one in enumerate(stages)
+            if one in of and np.isfinite(of[one])
+        ]
+        points = np.array(known, dtype=float).reshape(-1, 2)
+        draw_points(ax, points[:, 0], points[:, 1], (np.ones(len(points)), points[:, 1]), styles[name], name)
+        never = [
+            place + _beside(number, len(slowdowns))
+            for place, one in enumerate(stages)
+            if one in of and not np.isfinite(of[one])
+        ]
+        ax.plot(never, np.full(len(never), 0.96), "^", transform=ax.get_xaxis_transform(), color=styles[name].color,
+                markerfacecolor="white", markersize=4, label="_never")  # fmt: skip
+    ax.axhline(1.0, color="#666666", linewidth=0.8, zorder=1)
+    highest = max((v for of in slowdowns.values() for v in of.values() if np.isfinite(v)), default=1.0)
+    ticks = [value for value in (0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128) if value <= 1.3 * highest]
+    ax.set_ylim(0.8, max(1.3 * highest, 1.6))
+    place_ticks(ax.yaxis, [(value, f"{value:g}x") for value in ticks])
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set_title("steps to the target over those without delay\n(open triangle: not reached)", loc="left")
