@@ -41,6 +41,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "demo": {"k": 4, "chunk": 16},
     "lion-cub": {},
     "sign-sgd": {},
+    "basis-rotation": {"frequency": 4},
+    "soap": {"frequency": 4},
+    "galore": {"frequency": 4},
 }
 """Each kind where its knobs matter within a few steps."""
 
@@ -140,6 +143,15 @@ FIELDS: dict[str, Moves] = {
     "stochastic": Moves(True, beside={"p": "inf"}),
     "ties": Moves("plus"),
     "momentum_layers": Moves("all", bytes=">"),
+    # Of bases
+    "frequency": Moves(6),
+    "allocation": Moves("stage-aware"),
+    "estimate": Moves("exact"),
+    "layers": Moves(("v",), kept="<"),
+    "basis_source": Moves("1st", kept="<"),
+    "geometry": Moves("unilateral", kept="<"),
+    "refresh": Moves("after"),
+    "covariance_beta": Moves(0.5),
 }
 """By the field's name."""
 
@@ -185,7 +197,16 @@ OWN: dict[str, Moves] = {
     "sign-sgd.p": Moves(0.5, beside={"vote": "quantised"}),
     "sign-sgd.stochastic": Moves(True, beside={"vote": "quantised", "p": "inf"}),
     "sign-sgd.momentum": Moves(0.5, kept=">"),
+    "nadam.momentum_decay": Moves(0.5),
+    "basis-rotation.other_lr": Moves(0.0321),
+    "soap.other_lr": Moves(0.0321),
+    "galore.other_lr": Moves(0.0321),
+    "basis-rotation.momentum": Moves("rotated"),
+    "galore.estimate": Moves("power"),
     "muon.adjust": Moves("match_rms_adamw"),
+    "scion.radius": Moves(7.0),
+    "scion.table_radius": Moves(7.0),
+    "scion.tables": Moves("rows"),
     "qsgd.error_feedback": refused(True, "its noise can be larger than what it rounds"),
     "qsgd.bits": Moves(8, bytes=">"),
 }
@@ -202,9 +223,12 @@ def leaves(annotation: Any) -> Iterator[type[BaseModel]]:
 KINDS = {spec.model_fields["kind"].default: spec for spec in leaves(MethodSpec)}
 INSIDE: dict[str, tuple[str, str]] = {
     "adam": ("ddp", "rule"),
+    "nadam": ("ddp", "rule"),
+    "ada-sgd": ("ddp", "rule"),
     "adopt": ("ddp", "rule"),
     "sgdm": ("ddp", "rule"),
     "muon": ("ddp", "rule"),
+    "scion": ("ddp", "rule"),
     "lion": ("ddp", "rule"),
     "top-k": ("ddp", "compressor"),
     "lp": ("ddp", "compressor"),
@@ -247,7 +271,10 @@ def outcome(text: str) -> tuple[float, int, tuple[torch.Tensor, ...]]:
     comm, draw = SimulatedCommunicator(WORKERS), torch.Generator().manual_seed(0)
     params = [torch.nn.Parameter(torch.zeros(WORKERS, *shape)) for shape in ((8, 8), (8,), (2, 8))]
     optima = [torch.randn(p.shape, generator=draw) for p in params]
-    groups = [{"params": params[:1], "matrix": True}, {"params": params[1:], "matrix": False}]
+    groups = [
+        {"params": [("w", params[0])], "matrix": True, "delay": 1},
+        {"params": [("b", params[1]), ("v", params[2])], "matrix": False, "delay": 0},
+    ]
     optimizer = method.build(groups, comm)
     for _ in range(STEPS):
         for p, optimum in zip(params, optima, strict=True):

@@ -71,7 +71,6 @@ from syncline.costmodel.votes import (
     vote_by_collectives_s,
     vote_crossover,
     vote_parts,
-    vote_rows,
     vote_s,
 )
 from syncline.costmodel.wallclock import (
@@ -172,7 +171,6 @@ __all__ = [
     "vote_by_collectives_s",
     "vote_crossover",
     "vote_parts",
-    "vote_rows",
     "vote_s",
     "wire_bytes",
 ]

@@ -46,3 +46,12 @@ def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[boo
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SpecError("momentum_layers", pattern, f"a pattern of names, which are like {names[0]!r}")
     return [any(fnmatchcase(name, pattern) for pattern in layers) for name in names]
+
+
+def is_of(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a parameter's name matches one of the patterns; without any, every name does.
+
+    >>> is_of("0.up", ["*.up", "*.down"]), is_of("0.qkv", ["*.up"]), is_of("0.qkv", [])
+    (True, False, True)
+    """
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -31,7 +31,7 @@ Source: Lion Cub, Table 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -153,32 +153,6 @@ def vote_by_collectives_s(
     return sum(
         float(collective_s(part.collective, workers, part.nbytes, link, part.algorithm, rule=rule)) for part in parts
     )
-
-
-def vote_rows(workers: int, parameters: int, link: Link, word_bits: int = 32) -> list[dict[str, Any]]:
-    """Each vote as printed and by our collectives, in seconds.
-
-    Args:
-        workers: P, at least 1.
-        parameters: N.
-        link: each worker's.
-        word_bits: b.
-
-    Raises:
-        SpecError: no worker.
-    """
-    return [
-        {
-            "vote": how,
-            "printed_s": float(vote_s(how, workers, parameters, link, word_bits)),
-            "collectives": " + ".join(
-                f"{part.collective} {part.algorithm}" for part in vote_parts(how, workers, parameters, word_bits)
-            ),
-            "eager_s": vote_by_collectives_s(how, workers, parameters, link, word_bits),
-            "rendezvous_s": vote_by_collectives_s(how, workers, parameters, link, word_bits, "rendezvous"),
-        }
-        for how in VOTES
-    ]
 
 
 def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_latencies: str = "direct") -> FloatOrArray:

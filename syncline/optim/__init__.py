@@ -33,9 +33,10 @@ from syncline.optim.quantisers import (
     ternary_sign,
     without_zeros,
 )
+from syncline.optim.rotated import RotatedAdam
+from syncline.optim.rotation import basis_rotation, full_rotation, galore, soap
 from syncline.optim.rules import (
     AdamScaling,
-    AdaSGDScaling,
     AdoptScaling,
     MomentumRule,
     Unscaled,
@@ -45,6 +46,7 @@ from syncline.optim.rules import (
     sgdm,
 )
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
+from syncline.optim.scion import scion
 from syncline.optim.sign_sgd import SignSGD
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
 from syncline.optim.streaming import Streaming, StreamingDiLoCo, StreamingMTDAO
@@ -59,7 +61,6 @@ __all__ = [
     "MTDAO",
     "QSGD",
     "RMMC",
-    "AdaSGDScaling",
     "AdamScaling",
     "AdoptScaling",
     "Attendance",
@@ -95,6 +96,7 @@ __all__ = [
     "PowerSGD",
     "QuantisedVote",
     "Reducer",
+    "RotatedAdam",
     "ServerVote",
     "SignSGD",
     "Signed",
@@ -110,9 +112,12 @@ __all__ = [
     "ada_sgd",
     "adam",
     "adopt",
+    "basis_rotation",
     "demo_rule",
     "discount",
     "discounted",
+    "full_rotation",
+    "galore",
     "lion",
     "log_quantise",
     "log_restore",
@@ -123,8 +128,10 @@ __all__ = [
     "qsgd",
     "quantise_lp",
     "quantise_max",
+    "scion",
     "sgdm",
     "sign_agreement",
+    "soap",
     "ternary_sign",
     "warmup_stable_decay",
     "without_zeros",

@@ -53,6 +53,15 @@ class UpdateRule(Protocol):
 
 
 @runtime_checkable
+class Together(Protocol):
+    """An update rule that does more at once for several parameters than for each alone."""
+
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """Those of ``UpdateRule.direction``, of all rows that have this rule."""
+        ...
+
+
+@runtime_checkable
 class SyncPolicy(Protocol):
     """When which state is averaged over the workers."""
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from syncline.costmodel.layers import is_of
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.orthogonal import newton_schulz
@@ -20,10 +21,16 @@ class MatrixSplit:
     A matrix is a parameter of two dimensions, unless its group says ``matrix: False``, as it should for embeddings and
     the output head, whose rows are looked up or read out one by one. A group with both kinds is cut in two; the other
     kind's learning rate is the group's ``other_lr``, if it has one.
+
+    Args:
+        matrix: rule of matrices.
+        other: rule of everything else.
+        layers: patterns of names; where there are any, only matrices with such a name count as matrices.
     """
 
     matrix: UpdateRule
     other: UpdateRule
+    layers: tuple[str, ...] = ()
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -37,7 +44,13 @@ class MatrixSplit:
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """The group's matrices, then its others."""
         allowed = group.get("matrix", True)
-        is_matrix = [allowed and p.dim() - worker_axes == 2 for p in group["params"]]
+        names = group.get("param_names", [""] * len(group["params"]))
+        if self.layers and not all(names):
+            raise SpecError("layers", self.layers, "none, or parameters with names, as module.named_parameters() has")
+        is_matrix = [
+            allowed and p.dim() - worker_axes == 2 and is_of(name, self.layers)
+            for p, name in zip(group["params"], names, strict=True)
+        ]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
         for wanted, rule in ((True, self.matrix), (False, self.other)):
             kept: dict[str, list[Any]] = {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
-from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, UpdateRule
+from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.sync import Periodic
@@ -207,7 +207,19 @@ class Method(torch.optim.Optimizer):
 
     def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """The direction of each row; a method whose rule talks to the other workers does so here."""
-        return [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
+        out: list[Tensor | None] = [None] * len(rows)
+        together: dict[int, list[int]] = {}
+        for place, row in enumerate(rows):
+            if isinstance(row.rule, Together):
+                together.setdefault(id(row.rule), []).append(place)
+            else:
+                out[place] = row.rule.direction(row.g, row.state, row.group, t)
+        for places in together.values():
+            own = [rows[place] for place in places]
+            rule: Any = own[0].rule
+            for place, d in zip(places, rule.directions(own, t), strict=True):
+                out[place] = d
+        return out
 
     def _exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """What takes the place of the directions of those rows that move."""

@@ -16,7 +16,7 @@ from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
 from syncline.optim.rules import SECOND_MOMENT, adam
 
 ACCUMULATED, ANCHOR = "accumulated", "anchor"
-RATE_SUM = "rate_sum"
+RATE_SUMS = "rate_sums"  # of a group: s of each of its parameters, by number, that moved since the last average
 
 Form = Literal["paper", "code"]
 
@@ -80,7 +80,8 @@ class ZeroOneAdam(OneBitMethod):
 
         m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
 
-    When workers average, with ``s`` the sum of the learning rates since they last did, and ``a`` where they then were:
+    When workers average, with ``s`` the sum of the learning rates of their steps since they last did, and ``a`` where
+    they then were:
 
         m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
 
@@ -150,7 +151,9 @@ class ZeroOneAdam(OneBitMethod):
         share = t + 1 if self.bias_correction else 0
         for group in self.param_groups:
             kept, rate = self._rates(group, share)
-            group[RATE_SUM] = kept * group.get(RATE_SUM, 0.0) + rate
+            before = group.get(RATE_SUMS, {})
+            moving = [row.number for row in rows if row.group is group]
+            group[RATE_SUMS] = before | {number: kept * before.get(number, 0.0) + rate for number in moving}
         return [self._local(row, t, share) for row in rows]
 
     def _refresh(self, rows: list[Row]) -> None:
@@ -177,8 +180,8 @@ class ZeroOneAdam(OneBitMethod):
         return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)
 
     def _averaged_rows(self, rows: list[Row]) -> list[Row]:
-        """Those that moved: the momentum that arrives is a step too."""
-        return rows
+        """Those that moved since the last average: the momentum that arrives is a step too."""
+        return [row for row in self._rows(without_gradient=True) if row.number in row.group[RATE_SUMS]]
 
     def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         t = self.steps_done
@@ -190,11 +193,11 @@ class ZeroOneAdam(OneBitMethod):
             row.state[ANCHOR].copy_(row.x)
             row.state[ACCUMULATED].zero_()
         for group in self.param_groups:
-            group[RATE_SUM] = 0.0
+            group[RATE_SUMS] = {}
 
     def _average_signs(self, rows: list[Row], t: int) -> None:
         """All workers where the mean of their momenta leads from where they last met."""
-        sums = [row.group[RATE_SUM] for row in rows]
+        sums = [row.group[RATE_SUMS][row.number] for row in rows]
         # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
         sent = [
             row.state[ACCUMULATED] / s if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)

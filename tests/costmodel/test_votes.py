@@ -15,7 +15,6 @@ from syncline.costmodel import (
     vote_by_collectives_s,
     vote_crossover,
     vote_parts,
-    vote_rows,
     vote_s,
 )
 from syncline.errors import SpecError
@@ -102,9 +101,17 @@ def test_sums_of_votes_take_as_many_bits_as_they_need() -> None:
     assert sizes == [1, 2, 2, 3, 3, 4]
 
 
-def test_rows_name_the_algorithms() -> None:
-    rows = vote_rows(8, 10**6, network("10gbe"))
-    assert [row["vote"] for row in rows] == list(VOTES)
-    assert rows[-1]["collectives"] == "all_to_all pairwise + all_gather recursive-doubling"
-    assert rows[2]["printed_s"] == pytest.approx(rows[2]["eager_s"], rel=1e-12)
-    assert rows[0]["eager_s"] < rows[0]["rendezvous_s"]
+def test_the_direct_vote_is_as_printed_and_a_naive_server_is_faster() -> None:
+    link = network("10gbe")
+    direct, printed = vote_by_collectives_s("direct", 8, 10**6, link), vote_s("direct", 8, 10**6, link)
+    assert direct == pytest.approx(float(printed), rel=1e-12)
+    assert vote_by_collectives_s("naive", 8, 10**6, link) < vote_by_collectives_s(
+        "naive", 8, 10**6, link, rule="rendezvous"
+    )
+
+
+def test_votes_name_their_algorithms() -> None:
+    assert [part[::2] for part in vote_parts("one-bit", 8, 10**6)] == [
+        ("all_to_all", "pairwise"),
+        ("all_gather", "recursive-doubling"),
+    ]

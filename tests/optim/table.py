@@ -18,11 +18,15 @@ Serial = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Row:
-    """A method by its spec's fields, and the serial optimizer that it is with one worker, where torch has it."""
+    """A method by its spec's fields, and the serial optimizer that it is with one worker, where torch has it.
+
+    An unsettled one follows directions that only the last bits tell apart: its path is the same for the same bits.
+    """
 
     fields: dict[str, Any]
     serial: Serial | None = None
     name: str = field(default="")
+    settled: bool = True
 
     @property
     def spec(self) -> MethodBase:
@@ -37,6 +41,10 @@ def adamw(weight_decay: float = 0.0) -> Serial:
     return lambda params: torch.optim.AdamW(params, lr=0.003, weight_decay=weight_decay)
 
 
+def nadam() -> Serial:
+    return lambda params: torch.optim.NAdam(params, lr=0.003, betas=(0.99, 0.999), momentum_decay=0.004)
+
+
 ADAM = {"lr": 0.003, "rule": "adam"}
 SGDM = {"lr": 0.05, "rule": {"kind": "sgdm", "momentum": 0.9}}
 SGD = {"lr": 0.05, "rule": {"kind": "sgdm", "momentum": 0.0}}
@@ -46,6 +54,8 @@ ONE_SLOW = {"kind": "mt-dao", "lr": 0.003, "betas": [0.99], "omegas": [0.9], "pe
 
 LION = {"lr": 0.001}
 ZERO_ONE = {"kind": "zero-one-adam", "lr": 0.001, "eps": 1e-3, "freeze_step": 6, "kappa": 2, "double_every": 2}
+ROTATION = {"kind": "basis-rotation", "lr": 0.003}
+UNILATERAL = {**ROTATION, "geometry": "unilateral"}
 CURVADION = {"kind": "curvadion", "lr": 0.02, "other_lr": 0.003}
 
 METHODS: dict[str, Row] = {
@@ -55,6 +65,8 @@ METHODS: dict[str, Row] = {
     "ddp-adam": Row({"kind": "ddp", **ADAM}, adamw()),
     "ddp-adamw": Row({"kind": "ddp", **ADAM, "weight_decay": 0.1}, adamw(0.1)),
     "ddp-adam-clipped": Row({"kind": "ddp", **ADAM, "clip_norm": 0.5}),
+    "ddp-nadam": Row({"kind": "ddp", "lr": 0.003, "rule": "nadam"}, nadam()),
+    "ddp-ada-sgd": Row({"kind": "ddp", "lr": 0.003, "rule": "ada-sgd"}),
     "ddp-adopt": Row({"kind": "ddp", **ADOPT}),
     "local-sgd": Row({"kind": "local", **SGD, "period": 8}, sgd(0.0)),
     "local-sgdm": Row({"kind": "local", **SGDM, "period": 8}, sgd(0.9)),
@@ -80,6 +92,11 @@ METHODS: dict[str, Row] = {
     "mt-dao-adopt": Row({**ONE_SLOW, "base": "adopt"}),
     "mt-dao-sgdm": Row({**ONE_SLOW, "base": "sgdm", "lr": 0.3}),
     "ddp-muon": Row({"kind": "ddp", "rule": "muon", "lr": 0.02, "other_lr": 0.003}),
+    "ddp-scion": Row({"kind": "ddp", "rule": "scion", "lr": 0.00025, "weight_decay": 1.0}),
+    "ddp-scion-rows": Row(
+        {"kind": "ddp", "rule": {"kind": "scion", "momentum": 0.0, "tables": "rows", "radius": 2.0}, "lr": 0.005}
+    ),
+    "local-scion": Row({"kind": "local", "rule": {"kind": "scion", "radius": 2.0}, "lr": 0.005, "period": 8}),
     "local-muon": Row({"kind": "local", "rule": "muon", "lr": 0.02, "other_lr": 0.003, "period": 8}),
     "mt-dao-muon": Row({**ONE_SLOW, "base": "muon", "lr": 0.02, "other_lr": 0.003}),
     "mt-dao-switched": Row({**ONE_SLOW, "switch_step": 10}),
@@ -147,6 +164,17 @@ METHODS: dict[str, Row] = {
     "streaming-diloco": Row(
         {"kind": "streaming-diloco", "lr": 0.003, "period": 6, "stream": {"fragments": 2, "tau": 1, "alpha": 0.5}}
     ),
+    "basis-rotation": Row({**ROTATION, "frequency": 5}, settled=False),
+    "basis-rotation-1st": Row({**ROTATION, "basis_source": "1st", "frequency": 4}, settled=False),
+    "basis-rotation-unilateral": Row(
+        {**UNILATERAL, "lr": 0.01, "frequency": 3, "eps": 0.05, "weight_decay": 0.1, "covariance_beta": 0.9}
+    ),
+    "basis-rotation-1st-unilateral": Row(
+        {**UNILATERAL, "basis_source": "1st", "estimate": "exact", "frequency": 4}, settled=False
+    ),
+    "basis-rotation-frozen": Row({**ROTATION, "frequency": None, "compressor": "lp"}, settled=False),
+    "soap": Row({"kind": "soap", "lr": 0.003, "frequency": 5}, settled=False),
+    "galore": Row({"kind": "galore", "lr": 0.003, "frequency": 6}, settled=False),
     "des-loc": Row({"kind": "des-loc", "lr": 0.003, "period": 4}),
     "des-loc-adopt": Row({"kind": "des-loc", "base": "adopt", "lr": 0.003, "period": 4, "second_moment_period": 9}),
 }

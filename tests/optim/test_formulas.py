@@ -24,16 +24,19 @@ from syncline.optim import (
     MeanGradient,
     Method,
     Nesterov,
+    NesterovAdam,
     Periodic,
     PowerSGD,
     Reducer,
     TopK,
+    ada_sgd,
     adam,
     adopt,
     multi_momentum_rule,
     sgdm,
     wsd_factor,
 )
+from syncline.optim.nesterov import mu, mu_product
 from syncline.problems import Quadratic, Rows
 
 M, T, LR = 3, 40, 0.02
@@ -109,6 +112,56 @@ def test_mt_dao_adam_from_its_algorithm(phase: str) -> None:
                   second_moment_period=k_v, phase=phase)
     )  # fmt: skip
     assert_same_path(got, literal(step))
+
+
+def test_ada_sgd_is_adam_with_the_mean_of_squares() -> None:
+    beta1, beta2, eps = 0.8, 0.95, 1e-6
+    m, v = torch.zeros(M, 3, dtype=torch.float64), torch.zeros(M, 1, dtype=torch.float64)
+
+    def step(t: int, x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        nonlocal m, v
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * (g**2).mean(1, keepdim=True)
+        return x - LR * m / (1 - beta1 ** (t + 1)) / ((v / (1 - beta2 ** (t + 1))).sqrt() + eps)
+
+    assert_same_path(path(with_axis(Local, LR, ada_sgd(beta1, beta2, eps), period=T + 1)), literal(step))
+
+
+def test_ada_sgd_of_single_numbers_is_adam() -> None:
+    """A tensor of one entry has its own mean."""
+    paths = []
+    for rule in (ada_sgd(), adam()):
+        p = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))  # (R,)
+        method = Local([p], LR, rule, period=T, comm=SimulatedCommunicator(2), worker_axis=True)
+        for t in range(10):
+            p.grad = p.detach() * (1 + t)
+            method.step()
+        paths.append(p.detach())
+    torch.testing.assert_close(*paths, rtol=1e-12, atol=0)
+
+
+def test_nadam_from_its_recurrence() -> None:
+    """Dozat's schedule of shares, with the products carried from step to step."""
+    beta1, beta2, eps, psi = 0.9, 0.95, 1e-8, 0.004
+    m, v = torch.zeros(M, 3, dtype=torch.float64), torch.zeros(M, 3, dtype=torch.float64)
+    product = 1.0
+
+    def step(t: int, x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        nonlocal m, v, product
+        now, following = (beta1 * (1 - 0.5 * 0.96 ** (i * psi)) for i in (t + 1, t + 2))
+        product *= now
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
+        d = (1 - now) * g / (1 - product) + following * m / (1 - product * following)
+        return x - LR * d / ((v / (1 - beta2 ** (t + 1))).sqrt() + eps)
+
+    assert_same_path(path(with_axis(Local, LR, NesterovAdam(beta1, beta2, eps, psi), period=T + 1)), literal(step))
+
+
+@pytest.mark.parametrize("t", [0, 1, 2, 7, 8, 1000])
+def test_the_product_of_nadams_shares_is_that_of_each_in_turn(t: int) -> None:
+    product = 1.0
+    for i in range(t + 1):
+        product *= mu(0.99, 0.004, i)
+    assert mu_product(0.99, 0.004, t) == product
 
 
 def test_adopt_from_its_published_recurrence() -> None:

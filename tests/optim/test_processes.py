@@ -52,8 +52,8 @@ def simulated(name: str, steps: int) -> Outcome:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_all_reduce_of_the_backend_within_rounding(name: str, launched: Launched) -> None:
-    if name == "powersgd":
-        pytest.skip("a warm-started factor follows directions that only the last bits tell apart; bit for bit below")
+    if name == "powersgd" or not METHODS[name].settled:
+        pytest.skip("a basis or factor follows directions that only the last bits tell apart; bit for bit below")
     got, expected = launched.joined(False, name), simulated(name, launched.steps)
     assert relative_difference(got.params, expected.params) < 1e-6
     assert got.ledger == expected.ledger

@@ -84,6 +84,8 @@ def test_float64(name: str) -> None:
     """Double precision stays double, and single precision is near it."""
     double = in_simulator(name, steps=10, dtype=torch.float64)
     assert {tensor.dtype for tensor in (*double.params.values(), *double.states.values())} == {torch.float64}
+    if not METHODS[name].settled:
+        return
     single = in_simulator(name, steps=10)
     assert relative_difference({k: p.double() for k, p in single.params.items()}, double.params) < 1e-4
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape, calls_at
 from syncline.errors import SpecError
 from syncline.optim import DDP, Method, ZeroOneAdam, adam
@@ -212,6 +213,30 @@ def test_what_no_worker_has_a_gradient_of_stays() -> None:
     got = run(zero_one(**SOON, form="paper", eps=1e-12), given)
     for (x,) in got.path:
         assert x[:, 2].eq(0).all()
+
+
+def test_gradients_that_are_away_when_workers_average() -> None:
+    """Workers average after steps 1, 3, 5, ...; one parameter has no gradient just then, another none after step 1.
+
+    Single numbers are averaged exactly. The first goes to the mean with its momentum; the second stays with its own.
+    """
+    params = [torch.nn.Parameter(torch.zeros(M, 1, dtype=torch.float64)) for _ in range(3)]
+    comm, path = SimulatedCommunicator(M), []
+    options = {"freeze_step": 1, "kappa": 1, "double_every": 1, "max_interval": 2, "weight_decay": 0.1}
+    method = zero_one(**options)(params, comm=comm, worker_axis=True)
+    for t, step in enumerate(gradients(8, M, (1,), (1,), (1,))):
+        there = (True, t % 2 == 0 or t == 1, t <= 1)
+        for p, g, has in zip(params, step, there, strict=True):
+            p.grad = g.clone() if has else None
+        method.step()
+        path.append([(p.detach().clone(), method.state[p]["momentum_1"].clone()) for p in params])
+    for t in (3, 5, 7):
+        for before, after in zip(path[t - 1][1], path[t][1], strict=True):
+            assert not torch.equal(before, before[:1].expand_as(before))
+            torch.testing.assert_close(after, before.mean(0, keepdim=True).expand_as(after))
+        for one, other in zip(path[1][2], path[t][2], strict=True):
+            assert torch.equal(one, other)
+    assert all(torch.equal(p, p[:1].expand_as(p)) for p in params)
 
 
 def test_an_ordinary_parameter_without_a_group_is_one_worker() -> None:

@@ -15,7 +15,8 @@ from syncline.specs.methods.lion import LionCubSpec, SignSGDSpec
 from syncline.specs.methods.low_rank import CurvaDionSpec, DionSpec, PowerSGDSpec
 from syncline.specs.methods.one_bit import OneBitAdamSpec, ZeroOneAdamSpec
 from syncline.specs.methods.outer import FedAdamOuter, NesterovOuter
-from syncline.specs.methods.rules import AdamRule, AdoptRule, LionRule, MuonRule, SGDMRule
+from syncline.specs.methods.rotation import BasisRotationSpec, GaLoreSpec, SOAPSpec
+from syncline.specs.methods.rules import AdamRule, AdoptRule, LionRule, MuonRule, ScionRule, SGDMRule
 from syncline.specs.methods.sparse import DeMoSpec
 from syncline.specs.methods.streaming import StreamingDiLoCoSpec, StreamingMTDAOSpec, StreamSpec
 
@@ -26,6 +27,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "ddp-ada-sgd": {"kind": "ddp", "rule": "ada-sgd", "lr": 0.003},
     "ddp-adopt": {"kind": "ddp", "rule": "adopt", "lr": 0.003},
     "ddp-muon": {"kind": "ddp", "rule": "muon", "lr": 0.02, "other_lr": 0.003},
+    "ddp-scion": {"kind": "ddp", "rule": "scion", "lr": 0.00025, "weight_decay": 1.0},
+    "ddp-uscion": {"kind": "ddp", "label": "ddp-uscion", "rule": "scion", "lr": 0.00025},
     "local-sgdm": {"kind": "local", "rule": "sgdm", "lr": 0.05},
     "local-adam": {"kind": "local", "rule": "adam", "lr": 0.003},
     "local-adopt": {"kind": "local", "rule": "adopt", "lr": 0.003},
@@ -79,6 +82,17 @@ METHODS: dict[str, dict[str, Any]] = {
     "lion-cub-4bit": {"kind": "lion-cub", "label": "lion-cub-4bit", "vote": "direct", "bits": 4, "lr": 0.0005},
     "lion-cub-1bit": {"kind": "lion-cub", "vote": "one-bit", "lr": 0.0005},
     "sign-sgd": {"kind": "sign-sgd", "lr": 0.0005},
+    "basis-rotation": {"kind": "basis-rotation", "lr": 0.003},
+    "basis-rotation-2nd-uni": {"kind": "basis-rotation", "geometry": "unilateral", "lr": 0.003},
+    "basis-rotation-1st-bi": {"kind": "basis-rotation", "basis_source": "1st", "lr": 0.003},
+    "basis-rotation-1st-uni": {
+        "kind": "basis-rotation",
+        "basis_source": "1st",
+        "geometry": "unilateral",
+        "lr": 0.003,
+    },
+    "soap": {"kind": "soap", "lr": 0.003},
+    "galore": {"kind": "galore", "lr": 0.003},
 }
 """Named starting points: a spec may say ``method: mt-dao`` and change fields from there."""
 
@@ -107,7 +121,10 @@ MethodSpec = Annotated[
     | Annotated[ZeroOneAdamSpec, Tag("kind:zero-one-adam")]
     | Annotated[DeMoSpec, Tag("kind:demo")]
     | Annotated[LionCubSpec, Tag("kind:lion-cub")]
-    | Annotated[SignSGDSpec, Tag("kind:sign-sgd")],
+    | Annotated[SignSGDSpec, Tag("kind:sign-sgd")]
+    | Annotated[BasisRotationSpec, Tag("kind:basis-rotation")]
+    | Annotated[SOAPSpec, Tag("kind:soap")]
+    | Annotated[GaLoreSpec, Tag("kind:galore")],
     Discriminator(tag),
     BeforeValidator(expand_method),
 ]
@@ -127,6 +144,7 @@ __all__ = [
     "METHODS",
     "AdamRule",
     "AdoptRule",
+    "BasisRotationSpec",
     "CurvaDionSpec",
     "DDPSpec",
     "DESLOCSpec",
@@ -134,6 +152,7 @@ __all__ = [
     "DiLoCoSpec",
     "DionSpec",
     "FedAdamOuter",
+    "GaLoreSpec",
     "LionCubSpec",
     "LionRule",
     "LocalSpec",
@@ -147,6 +166,8 @@ __all__ = [
     "PowerSGDSpec",
     "QSGDCompressor",
     "SGDMRule",
+    "SOAPSpec",
+    "ScionRule",
     "SignSGDSpec",
     "StreamSpec",
     "StreamingDiLoCoSpec",

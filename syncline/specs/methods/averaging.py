@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.costmodel import Exchange, TensorShape, half_life_period
+from syncline.costmodel import Exchange, Hardware, TensorShape, half_life_period
+from syncline.costmodel.orthogonal import newton_schulz_flops
 from syncline.specs.base import Period, Positive, Rate, refusal
 from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
 from syncline.specs.methods.compressors import CompressibleBase
+from syncline.specs.methods.data_parallel import DataParallelBase
 from syncline.specs.methods.outer import OuterSpec
-from syncline.specs.methods.rules import AdamRule, RuleSpec
+from syncline.specs.methods.rules import AdamRule, MuonRule, RuleSpec, ScionRule
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
 
 
-class DDPSpec(CompressibleBase):
+class DDPSpec(DataParallelBase):
     """Data parallelism: the gradient is averaged in every step."""
 
-    family: ClassVar[str] = "data parallel"
     source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
 
     kind: Literal["ddp"] = "ddp"
@@ -34,19 +34,6 @@ class DDPSpec(CompressibleBase):
         """See ``MethodBase.name``."""
         return self.label or f"ddp-{self.rule.kind}{self._suffix}"
 
-    @property
-    def sends_in_backward(self) -> bool:
-        """A gradient, unless it is compressed."""
-        return not self.compressor
-
-    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One gradient per step, which is ready tensor by tensor during the backward pass unless it is compressed."""
-        exchanges = self._exchange(tensors_of(model), workers, 1, "gradient")
-        return [replace(exchange, in_backward=self.sends_in_backward) for exchange in exchanges]
-
-    def _sent_periods(self) -> Iterable[int]:
-        return [1]
-
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """The rule's states, and a compressor's errors."""
         tensors = tensors_of(model)
@@ -54,10 +41,14 @@ class DDPSpec(CompressibleBase):
 
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
         """See ``MethodBase.build``."""
-        from syncline.optim import DDP
+        return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
-        reducer = {"reducer": self.compressor.reducer()} if self.compressor else {}
-        return DDP(params, self.lr, self.rule.build(), **reducer, **self._common(comm, worker_axis))
+    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
+        """See ``MethodBase.added_update_s``: orthogonalising matrices, where the rule does."""
+        if not isinstance(self.rule, MuonRule | ScionRule):
+            return 0.0
+        flops = sum(newton_schulz_flops(t.shape[0], t.shape[1]) for t in tensors_of(model) if t.is_matrix)
+        return flops / (hardware.peak_flops * hardware.mfu)
 
 
 class LocalSpec(CompressibleBase):

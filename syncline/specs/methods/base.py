@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel import Exchange, Hardware, TensorShape
 from syncline.specs.base import Positive, Spec
 
 if TYPE_CHECKING:
@@ -130,6 +130,17 @@ class MethodBase(Spec):
     def sends_in_backward(self) -> bool:
         """Whether it sends anything that is ready while the backward pass still goes on."""
         return False
+
+    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
+        """Seconds per step of an update's matrix products and decompositions; 0 for one that is elementwise.
+
+        Args:
+            model: the parameters of a model, or of a stage of it.
+            hardware: where they are updated.
+            delay: updates by which the stage's gradients are late.
+            stages: of the pipeline.
+        """
+        return 0.0
 
     def readbacks(self, model: Tensors) -> int:
         """Numbers that a worker reads back from its device in every step, to find out whether to send."""

@@ -157,6 +157,26 @@ class MuonRule(Spec):
         return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust, other=OTHER_RULES[self.other].build())
 
 
+class ScionRule(Spec):
+    """Scion without its constraint; with it at the method's ``weight_decay: 1``."""
+
+    kind: Literal["scion"] = "scion"
+    momentum: Rate = 0.9
+    radius: Positive = 50.0
+    table_radius: Positive | None = None
+    tables: Literal["sign", "rows"] = "sign"
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return elements(tensors) if self.momentum else 0
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import scion
+
+        return scion(self.momentum, radius=self.radius, table_radius=self.table_radius, tables=self.tables)
+
+
 RuleSpec = Annotated[
     Annotated[SGDMRule, Tag("kind:sgdm")]
     | Annotated[AdamRule, Tag("kind:adam")]
@@ -164,7 +184,8 @@ RuleSpec = Annotated[
     | Annotated[AdaSGDRule, Tag("kind:ada-sgd")]
     | Annotated[AdoptRule, Tag("kind:adopt")]
     | Annotated[LionRule, Tag("kind:lion")]
-    | Annotated[MuonRule, Tag("kind:muon")],
+    | Annotated[MuonRule, Tag("kind:muon")]
+    | Annotated[ScionRule, Tag("kind:scion")],
     Discriminator(tag),
     BeforeValidator(from_name),
 ]

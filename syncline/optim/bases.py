@@ -1,0 +1,56 @@
+"""Orthonormal bases that follow a symmetric matrix: found at once, or improved by one power iteration."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from syncline.optim.orthogonal import orthonormal_columns
+
+
+def rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+    """``U^T X V``; a basis that is none is the identity."""
+    x = x if left is None else left.mT @ x
+    return x if right is None else x @ right
+
+
+def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+    """``U X V^T``, which undoes ``rotate``."""
+    x = x if left is None else left @ x
+    return x if right is None else x @ right.mT
+
+
+def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
+    """Columns ``(..., d)`` of a basis by their Rayleigh quotients ``b^T C b``, the largest first."""
+    return (basis * (matrix @ basis)).sum(-2).argsort(dim=-1, descending=True, stable=True)
+
+
+def in_order(x: Tensor, order: Tensor, dim: int) -> Tensor:
+    """``x`` with its rows (-2) or columns (-1) in an order ``(..., d)``."""
+    index = order.unsqueeze(-1 if dim == -2 else -2)
+    return x.gather(dim, index.expand_as(x))
+
+
+def exact_basis(matrix: Tensor) -> Tensor:
+    """Eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
+    wide = matrix if matrix.dtype == torch.float64 else matrix.float()
+    return torch.linalg.eigh(wide).eigenvectors.flip(-1).to(matrix.dtype)
+
+
+def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
+    """One power iteration and a QR decomposition: ``orth((C + s I) B)``.
+
+    The shift ``s`` is a few rounding errors of C, so that columns where C is zero stay where they are: without it
+    rounding alone would choose them anew.
+
+    Args:
+        matrix: C, symmetric and not negative, ``(..., d, d)``.
+        basis: B, its columns by falling Rayleigh quotients.
+
+    Source: S. Wang et al., "4-bit Shampoo" (2024), and SOAP (N. Vyas et al., 2025), without the shift.
+    """
+    wide = matrix if matrix.dtype == torch.float64 else matrix.float()
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    columns = basis.to(wide.dtype)
+    shift = 8 * torch.finfo(wide.dtype).eps * trace
+    return orthonormal_columns(wide @ columns + shift * columns).to(matrix.dtype)

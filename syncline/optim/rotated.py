@@ -1,0 +1,244 @@
+"""Adam in a basis of its own: one rule, of which Basis Rotation, SOAP and full-rank GaLore are settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, Row, UpdateRule
+from syncline.optim.bases import exact_basis, in_order, power_basis, rayleigh_order, rotate, rotate_back
+from syncline.optim.rules import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
+
+(MOMENTUM,) = momentum_names(1)
+
+BASES = ("left_basis", "right_basis")
+COVARIANCES = ("left_covariance", "right_covariance")
+"""By side: 0 is the left, ``U`` and ``E[G G^T]``; 1 the right, ``V`` and ``E[G^T G]``."""
+
+STACKED_LENGTH = {"cpu": 0}
+"""Up to which length bases of all matrices are found together, by device. A processor does them one by one anyway, and
+stacking them costs it up to half the speed; on others a decomposition of a long one fills the device alone."""
+
+OTHERWISE_STACKED = 512
+
+Curvature = Callable[[int], Tensor]
+"""The symmetric matrix ``(R, d, d)`` whose eigenvectors are wanted at step t, as an exact Hessian is."""
+
+
+class Part(NamedTuple):
+    """A parameter as matrices ``(R, m, n)``: its gradient, state and hyperparameters."""
+
+    g: Tensor
+    state: dict[str, Tensor]
+    h: Hyperparameters
+
+    @property
+    def bases(self) -> tuple[Tensor | None, Tensor | None]:
+        """``U`` and ``V``; none for a side that does not rotate."""
+        left, right = BASES
+        return self.state.get(left), self.state.get(right)
+
+
+@dataclass(frozen=True)
+class RotatedAdam:
+    """Adam on the rotated gradient ``U^T G V``, its direction rotated back, with bases that are renewed now and then.
+
+        M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
+        d  = U [ (U^T M_hat V) / (sqrt(v_hat) + eps) ] V^T
+
+    The first bases are eigenvectors of C (``G G^T`` on the left, ``G^T G`` on the right, of G as ``source`` says);
+    renewed ones are sorted by Rayleigh quotients, and the rows and columns of v go with them.
+
+    Args:
+        source: ``1st``: G is the momentum. ``2nd``: an average of ``G G^T`` with decay ``covariance_beta``.
+            ``gradient``: G is this step's gradient. Or, for geometry ``full``, a function that gives C at a step.
+        geometry: ``bilateral``: both sides. ``unilateral``: the smaller side of a matrix alone (the right one of a
+            square). ``full``: any tensor as one vector, by a basis of all its d coordinates.
+        frequency: bases are renewed at steps f - 1, 2 f - 1, ... (from 0); never after the first with None. A
+            parameter group may have its own.
+        estimate: how they are renewed: ``power``, one power iteration and QR, or ``exact``, by eigenvectors.
+        refresh: ``before`` the moments of a step, which see the new bases; or ``after`` its update, as in SOAP, where
+            the first step only finds bases and does not move.
+        momentum: ``original``: M is kept as above. ``rotated``: ``U^T M V`` is kept.
+        carry: whether moments follow when bases are renewed: v sorted, a rotated momentum turned into the new basis.
+        beta1: decay of the momentum.
+        beta2: decay of the second moment.
+        eps: added to the root.
+        covariance_beta: decay of the averages of ``2nd``; ``beta2`` if none.
+
+    Raises:
+        SpecError: a value out of range, or a source that the geometry has no use for.
+
+    Source: H. Jung et al., "Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation" (2026),
+    Algorithms 1 and 2, refreshed as in its public code.
+    """
+
+    source: Literal["1st", "2nd", "gradient"] | Curvature = "2nd"
+    geometry: Literal["unilateral", "bilateral", "full"] = "bilateral"
+    frequency: int | None = 10
+    estimate: Literal["power", "exact"] = "power"
+    refresh: Literal["before", "after"] = "before"
+    momentum: Literal["original", "rotated"] = "original"
+    carry: bool = True
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    covariance_beta: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("geometry", self.geometry, ("unilateral", "bilateral", "full")),
+            ("estimate", self.estimate, ("power", "exact")),
+            ("refresh", self.refresh, ("before", "after")),
+            ("momentum", self.momentum, ("original", "rotated")),
+        ):
+            if value not in known:
+                raise SpecError(name, value, " or ".join(repr(one) for one in known))
+        if callable(self.source):
+            if self.geometry != "full":
+                raise SpecError("source", self.source, "'1st', '2nd' or 'gradient' of a matrix; a function is for full")
+        elif self.source not in ("1st", "2nd", "gradient"):
+            raise SpecError("source", self.source, "'1st', '2nd' or 'gradient'")
+        if self.frequency is not None and not self.frequency >= 1:
+            raise SpecError("frequency", self.frequency, "steps, at least 1, or none")
+        check_unit("beta1", self.beta1)
+        check_unit("beta2", self.beta2)
+        if self.covariance_beta is not None:
+            check_unit("covariance_beta", self.covariance_beta)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What workers may average: a momentum in original coordinates. Their bases differ, and all else with them."""
+        return (MOMENTUM,) if self.momentum == "original" else ()
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``betas``, ``beta2``, ``eps``, ``covariance_beta``, ``frequency``."""
+        return {
+            "betas": (self.beta1,),
+            "beta2": self.beta2,
+            "eps": self.eps,
+            "covariance_beta": self.beta2 if self.covariance_beta is None else self.covariance_beta,
+            "frequency": self.frequency,
+        }
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Zero moments and covariances, and the identity as bases."""
+        state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}
+        for side in self.sides(x):
+            d = self._matrix(x).shape[-2 + side]
+            eye = torch.eye(d, dtype=x.dtype, device=x.device).expand(x.shape[0], d, d)
+            state[BASES[side]] = eye.contiguous()
+            if self.source == "2nd":
+                state[COVARIANCES[side]] = torch.zeros_like(state[BASES[side]])
+        return state
+
+    def sides(self, x: Tensor) -> tuple[int, ...]:
+        """Which sides of ``(R, *s)`` have a basis: 0 the left, 1 the right."""
+        if self.geometry == "bilateral":
+            return (0, 1)
+        if self.geometry == "full":
+            return (0,)
+        return (0,) if x.shape[-2] < x.shape[-1] else (1,)
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """See ``UpdateRule.direction``."""
+        return self._directions([Part(self._matrix(g), state, h)], [g], t)[0]
+
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """See ``Together.directions``: bases of one length are found together."""
+        parts = [Part(self._matrix(row.g), row.state, row.group) for row in rows]
+        return self._directions(parts, [row.g for row in rows], t)
+
+    def _directions(self, parts: list[Part], gradients: list[Tensor], t: int) -> list[Tensor | None]:
+        if self.refresh == "before":
+            self._renew(parts, t, t + 1)
+            return [self._adam(part, t).view_as(g) for part, g in zip(parts, gradients, strict=True)]
+        out: list[Tensor | None] = [None] * len(parts)
+        if t > 0:
+            out = [self._adam(part, t - 1).view_as(g) for part, g in zip(parts, gradients, strict=True)]
+        self._renew(parts, t, t)
+        return out
+
+    def _matrix(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else x
+
+    def _adam(self, part: Part, t: int) -> Tensor:
+        """Adam's direction at its own step ``t``, in the bases that there are."""
+        g, state, h = part
+        (beta1,) = h["betas"]
+        scaling = AdamScaling(h["beta2"], h["eps"])
+        rotated = rotate(g, *part.bases)
+        moments = {SECOND_MOMENT: self._matrix(state[SECOND_MOMENT])}
+        scaling.before(rotated, moments, h, t)
+        u = self._matrix(state[MOMENTUM])
+        u.lerp_(g if self.momentum == "original" else rotated, 1 - beta1)
+        mixed = rotate(u, *part.bases) if self.momentum == "original" else u
+        return rotate_back(scaling.after(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
+
+    def _renew(self, parts: list[Part], t: int, count: int) -> None:
+        """Take gradients into account; at the first step, and every ``frequency``-th of ``count``, renew bases."""
+        due: list[tuple[Part, Tensor]] = []
+        for part in parts:
+            if self.source == "2nd":
+                for side in self.sides(part.g):
+                    part.state[COVARIANCES[side]].lerp_(gram(part.g, side), 1 - part.h["covariance_beta"])
+            if t == 0 or (part.h["frequency"] is not None and count % part.h["frequency"] == 0):
+                u = self._matrix(part.state[MOMENTUM])
+                due.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
+        found = [(part, side, self._source(part, u, t, side)) for part, u in due for side in self.sides(part.g)]
+        for length in {matrix.shape[-1] for *_, matrix in found}:
+            self._renew_alike([one for one in found if one[2].shape[-1] == length], t)
+        if self.momentum == "rotated" and self.carry:
+            for part, u in due:
+                self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
+
+    def _renew_alike(self, found: list[tuple[Part, int, Tensor]], t: int) -> None:
+        """New bases of one length, for all that need one."""
+        first = found[0][2]
+        alone = first.shape[-1] > STACKED_LENGTH.get(first.device.type, OTHERWISE_STACKED)
+        for some in [[one] for one in found] if alone else [found]:
+            bases = [part.state[BASES[side]] for part, side, _ in some]
+            counts = [len(basis) for basis in bases]
+            matrices = torch.cat([matrix for *_, matrix in some])
+            if t == 0:
+                new = exact_basis(matrices)
+            else:
+                stacked = torch.cat(bases)
+                order = rayleigh_order(matrices, stacked)
+                new = (
+                    exact_basis(matrices)
+                    if self.estimate == "exact"
+                    else power_basis(matrices, in_order(stacked, order, -1))
+                )
+                if self.carry:
+                    for (part, side, _), own in zip(some, order.split(counts), strict=True):
+                        v = self._matrix(part.state[SECOND_MOMENT])
+                        v.copy_(in_order(v, own, -2 + side))
+            for basis, own in zip(bases, new.split(counts), strict=True):
+                basis.copy_(own)
+
+    def _source(self, part: Part, u: Tensor, t: int, side: int) -> Tensor:
+        """The symmetric matrix whose eigenvectors are wanted on a side, given the momentum in original coordinates."""
+        if callable(self.source):
+            return self.source(t)
+        if self.source == "2nd":
+            return part.state[COVARIANCES[side]]
+        if self.source == "gradient":
+            return gram(part.g, side)
+        # A momentum that has not seen this gradient yet is taken as it will be.
+        seen = self.refresh == "after" and t > 0
+        return gram(u if seen else u.lerp(part.g, 1 - part.h["betas"][0]), side)
+
+
+def gram(x: Tensor, side: int) -> Tensor:
+    """``X X^T`` on the left (0), ``X^T X`` on the right (1)."""
+    return x @ x.mT if side == 0 else x.mT @ x

@@ -1,0 +1,117 @@
+"""Scion: every parameter moves to the point of its norm's ball that goes down most, whatever the gradient's size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters
+from syncline.optim.matrices import MatrixSplit, shape_scale
+from syncline.optim.orthogonal import newton_schulz
+from syncline.optim.rules import MomentumRule, Scaling, Unscaled, check_unit
+
+EPS = 1e-12  # keeps a zero gradient at zero
+
+
+def over_rms(d: Tensor) -> Tensor:
+    """Each row over its root mean square, ``sqrt(n) d / ||d||``: ``(..., n)`` to the same."""
+    return d / (d.square().mean(-1, keepdim=True).sqrt() + EPS)
+
+
+@dataclass(frozen=True)
+class SpectralBall(Unscaled):
+    """Of matrices ``(m, n)`` whose spectral norm is at most ``radius sqrt(m / n)``: ``radius sqrt(m / n) polar(d)``.
+
+    Inputs of RMS 1 then become outputs of RMS at most ``radius``.
+    """
+
+    radius: float = 50.0
+    steps: int = 5
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``radius``."""
+        return {"radius": self.radius}
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """The ball's farthest point along ``d``."""
+        return newton_schulz(d, self.steps).mul_(h["radius"] * shape_scale(d.shape[-2], d.shape[-1], "spectral"))
+
+
+@dataclass(frozen=True)
+class TableBall(Unscaled):
+    """Of what is no matrix: tables, one row per token or class, and vectors.
+
+    Vectors have an RMS of at most ``radius``. Tables of ``(m, n)``, by ``tables``:
+
+    - ``sign``: entries of at most ``table_radius / n``, so that inputs of entries up to 1 become outputs up to
+      ``table_radius``: the output head, and a table that is embedding and head at once.
+    - ``rows``: rows with an RMS of at most ``table_radius``: an embedding, of which each input takes one row. The paper
+      has it as a column, of weights ``(n, m)``.
+    """
+
+    radius: float = 50.0
+    table_radius: float = 3000.0
+    tables: Literal["sign", "rows"] = "sign"
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``radius``, ``table_radius``."""
+        return {"radius": self.radius, "table_radius": self.table_radius}
+
+    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """The ball's farthest point along ``d``."""
+        rows = d.flatten(1) if d.dim() < 3 else d.flatten(2)
+        if d.dim() < 3:
+            out = over_rms(rows) * h["radius"]
+        elif self.tables == "rows":
+            out = over_rms(rows) * h["table_radius"]
+        else:
+            out = rows.sign() * (h["table_radius"] / rows.shape[-1])
+        return out.view_as(d)
+
+
+def scion(
+    momentum: float = 0.9,
+    *,
+    radius: float = 50.0,
+    table_radius: float | None = None,
+    tables: Literal["sign", "rows"] = "sign",
+    steps: int = 5,
+) -> MatrixSplit:
+    """Scion without its constraint: steps of a size that the norms set, for all layers.
+
+        u <- mu u + (1 - mu) g
+        d  = the point of the ball that is farthest along u          (x <- x - lr d)
+
+    A matrix goes to ``SpectralBall``, everything else to ``TableBall``. The constrained form, which stays in the balls,
+    is this one with ``weight_decay: 1``: ``x <- (1 - lr) x - lr d`` averages points of a ball.
+
+    Args:
+        momentum: mu, the paper's ``1 - alpha``.
+        radius: of the balls of matrices and vectors.
+        table_radius: of tables; if none, 60 times ``radius`` with ``sign``, and ``radius`` with ``rows``.
+        tables: the norm of tables.
+        steps: Newton-Schulz iterations.
+
+    Raises:
+        SpecError: for a momentum, a radius or a norm out of range.
+
+    Source: Pethick et al., "Training Deep Learning Models with Norm-Constrained LMOs" (2025); its radii 50 and 3000 are
+    those of a GPT whose embedding is its head.
+    """
+    check_unit("momentum", momentum)
+    if tables not in ("sign", "rows"):
+        raise SpecError("tables", tables, "'sign' or 'rows'")
+    outer = table_radius if table_radius is not None else radius * (60 if tables == "sign" else 1)
+    for field, value in (("radius", radius), ("table_radius", outer)):
+        if not value > 0:
+            raise SpecError(field, value, "a number > 0")
+
+    def averaged(scaling: Scaling) -> MomentumRule:
+        return MomentumRule((momentum,), (1.0,), scaling) if momentum else MomentumRule((), (), scaling)
+
+    matrices = SpectralBall(radius=radius, steps=steps)
+    others = TableBall(radius=radius, table_radius=outer, tables=tables)
+    return MatrixSplit(averaged(matrices), averaged(others))
