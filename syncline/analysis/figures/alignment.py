@@ -1,0 +1,212 @@
+"""How curvature lies to the coordinates, and what delay costs by it: ways on contours, swings, steps over angles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from syncline.analysis.curves import Floats
+from syncline.analysis.figures.axes import legend_above, new_figure
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.errors import SpecError
+
+GRID = 300
+MOST_ACROSS = 3
+ON_TIME, LATE = MethodStyle("#0072B2", "solid", ""), MethodStyle("#D55E00", "solid", "")
+_PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
+
+
+class Panel(NamedTuple):
+    """A function of the plane and ways over it.
+
+    Attributes:
+        f: ``(..., 2)`` positions to values ``(...)``.
+        ways: label -> ``(n, 2)`` positions.
+        dominant: unit vector of the steepest curvature at the start, drawn at the origin; none for none.
+        level: a value whose contour is drawn strong: where a way has arrived; none for none.
+        note: a line at the panel's foot.
+    """
+
+    f: Callable[[Floats], Floats]
+    ways: Mapping[str, Floats]
+    dominant: Floats | None = None
+    level: float | None = None
+    note: str = ""
+
+
+def trajectory_grid(
+    panels: Sequence[Sequence[Panel]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    styles: Mapping[str, MethodStyle],
+    *,
+    reach: float | None = None,
+    smooth: bool = True,
+) -> Figure:
+    """Ways on contours, a panel per row and column, all of one scale and centred on the origin.
+
+    Args:
+        panels: by row, then column.
+        rows: what the rows are.
+        columns: what the columns are.
+        styles: of the ways' labels.
+        reach: half the width of a panel; by default it holds every way.
+        smooth: contours evenly spaced in the root of the value, else shades alone, for what has too many valleys.
+
+    Raises:
+        SpecError: there is no panel, or rows of different lengths.
+    """
+    if not panels or any(len(row) != len(columns) for row in panels) or len(panels) != len(rows):
+        raise SpecError("panels", [len(row) for row in panels], f"{len(rows)} rows of {len(columns)}, at least one")
+    reach = reach or 1.08 * max(float(np.abs(w).max()) for row in panels for panel in row for w in panel.ways.values())
+    size = 1.5 if len(columns) > 2 else 2.9
+    with figure_style():
+        fig = new_figure(0.5 + size * len(columns), 0.55 + (size + 0.12) * len(rows))
+        axes = fig.subplots(len(rows), len(columns), sharex=True, sharey=True, squeeze=False)
+        for across, row, name in zip(axes, panels, rows, strict=True):
+            for ax, panel in zip(across, row, strict=True):
+                _draw_panel(ax, panel, reach, styles, smooth)
+            across[0].set_ylabel(name)
+        for ax, name in zip(axes[0], columns, strict=True):
+            ax.set_title(name, loc="left")
+        legend_above(fig, styles)
+    return fig
+
+
+def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, MethodStyle], smooth: bool) -> None:
+    along = np.linspace(-reach, reach, GRID if smooth else 3 * GRID)
+    values = panel.f(np.stack(np.meshgrid(along, along), axis=-1))
+    height = np.sqrt(np.maximum(values, 0))
+    levels = np.linspace(0, float(height.max()), 11)
+    if smooth:
+        ax.contourf(along, along, height, levels=levels, cmap=_PALE, zorder=0)
+        ax.contour(along, along, height, levels=levels[1:-1], colors="#AAB0B6", linewidths=0.4, zorder=1)
+    else:
+        ax.imshow(height, extent=(-reach, reach, -reach, reach), origin="lower", cmap=_PALE, zorder=0)
+    if panel.level is not None:
+        ax.contour(along, along, values, levels=[panel.level], colors="#333333", linewidths=0.7, zorder=2)
+    ax.grid(visible=False)
+    for label, way in panel.ways.items():
+        ax.plot(*np.asarray(way).T, color=styles[label].color, linestyle=styles[label].linestyle, linewidth=0.8,
+                label=label, zorder=3)  # fmt: skip
+        ax.plot(*way[-1], marker="o", markersize=3, color=styles[label].color, zorder=4, label="_end")
+    if panel.dominant is not None:
+        x, y = (0.3 * reach * panel.dominant).tolist()
+        ax.annotate(
+            "", (x, y), (-x, -y), arrowprops={"arrowstyle": "<->", "color": "#CC79A7", "linewidth": 1.0}, zorder=5
+        )
+    if panel.note:
+        ax.text(0.03, 0.03, panel.note, transform=ax.transAxes, fontsize=6)
+    ax.set_xlim(-reach, reach)
+    ax.set_ylim(-reach, reach)
+    ax.set_aspect("equal")
+
+
+class Measured(NamedTuple):
+    """One method's points ``(n,)``, and ``line``: the (x, y) of their medians, drawn through."""
+
+    x: ArrayLike
+    y: ArrayLike
+    line: tuple[ArrayLike, ArrayLike]
+
+
+class Plot(NamedTuple):
+    """One panel of points over something; the axis up is logarithmic where they span a decade.
+
+    Attributes:
+        measured: label -> points.
+        x: what is along.
+        y: what is up.
+        marks: x at which fine lines are drawn.
+        across: x at which a strong line is drawn, with its name; none for none.
+        title: above.
+    """
+
+    measured: Mapping[str, Measured]
+    x: str
+    y: str
+    marks: Sequence[float] = ()
+    across: tuple[float, str] | None = None
+    title: str = ""
+
+
+def measured_over(plots: Sequence[Plot], styles: Mapping[str, MethodStyle] | None = None) -> Figure:
+    """Panels side by side of points and the line of their medians, one legend for all.
+
+    Points that are not finite are left out; what is not finite breaks a line.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not plots:
+        raise SpecError("plots", [], "at least one panel")
+    styles = styles or method_styles(label for plot in plots for label in plot.measured)
+    shown = dict.fromkeys(label for plot in plots for label in plot.measured)
+    with figure_style():
+        across = len(plots) if len(plots) <= MOST_ACROSS else 2
+        down = -(-len(plots) // across)
+        fig = new_figure(0.5 + 3.1 * across, 0.5 + 2.4 * down)
+        axes = fig.subplots(down, across, squeeze=False).ravel()
+        for ax in axes[len(plots) :]:
+            ax.set_visible(False)
+        for ax, plot in zip(axes, plots, strict=False):
+            ax.set_yscale("log" if _decades(plot) >= 1 else "linear")
+            for mark in plot.marks:
+                ax.axvline(mark, color="#009E73", linewidth=0.6, linestyle=(0, (1, 1.5)), zorder=1)
+            for label, one in plot.measured.items():
+                style = styles[label]
+                ax.plot(one.x, one.y, linestyle="none", marker=style.marker or "o", markersize=2.5, alpha=0.6,
+                        color=style.color, markeredgewidth=0, zorder=2, label="_points")  # fmt: skip
+                ax.plot(*one.line, color=style.color, linestyle=style.linestyle, linewidth=1.0, zorder=3, label=label)
+            if plot.across:
+                ax.axvline(plot.across[0], color="#333333", linewidth=0.8, zorder=1)
+                ax.annotate(plot.across[1], (plot.across[0], 0.97), (3, 0), xycoords=("data", "axes fraction"),
+                            textcoords="offset points", va="top", fontsize=7)  # fmt: skip
+            ax.set_xlabel(plot.x)
+            ax.set_ylabel(plot.y)
+            ax.set_title(plot.title, loc="left")
+        legend_above(fig, {label: styles[label] for label in shown})
+    return fig
+
+
+def _decades(plot: Plot) -> float:
+    y = np.concatenate([np.ravel(np.asarray(one.y, dtype=float)) for one in plot.measured.values()])
+    y = y[np.isfinite(y) & (y > 0)]
+    return float(np.log10(y.max() / y.min())) if y.size else 0.0
+
+
+def swings(
+    panels: Mapping[str, Mapping[str, ArrayLike]], styles: Mapping[str, MethodStyle], *, label: str, most: int = 60
+) -> Figure:
+    """Updates along one direction over the first steps, a panel each: to and fro, or straight on.
+
+    Args:
+        panels: title -> label -> projections ``(T,)``.
+        styles: of the labels.
+        label: what is up.
+        most: steps that are shown.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", {}, "at least one panel")
+    with figure_style():
+        fig = new_figure(0.6 + 1.9 * len(panels), 1.9)
+        axes = fig.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+        for ax, (title, lines) in zip(axes, panels.items(), strict=True):
+            ax.axhline(0, color="#999999", linewidth=0.5)
+            for name, values in lines.items():
+                ax.plot(np.asarray(values)[:most], color=styles[name].color, linestyle=styles[name].linestyle,
+                        linewidth=0.9, label=name)  # fmt: skip
+            ax.set_title(title, loc="left")
+            ax.set_xlabel("step")
+        axes[0].set_ylabel(label)
+        legend_above(fig, styles)
+    return fig

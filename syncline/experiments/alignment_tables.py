@@ -1,0 +1,105 @@
+"""An alignment study's rows for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from syncline.specs.alignment import AlignmentSpec
+
+Record = dict[str, Any]
+
+MOST_ANGLES = 12
+"""Beyond so many, no table has a row per angle."""
+
+NOTE = (
+    "Misalignment: the Hessian's (1,1)-norm over the least of all rotations. Steps: medians until\n"
+    "arrival; slowdown: of each draw, late over on time. Undone: of the way along the dominant\n"
+    "eigenvector, what other steps took back, on time and late. Restored: draws that take as many\n"
+    "steps as Adam at angle 0, on time and late."
+)
+RANK_NOTE = "Rank: rank correlation with the misalignment; what never arrives has the largest value."
+
+
+def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
+    """Steps and slowdown over the angle; rank correlations; random problems; the trap."""
+    from syncline.experiments.columns import Column, count_of, table, text_of
+
+    angles = [row for row in rows if row["part"] == "angles"]
+    rate: Column = ("rate", lambda row: f"{row['lr']:g}")
+    tables = []
+    if angles and len(spec.angles_deg) <= MOST_ANGLES:
+        columns: list[Column] = [
+            text_of("method"),
+            *([rate] if len(spec.rates) > 1 else []),
+            ("angle", lambda row: f"{row['angle_deg']:g}°"),
+            ("mis-\nalign.", _digits("misalignment", ".2f")),
+            ("arrived", lambda row: f"{row['arrived']}/{row['draws']}"),
+            ("steps", _digits("steps", ",.0f")),
+            ("steps,\nlate", _digits("steps_delayed", ",.0f")),
+            ("slow-\ndown", _digits("slowdown", ".2f")),
+            ("range", lambda row: f"{_digits('slowdown_min', '.2f')(row)}-{_digits('slowdown_max', '.2f')(row)}"),
+            ("undone", lambda row: f"{_percent(row, 'undone')}, {_percent(row, 'undone_delayed')}"),
+            ("re-\nstored", lambda row: _percent(row, "restored")),
+        ]
+        tables.append(table(spec.description or spec.name, columns, angles, NOTE, (0,), "method"))
+    if angles:
+        whole = [summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
+        columns = [
+            text_of("method"),
+            rate,
+            ("arrived", lambda row: f"{row['arrived']:,}/{row['draws']:,}"),
+            ("steps,\nlowest", _digits("steps_min", ",.0f")),
+            ("median", _digits("steps", ",.0f")),
+            ("highest", _digits("steps_max", ",.0f")),
+            ("slow-\ndown", _digits("slowdown", ".2f")),
+            ("rank of\nsteps", _digits("steps_rank", ".2f")),
+            ("rank of\nslowdown", _digits("slowdown_rank", ".2f")),
+            ("of all\ndraws", _digits("slowdown_rank_draws", ".2f")),
+        ]
+        told = [row for row in whole if row["draws"]]
+        tables.append(table(f"Over {len(spec.angles_deg)} angles", columns, told, RANK_NOTE, (0,), "lr"))
+    claims = [row for row in rows if row["part"] == "random"]
+    if claims:
+        columns = [text_of("claim"), ("share", _digits("share", ".0%")), count_of("arrived"), count_of("draws")]
+        tables.append(table("Random quadratics", columns, claims, "Arrived: problems with a slowdown at every angle."))
+    traps = [row for row in rows if row["part"] == "trap"]
+    if traps:
+        columns = [
+            rate,
+            ("trapped below", _digits("trap_radius", ".3g")),
+            ("closed form", _digits("trap_closed_form", ".3g")),
+            ("starts", count_of("draws")[1]),
+            ("came away", count_of("arrived")[1]),
+        ]
+        tables.append(table("Starts on the axes", columns, traps, "Radii. Closed form: 64 (rate / 0.1)^2."))
+    return tables
+
+
+def summary(angles: list[Record], lr: float, method: str) -> Record:
+    """One row for all angles of a learning rate and a method."""
+    own = [row for row in angles if (row["lr"], row["method"]) == (lr, method)]
+    steps = sorted(row["steps"] for row in own if row["steps"] is not None)
+    ratios = sorted(row["slowdown"] for row in own if row["slowdown"] is not None)
+    ranks = {name: own[0][name] if own else None for name in ("steps_rank", "slowdown_rank", "slowdown_rank_draws")}
+    return ranks | {
+        "method": method,
+        "lr": lr,
+        "draws": sum(row["draws"] for row in own),
+        "arrived": sum(row["arrived"] for row in own),
+        "steps_min": steps[0] if steps else None,
+        "steps": steps[len(steps) // 2] if steps else None,
+        "steps_max": steps[-1] if steps else None,
+        "slowdown": ratios[len(ratios) // 2] if ratios else None,
+    }
+
+
+def _digits(name: str, form: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row[name] is None else format(row[name], form)
+
+
+def _percent(row: Record, name: str) -> str:
+    return "-" if row[name] is None else format(row[name], ".0%")
