@@ -120,13 +120,16 @@ def run(
     spec: SpecArgument,
     overrides: SetOption = None,
     network: NetworkOption = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", metavar="NAME", help="One of the spec's scales: gpu, where it has that.")
+    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train one method on one network, in full detail; or run a study, which no network times."""
     from syncline.specs import RunSpec, StudySpec, load_spec
 
-    loaded = load_spec(spec, _networks(overrides, network, "network"), RunSpec, *get_args(StudySpec))
+    loaded = load_spec(spec, _networks(overrides, network, "network"), RunSpec, *get_args(StudySpec), scale=scale)
     assert isinstance(loaded, RunSpec | StudySpec)
     _warn(loaded.warnings())
     from syncline.experiments import display
@@ -236,6 +239,57 @@ def collectives(
         _say(f"figure in {drawn}")
 
 
+@app.command()
+def pipeline(
+    spec: SpecArgument = "pipeline-schedules",
+    overrides: SetOption = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option("--schedule", metavar="NAME,...", help="gpipe, 1f1b, interleaved, zb-h1, async-1f1b, greedy."),
+    ] = None,
+    stages: Annotated[int | None, typer.Option("--stages", metavar="K", help="How many.")] = None,
+    microbatches: Annotated[int | None, typer.Option("--microbatches", metavar="M", help="How many.")] = None,
+    forward: Annotated[
+        str | None, typer.Option("--forward", metavar="TIME,...", help="Of a micro-batch: 20ms, or one per stage.")
+    ] = None,
+    backward: Annotated[str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise.")] = None,
+    weight: Annotated[
+        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, for zb-h1.")
+    ] = None,
+    chunks: Annotated[int | None, typer.Option("--chunks", metavar="V", help="Per stage, when interleaved.")] = None,
+    in_flight: Annotated[
+        str | None, typer.Option("--in-flight", metavar="N,...", help="Most micro-batches at a stage, or at each.")
+    ] = None,
+    network: NetworkOption = None,
+    activation_bytes: Annotated[
+        str | None, typer.Option("--activation-bytes", metavar="SIZE", help="That a micro-batch sends on: 8MB.")
+    ] = None,
+    replicas: Annotated[int | None, typer.Option("--replicas", metavar="D", help="Pipelines side by side.")] = None,
+    jitter: Annotated[float | None, typer.Option("--jitter", help="Of the times: sigma of their logarithm.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the jitter.")] = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play the schedules of a pipeline: bubbles, delays, memory, with a picture and a trace. Nothing is trained."""
+    from syncline.specs import PipelineSpec, load_spec
+
+    lists = {"schedules": schedule and ",".join(schedule), "forward": forward, "backward": backward, "weight": weight,
+             "in_flight": in_flight}  # fmt: skip
+    options = {field: f"[{text}]" for field, text in lists.items() if text is not None} | {
+        "stages": stages, "microbatches": microbatches, "chunks": chunks, "activation_bytes": activation_bytes,
+        "replicas": replicas, "jitter": jitter, "seed": seed,
+    }  # fmt: skip
+    given = _networks(overrides, network, "networks")
+    given += [f"{field}={value}" for field, value in options.items() if value is not None]
+    loaded = load_spec(spec, given, PipelineSpec)
+    _warn(loaded.warnings())
+    from syncline.experiments.pipeline import pipeline as run_schedules
+    from syncline.experiments.pipeline_tables import pipeline_tables
+
+    result = run_schedules(loaded, out or Path("runs") / loaded.name, exact=out is not None)
+    _finish(_console(), result, as_json, pipeline_tables(result["rows"], loaded))
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(help="networks, hardware, models, methods, problems or specs")],
@@ -280,8 +334,8 @@ def _finish(console: Console, result: dict[str, Any], as_json: bool, tables: lis
         console.print(table)
     for row in result["rows"]:
         if row.get("diverged_at") is not None and row["network"] == result["rows"][0]["network"]:
-            seed = f", seed {row['seed']}" if "seed" in row else ""
-            _warn([f"{row['method']}{seed}: diverged at step {row['diverged_at']}"])
+            which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
+            _warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
     _show_files(console, result["folder"])
     if as_json:
         _emit(result)

@@ -34,9 +34,9 @@ def test_the_version_and_the_commands_are_told(command):
     assert command("--version") == (0, f"{__version__}\n", "")
     help_ = command("--help")
     assert help_.code == 0 and all(
-        name in help_.out for name in ("compare", "run", "project", "collectives", "list", "--version")
+        name in help_.out for name in ("compare", "run", "project", "collectives", "pipeline", "list", "--version")
     )
-    for name in ("compare", "run", "project"):
+    for name in ("compare", "run", "project", "pipeline"):
         assert "--set" in command(name, "--help").out
 
 
@@ -218,6 +218,8 @@ REFUSED = [
     (("project", "lion-cub-table1", "--plot", "x.pdf"), "--plot: got 'lion-cub-table1'; expected no figure"),
     (("project", "--csv", "short.txt/x"), "--csv: got 'short.txt/x'; expected a place that can be written to"),
     (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
+    (("run", "rosenbrock-mt-dao", "--scale", "gpu"), "--scale: got 'gpu'; expected none, as this spec has no scales"),
+    (("run", "basis-rotation-fig5", "--scale", "cpu"), "--scale: got 'cpu'; expected one of 'gpu'"),
     (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),
     (("compare", *SMALL, "--text", "x.txt"), "problem.path: got 'x.txt'; expected no such field here"),
     (("compare", *SMALL, "--set", "workers=2000"), "workers: got 2000; expected at most 1438 workers"),

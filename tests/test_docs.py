@@ -19,6 +19,7 @@ from syncline.cli import app
 from syncline.costmodel.link_fields import LINK_FIELDS
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, METHODS, ComputeSpec, bundled, validate
+from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
 from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
 from syncline.specs.methods import (
     AdamRule,
@@ -35,11 +36,13 @@ from syncline.specs.methods import (
     MuonRule,
     NesterovOuter,
     PowerSGDSpec,
+    ScionRule,
     SGDMRule,
     StreamingDiLoCoSpec,
     StreamingMTDAOSpec,
     StreamSpec,
 )
+from syncline.specs.staleness import LateMethod, PipelineClockSpec, RemedySpec
 from syncline.specs.studies import DistributionSpec, NoiseSpec, PaperVotes, TuningSpec, VectorsSpec
 from syncline.specs.tables import Mark, SpeedCell, Strategy
 from tests.torchrun import TORCHRUN, run
@@ -188,6 +191,17 @@ def test_collectives_emit_crossovers_as_documented() -> None:
     assert names_of(json.loads(done.stdout)["choices"]) == documented("choices")
 
 
+def test_pipeline_emits_what_is_documented(tmp_path: Path) -> None:
+    fields = {"kind": "pipeline", "name": "p", "schedules": ["1f1b", "greedy"], "stages": 2, "microbatches": 2}
+    result = emitted(tmp_path, "pipeline", fields | {"forward": 1, "backward": 2})
+    assert set(result) == {"rows", "folder", "interrupted"}
+    assert names_of(result["rows"]) == documented("pipeline")
+    assert names_of([stage for row in result["rows"] for stage in row["per_stage"]]) == documented("per_stage")
+    assert set(pq.read_schema(tmp_path / "out" / "timeline.parquet").names) == documented("timeline.parquet")
+    told = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
+    assert set(told) == documented("run.json") - {"seeds", "wall_s", "problem"}
+
+
 def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:
     result = comparison[1]
     assert set(result) == {"rows", "folder", "target_loss", "interrupted"}
@@ -222,6 +236,32 @@ STUDIES: dict[str, dict[str, Any]] = {
             "rates": [0.1],
             "tuning_seeds": [1],
         },
+    },
+    "swings": {
+        "problem": {"kind": "text-gpt", "layers": 1, "width": 4, "heads": 1, "context": 4, "tied": False},
+        "methods": ["ddp-adam"],
+        "stages": [1],
+        "at_step": 1,
+        "window": 2,
+        "iterations": 1,
+        "draws": 2,
+    },
+    "alignment": {
+        "problem": {"kind": "quadratic", "spectrum": [2, 1], "start": [3, 3]},
+        "angles_deg": [0, 45],
+        "rates": [0.5],
+        "delay": 1,
+        "steps": 20,
+        "target_loss": 1,
+        "random": {"problems": 2},
+    },
+    "staleness": {
+        "problem": {"kind": "text-gpt", "layers": 2, "width": 4, "heads": 1, "context": 4, "tied": False},
+        "stages": [1, 2],
+        "methods": ["ddp-adam"],
+        "steps": 2,
+        "eval_every": 1,
+        "clock": {"networks": ["wan"]},
     },
 }
 
@@ -269,7 +309,9 @@ def test_the_spec_page_names_every_field() -> None:
     models = [*KINDS.values(), ComputeSpec, ScheduleSpec, SlowWorkerSpec, PauseSpec, NesterovOuter, FedAdamOuter]
     models += [DDPSpec, LocalSpec, DiLoCoSpec, MTDAOSpec, DESLOCSpec, SGDMRule, AdamRule, AdoptRule, MuonRule]
     models += [StreamingMTDAOSpec, StreamingDiLoCoSpec, StreamSpec, DionSpec, CurvaDionSpec, PowerSGDSpec, DeMoSpec]
-    models += [DistributionSpec, NoiseSpec, PaperVotes, VectorsSpec, TuningSpec, Mark, SpeedCell, Strategy]
+    models += [LateMethod, RemedySpec, PipelineClockSpec]
+    models += [RandomQuadraticsSpec, TrapSpec]
+    models += [DistributionSpec, NoiseSpec, PaperVotes, VectorsSpec, TuningSpec, Mark, SpeedCell, Strategy, ScionRule]
     fields = {field for model in models for field in model.model_fields}
     fields |= {field for problem in PROBLEMS.values() for field in problem.__dataclass_fields__}  # type: ignore[attr-defined]
     missing = sorted(field for field in fields if not re.search(rf"\b{field}\b", text))
@@ -285,5 +327,5 @@ def test_pages_name_only_what_exists() -> None:
     known = {*bundled(), *METHODS}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        given = re.findall(r"syncline (?:compare|run|project) +([a-z][\w-]+)(?![\w./-])", text)
+        given = re.findall(r"syncline (?:compare|run|project|pipeline) +([a-z][\w-]+)(?![\w./-])", text)
         assert set(given) <= known | {"my"}, page.name

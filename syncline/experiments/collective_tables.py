@@ -9,7 +9,7 @@ from rich.console import Group
 
 from syncline.costmodel import AnyNetwork
 from syncline.experiments.collectives import Crossover, Question, choices, crossovers
-from syncline.experiments.display import Column, Record, table
+from syncline.experiments.columns import Column, Record, table
 from syncline.units import format_bytes, format_seconds
 
 

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from syncline.costmodel import Network
-from syncline.specs import CompareSpec, ProjectSpec, RunSpec, StudySpec, VoteTiesSpec
+from syncline.experiments.columns import (
+    Column,
+    Record,
+    count_of,
+    four_digits,
+    number_of,
+    percent_of,
+    seconds_of,
+    table,
+    text_of,
+    times_of,
+)
+from syncline.specs import (
+    AlignmentSpec,
+    CompareSpec,
+    ProjectSpec,
+    RunSpec,
+    StalenessSpec,
+    StudySpec,
+    SwingsSpec,
+    VoteTiesSpec,
+)
 from syncline.units import format_bytes, format_seconds
-
-Record = dict[str, Any]
-Column = tuple[str, Callable[[Record], str]]
-
-
-WHOLE_NAME = 24
-"""Characters of a name that is not folded."""
 
 
 @contextmanager
@@ -40,45 +51,6 @@ def progress(console: Console, names: list[str], steps: int) -> Iterator[Callabl
                 bars.update(task, completed=count)
 
         yield update
-
-
-def table(
-    title: str,
-    columns: list[Column],
-    rows: list[Record],
-    note: str = "",
-    left: Collection[int] = (0,),
-    section: str = "",
-) -> Group:
-    """A title, a table, a note; ``left``: columns that hold text; ``section``: a field whose changes are ruled."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, (heading, show) in enumerate(columns):
-        # What does not fit is continued on the next line: nothing is cut off. Names stay whole, for copying.
-        width = min(max((len(show(row)) for row in rows), default=0), WHOLE_NAME) if number == 0 else None
-        drawn.add_column(heading, justify="left" if number in left else "right", overflow="fold", min_width=width)
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        ruled = bool(section) and following is not None and row[section] != following[section]
-        drawn.add_row(*(show(row) for _, show in columns), end_section=ruled)
-    # Beside the table and not in it, where they would be folded at its width.
-    return Group(Text(title, style="bold"), drawn, *([Text(note + "\n")] if note else []))
-
-
-def seconds_of(name: str) -> Callable[[Record], str]:
-    """Shows a time; "-" for none."""
-    return lambda row: "-" if row.get(name) in (None, math.inf) else format_seconds(row[name])
-
-
-def _number(name: str) -> Callable[[Record], str]:
-    return lambda row: "-" if row.get(name) is None else _four_digits(row[name])
-
-
-def _four_digits(value: float) -> str:
-    return format(value, "#.4g")
-
-
-def times_of(name: str) -> Callable[[Record], str]:
-    """Shows a multiple; "-" for none."""
-    return lambda row: "-" if row[name] is None else f"{row[name]:.2f}x"
 
 
 def _communication(row: Record) -> str:
@@ -125,7 +97,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("val loss", _loss),
         *clock_columns(rows),
         ("speedup", times_of("speedup")),
-        ("time to\ntarget" if target is None else f"to loss\n{_four_digits(target)}", seconds_of("time_to_target_s")),
+        ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
     return tables_per_network(columns, rows, spec)
@@ -148,9 +120,20 @@ def tables_per_network(
 
 
 def _loss(row: Record) -> str:
-    if row["diverged_at"] is not None and not math.isfinite(row["loss"]):
-        return f"diverged\n(step {row['diverged_at']})"
-    return _four_digits(row["loss"]) + (f"\n(step {row['steps']})" if row["interrupted"] else "")
+    shown = _metric("loss")(row)
+    return shown + (f"\n(step {row['steps']})" if row["interrupted"] and "\n" not in shown else "")
+
+
+def _metric(name: str) -> Callable[[Record], str]:
+    """Shows a number, or where the training was lost that should have given one."""
+
+    def show(row: Record) -> str:
+        value = row.get(name)
+        if value is not None and row["diverged_at"] is not None and not math.isfinite(value):
+            return f"diverged\n(step {row['diverged_at']})"
+        return "-" if value is None else four_digits(value)
+
+    return show
 
 
 def subject(spec: RunSpec | StudySpec) -> str:
@@ -167,7 +150,7 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
     clock |= {"encode_s", "trigger_s"}
     clock |= {"bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed", "diverged_at"}
     columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
-    columns += [(name.replace("_", " "), _number(name)) for name in rows[0] if name not in clock]
+    columns += [(name.replace("_", " "), _metric(name)) for name in rows[0] if name not in clock]
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
     tables = [table(title, columns, rows, note)]
     if "step_time_s" in rows[0]:
@@ -179,6 +162,18 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
 
 def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
     """A study's rows: rates in percent."""
+    if isinstance(spec, StalenessSpec):
+        from syncline.experiments.staleness_tables import staleness_tables
+
+        return staleness_tables(rows, spec)
+    if isinstance(spec, AlignmentSpec):
+        from syncline.experiments.alignment_tables import alignment_tables
+
+        return alignment_tables(rows, spec)
+    if isinstance(spec, SwingsSpec):
+        from syncline.experiments.swings import swing_tables
+
+        return swing_tables(rows, spec)
     if isinstance(spec, VoteTiesSpec):
         return [table(spec.description, TIE_COLUMNS, rows, f"{TIE_NOTE} Paper: {spec.source}.", (1,))] if rows else []
     vectors = [row for row in rows if row["part"] == "vectors"]
@@ -190,41 +185,27 @@ def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
     return tables
 
 
-def text_of(name: str) -> Column:
-    """A column of names."""
-    return name, lambda row: row[name]
-
-
-def count_of(name: str) -> Column:
-    """A column of whole numbers; "-" for none."""
-    return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
-
-
-def _percent(name: str) -> Callable[[Record], str]:
-    return lambda row: "-" if row[name] is None else f"{100 * row[name]:.2f}"
-
-
 TIE_COLUMNS: list[Column] = [
     count_of("workers"),
     text_of("distribution"),
-    ("ties", _percent("tie_rate")),
-    ("ties\n(exact)", _percent("tie_rate_exact")),
-    ("ties\n(paper)", _percent("paper_tie_rate")),
-    ("match", _percent("match")),
-    ("match\n(paper)", _percent("paper_match")),
-    ("flip", _percent("flip")),
-    ("flip\n(paper)", _percent("paper_flip")),
+    ("ties", percent_of("tie_rate")),
+    ("ties\n(exact)", percent_of("tie_rate_exact")),
+    ("ties\n(paper)", percent_of("paper_tie_rate")),
+    ("match", percent_of("match")),
+    ("match\n(paper)", percent_of("paper_match")),
+    ("flip", percent_of("flip")),
+    ("flip\n(paper)", percent_of("paper_flip")),
 ]
 TIE_NOTE = "In percent of all votes. Match, flip: the vote is the sign of the sum of what is voted on, or its opposite."
 
 SIGN_COLUMNS: list[Column] = [
     text_of("distribution"),
     text_of("quantiser"),
-    ("match", _percent("match")),
-    ("lowest\nseed", _percent("match_min")),
-    ("highest\nseed", _percent("match_max")),
-    ("flip", _percent("flip")),
-    ("zero", _percent("zero")),
+    ("match", percent_of("match")),
+    ("lowest\nseed", percent_of("match_min")),
+    ("highest\nseed", percent_of("match_max")),
+    ("flip", percent_of("flip")),
+    ("zero", percent_of("zero")),
 ]
 SIGN_NOTE = "In percent of the entries: the sum of what was sent has the sign of the exact sum, its opposite, or none."
 
@@ -232,9 +213,9 @@ LOSS_COLUMNS: list[Column] = [
     ("noise", lambda row: row["distribution"]),
     text_of("quantiser"),
     ("rate", lambda row: f"{row['lr']:g}"),
-    ("loss", _number("loss")),
-    ("lowest\nseed", _number("loss_min")),
-    ("highest\nseed", _number("loss_max")),
+    ("loss", number_of("loss")),
+    ("lowest\nseed", number_of("loss_min")),
+    ("highest\nseed", number_of("loss_max")),
     ("seeds\nworse", lambda row: "-" if row["worse_than_reference"] is None else str(row["worse_than_reference"])),
 ]
 LOSS_NOTE = "Loss: the median over the seeds after the last step. Seeds worse: those with a higher loss than"

@@ -8,18 +8,8 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.experiments.display import (
-    Column,
-    Record,
-    clock_columns,
-    clock_note,
-    count_of,
-    network_title,
-    seconds_of,
-    table,
-    text_of,
-    times_of,
-)
+from syncline.experiments.columns import Column, Record, count_of, seconds_of, table, text_of, times_of
+from syncline.experiments.display import clock_columns, clock_note, network_title
 from syncline.experiments.speed_table import verdict
 from syncline.specs import ProjectSpec, TableSpec
 from syncline.units import format_bandwidth, format_bytes

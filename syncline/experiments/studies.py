@@ -7,11 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from syncline.experiments import quantisers, vote_ties
+from syncline.experiments import alignment, quantisers, staleness, swings, vote_ties
+from syncline.experiments.alignment_figures import alignment_figures
 from syncline.experiments.board import Watched, board, side_by_side
 from syncline.experiments.figures import quantiser_figures, tie_figures
 from syncline.experiments.folder import RunFolder, environment
-from syncline.specs import QuantisersSpec, StudySpec
+from syncline.experiments.late import check_device
+from syncline.experiments.staleness_figures import staleness_figures
+from syncline.specs import AlignmentSpec, QuantisersSpec, StalenessSpec, StudySpec, SwingsSpec
 
 
 def study(
@@ -27,13 +30,16 @@ def study(
     Args:
         spec: what to run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        jobs: processes side by side; one per core if none. It does not change any number.
+        jobs: processes side by side; one per core if none, and one alone on a GPU. It does not change any number.
         on_progress: called now and then with how many of ``total`` are done.
 
     Returns:
         ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of what was finished.
     """
     part = _part(spec)
+    if isinstance(spec, StalenessSpec):
+        check_device(spec)
+        jobs = 1 if jobs is None and spec.device == "cuda" else jobs
     counts = part.lengths(spec)
 
     def tell(done: list[int]) -> None:
@@ -50,7 +56,13 @@ def study(
         rows = part.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
-        if rows:
+        if rows and isinstance(spec, StalenessSpec):
+            staleness_figures(folder, spec, records, rows)
+        elif rows and isinstance(spec, AlignmentSpec):
+            alignment_figures(folder, spec, records)
+        elif rows and isinstance(spec, SwingsSpec):
+            swings.swing_figures(folder, spec, records)
+        elif rows:
             (quantiser_figures if isinstance(spec, QuantisersSpec) else tie_figures)(folder, rows)
     return {"rows": rows, "folder": str(folder.path), "interrupted": interrupted}
 
@@ -61,6 +73,12 @@ def total(spec: StudySpec) -> int:
 
 
 def _part(spec: StudySpec) -> ModuleType:
+    if isinstance(spec, StalenessSpec):
+        return staleness
+    if isinstance(spec, AlignmentSpec):
+        return alignment
+    if isinstance(spec, SwingsSpec):
+        return swings
     return quantisers if isinstance(spec, QuantisersSpec) else vote_ties
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.experiments.trained import Trained
-from syncline.sim import Timeline
+if TYPE_CHECKING:
+    from syncline.experiments.trained import Trained
+    from syncline.sim import Timeline
 
 
 def metrics_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:

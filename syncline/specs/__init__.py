@@ -1,10 +1,13 @@
 """Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
 
+from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
 from syncline.specs.methods import METHODS, MethodBase, MethodSpec
+from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.staleness import LateMethod, RemedySpec, StalenessSpec
 from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec
+from syncline.specs.swings import SwingsSpec
 from syncline.specs.tables import (
     CurvaDionTableSpec,
     SpeedTableSpec,
@@ -19,6 +22,7 @@ from syncline.specs.tables import (
 __all__ = [
     "KINDS",
     "METHODS",
+    "AlignmentSpec",
     "AnySpec",
     "CompareSpec",
     "ComputeSpec",
@@ -26,6 +30,7 @@ __all__ = [
     "LateMethod",
     "MethodBase",
     "MethodSpec",
+    "PipelineSpec",
     "ProjectSpec",
     "QuantisersSpec",
     "RemedySpec",
@@ -33,6 +38,7 @@ __all__ = [
     "SpeedTableSpec",
     "StalenessSpec",
     "StudySpec",
+    "SwingsSpec",
     "TableSpec",
     "TrafficTableSpec",
     "Training",

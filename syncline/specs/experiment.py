@@ -216,10 +216,14 @@ class ScheduleSpec(Spec):
         """Refuse one that is longer than the training.
 
         Raises:
-            PydanticCustomError: with the path from the training.
+            PydanticCustomError: with the path from the training to the longer of both.
         """
-        if self.warmup_steps + self.cooldown_steps > steps:
-            raise refusal("schedule", self.model_dump(), f"warmup and cooldown that fit into {steps} steps")
+        parts = {"warmup_steps": self.warmup_steps, "cooldown_steps": self.cooldown_steps}
+        total, longer = sum(parts.values()), max(parts, key=parts.__getitem__)
+        if total > steps:
+            room = max(0, steps - (total - parts[longer]))
+            expected = f"at most {room}, as warmup and cooldown are within the {steps} steps"
+            raise refusal(f"schedule.{longer}", parts[longer], expected)
 
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
         """Torch's scheduler; None if the rate is constant."""

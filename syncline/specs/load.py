@@ -12,6 +12,7 @@ from syncline.errors import SpecError, SynclineError, one_of
 from syncline.specs.base import explain
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.methods import METHODS
+from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.studies import StudySpec
 from syncline.specs.tables import TableSpec
 from syncline.yamls import parse_yaml
@@ -21,13 +22,13 @@ LIBRARY = Path(__file__).parent / "library"
 
 S = TypeVar("S", bound=BaseModel)
 
-AnySpec = RunSpec | CompareSpec | ProjectSpec | TableSpec | StudySpec
+AnySpec = RunSpec | CompareSpec | ProjectSpec | PipelineSpec | TableSpec | StudySpec
 
 KINDS: dict[str, type[BaseModel]] = {
     get_args(spec.model_fields["kind"].annotation)[0]: spec for spec in get_args(AnySpec)
 }
 
-COMMAND_OF_KIND = dict.fromkeys(KINDS, "project") | {"compare": "compare"}
+COMMAND_OF_KIND = dict.fromkeys(KINDS, "project") | {"compare": "compare", "pipeline": "pipeline"}
 COMMAND_OF_KIND |= {kind: "run" for kind, spec in KINDS.items() if spec in (RunSpec, *get_args(StudySpec))}
 
 
@@ -36,18 +37,20 @@ def bundled() -> dict[str, Path]:
     return {path.stem: path for path in sorted(LIBRARY.glob("*.yaml"))}
 
 
-def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: type[S]) -> S:
+def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: type[S], scale: str | None = None) -> S:
     """Read a spec.
 
     Args:
         name_or_path: a bundled spec's name, or a YAML file.
         overrides: ``field.path=value`` each, where the value is read as YAML; a number in the path indexes a list.
         *specs: the kinds of spec that the caller can use; all of them if none is named.
+        scale: one of the file's ``scales``, whose fields are set before those of ``overrides``.
 
     Raises:
         SynclineError: one line: what is wrong, where, and what would be accepted.
     """
     fields = _read(name_or_path)
+    _rescale(fields, scale)
     for override in overrides:
         _apply(fields, override)
     usable = {_kind_of(spec): spec for spec in specs or KINDS.values()}
@@ -84,8 +87,23 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
     return fields
 
 
+def _rescale(fields: dict[str, Any], scale: str | None) -> None:
+    """Take the block ``scales`` out, and set the fields of one of them, ``{field.path: value}``."""
+    scales = fields.pop("scales", {})
+    if not isinstance(scales, dict) or not all(isinstance(one, dict) for one in scales.values()):
+        raise SpecError("scales", scales, "fields by name of a scale, as in {gpu: {steps: 1000, problem.width: 64}}")
+    if scale is None:
+        return
+    if not scales:
+        raise SpecError("--scale", scale, "none, as this spec has no scales")
+    if scale not in scales:
+        raise SpecError("--scale", scale, one_of(scales, scale))
+    for path, value in scales[scale].items():
+        _set(fields, str(path), value, f"scales.{scale}.{path}")
+
+
 def _apply(fields: dict[str, Any], override: str) -> None:
-    """Set one field in place. Names that stand for fields (a method's) are expanded where the path goes into them."""
+    """Set one field in place, as ``--set`` does."""
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise SpecError("--set", override, "field.path=value, as in method.lr=0.01")
@@ -93,29 +111,32 @@ def _apply(fields: dict[str, Any], override: str) -> None:
         value = parse_yaml(text)
     except ValueError:
         raise SpecError(f"--set {path}", text, "a value in YAML") from None
+    _set(fields, path, value, f"--set {path}")
+
+
+def _set(fields: dict[str, Any], path: str, value: Any, told: str) -> None:
+    """Set one field in place. Names that stand for fields (a method's) are expanded where the path goes into them."""
     *parents, last = path.split(".")
     here: Any = fields
     for depth, part in enumerate(parents):
-        key = _key(here, part, path)
+        key = _key(here, part, told)
         inner = here[key] if not isinstance(here, dict) else here.setdefault(key, {})
         if isinstance(inner, str):
             is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
             # A method's name stands for all its fields; any other name is a kind.
             inner = here[key] = METHODS.get(inner, {"kind": inner}).copy() if is_method else {"kind": inner}
         if not isinstance(inner, dict | list):
-            raise SpecError(f"--set {path}", text, f"a path into fields, and {part!r} is a plain value")
+            raise SpecError(told, value, f"a path into fields, and {part!r} is a plain value")
         here = inner
-    here[_key(here, last, path)] = value
+    here[_key(here, last, told)] = value
 
 
-def _key(here: Any, part: str, path: str) -> Any:
+def _key(here: Any, part: str, told: str) -> Any:
     if isinstance(here, dict):
         return part
     if part.isdecimal() and int(part) < len(here):
         return int(part)
-    raise SpecError(
-        f"--set {path}", part, f"an index from 0 to {len(here) - 1}" if here else "no index: the list is empty"
-    )
+    raise SpecError(told, part, f"an index from 0 to {len(here) - 1}" if here else "no index: the list is empty")
 
 
 def _known_fields(model: type[BaseModel], fields: Any, location: Sequence[Any]) -> list[str]:

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel.packing import sum_levels
+from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.base import Positive, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.specs.methods import MethodSpec
 from syncline.specs.methods.base import from_name
 from syncline.specs.staleness import StalenessSpec
+from syncline.specs.swings import SwingsSpec
 
 Seed = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -159,4 +161,4 @@ class QuantisersSpec(Experiment):
         return self
 
 
-StudySpec = VoteTiesSpec | QuantisersSpec | StalenessSpec
+StudySpec = VoteTiesSpec | QuantisersSpec | StalenessSpec | AlignmentSpec | SwingsSpec

@@ -68,6 +68,17 @@ def test_a_run_shows_its_seeds_and_the_clock_that_they_share_once(timed):
     )
 
 
+def test_a_run_says_which_seeds_diverged():
+    lost = {"loss": math.nan, "train_loss": math.inf, "diverged_at": 17}
+    rows = [row("local-adam", "wan", seed=0), row("local-adam", "wan", seed=1, **lost)]
+    rows[0] |= {"train_loss": 0.25}
+    shown = lines(display.run_tables(rows, bowl_run()))
+    first, second = (next(line for line in shown if line.startswith(f" {seed} ")) for seed in (0, 1))
+    assert "diverged" not in first and "0.2500" in first
+    assert second.count("diverged") == 2 and not any("nan" in line or "inf" in line.split() for line in shown)
+    assert shown[shown.index(second) + 1].count("(step 17)") == 2
+
+
 @pytest.mark.parametrize("name", ["project-gpt-160m", "curvadion-table3"])
 def test_projections_fit_a_terminal_of_100_columns_uncut(name):
     spec = load_spec(name)

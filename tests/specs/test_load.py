@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from syncline.costmodel import HARDWARE
+from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder
 from syncline.specs import KINDS, METHODS, CompareSpec, ProjectSpec, RunSpec, bundled, load_spec
 from syncline.specs.methods import AdoptRule, LocalSpec, MTDAOSpec, SGDMRule, method_of
@@ -152,3 +155,66 @@ def test_what_is_sent_in_one_of_several_phases_is_averaged():
 def test_what_a_closed_form_cannot_see_is_a_warning():
     spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.starts=[1, 2]"])
     assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.starts"]
+
+
+SCALED = """
+kind: run
+name: small
+problem: rosenbrock
+workers: 2
+method: local-adam
+steps: 8
+network: wan
+compute: {seconds: 1}
+scales:
+  large: {steps: 64, method.period: 16, problem.noise_std: 0.5}
+  larger: {steps: 128}
+"""
+
+
+@pytest.fixture
+def scaled(tmp_path: Path) -> Path:
+    path = tmp_path / "scaled.yaml"
+    path.write_text(SCALED)
+    return path
+
+
+def test_a_scale_sets_its_fields_and_overrides_come_after(scaled):
+    small, large = load_spec(scaled), load_spec(scaled, scale="large")
+    assert (small.steps, small.method.period, small.problem.noise_std) != (64, 16, 0.5)
+    assert (large.steps, large.method.period, large.problem.noise_std) == (64, 16, 0.5)
+    assert load_spec(scaled, ["steps=4"], scale="large").steps == 4
+    assert load_spec(scaled, ["steps=64", "method.period=16", "problem.noise_std=0.5"]) == large
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpu", "--scale: got 'gpu'; expected one of 'large', 'larger'"),
+        ("larg", "--scale: got 'larg'; expected one of 'large', 'larger' (did you mean 'large'?)"),
+    ],
+)
+def test_a_scale_that_is_not_there_is_refused_with_those_that_are(scaled, name, said):
+    with pytest.raises(SpecError) as refused:
+        load_spec(scaled, scale=name)
+    assert str(refused.value) == said
+
+
+def test_a_spec_without_scales_says_so():
+    with pytest.raises(SpecError, match=r"^--scale: got 'gpu'; expected none, as this spec has no scales$"):
+        load_spec("rosenbrock-mt-dao", scale="gpu")
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("large: {step: 64}", "step: got 64; expected no such field here"),
+        ("large: {steps.0: 64}", "scales.large.steps.0: got 64; expected a path into fields, and 'steps' is a plain"),
+        ("large: 64", "scales: got {'large': 64}; expected fields by name of a scale"),
+    ],
+)
+def test_a_mistake_in_a_scale_is_one_line_with_its_path(scaled, block, said):
+    scaled.write_text(SCALED.partition("  large:")[0] + "  " + block)
+    with pytest.raises(SpecError) as refused:
+        load_spec(scaled, scale="large")
+    assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
