@@ -99,7 +99,7 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
     if scale not in scales:
         raise SpecError("--scale", scale, one_of(scales, scale))
     for path, value in scales[scale].items():
-        _set(fields, str(path), value, f"scales.{scale}.{path}")
+        _set(fields, str(path), value, f"scales.{scale}.{path}", value)
 
 
 def _apply(fields: dict[str, Any], override: str) -> None:
@@ -111,11 +111,14 @@ def _apply(fields: dict[str, Any], override: str) -> None:
         value = parse_yaml(text)
     except ValueError:
         raise SpecError(f"--set {path}", text, "a value in YAML") from None
-    _set(fields, path, value, f"--set {path}")
+    _set(fields, path, value, f"--set {path}", text)
 
 
-def _set(fields: dict[str, Any], path: str, value: Any, told: str) -> None:
-    """Set one field in place. Names that stand for fields (a method's) are expanded where the path goes into them."""
+def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any) -> None:
+    """Set one field in place. Names that stand for fields (a method's) are expanded where the path goes into them.
+
+    A refusal calls it what is ``told``, with the value as it was ``written``.
+    """
     *parents, last = path.split(".")
     here: Any = fields
     for depth, part in enumerate(parents):
@@ -126,7 +129,7 @@ def _set(fields: dict[str, Any], path: str, value: Any, told: str) -> None:
             # A method's name stands for all its fields; any other name is a kind.
             inner = here[key] = METHODS.get(inner, {"kind": inner}).copy() if is_method else {"kind": inner}
         if not isinstance(inner, dict | list):
-            raise SpecError(told, value, f"a path into fields, and {part!r} is a plain value")
+            raise SpecError(told, written, f"a path into fields, and {part!r} is a plain value")
         here = inner
     here[_key(here, last, told)] = value
 
