@@ -16,18 +16,17 @@ Medians of CPU seconds of the process; SimPy loops that take seconds run once. `
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from benchmarks.command import parser_of, show
 from syncline.costmodel import Link
 from syncline.costmodel.topology import Network, Topology, topology
 from syncline.costmodel.two_level import TwoLevel
@@ -158,7 +157,7 @@ def measure(repeats: int, quick: bool) -> list[Measured]:
     return rows
 
 
-def table(rows: list[Measured]) -> str:
+def table(rows: Sequence[Measured]) -> str:
     simpy_per_s = {row.workers: row.per_s for row in rows if row.what.startswith("plain")}
     lines = [
         "| what | workers | messages | CPU seconds | messages per CPU second | of plain SimPy | peak, MiB |",
@@ -175,13 +174,12 @@ def table(rows: list[Measured]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.network", description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("benchmarks.network", __doc__)
     parser.add_argument("--quick", action="store_true", help="without what takes a minute")
     parser.add_argument("--repeats", type=int, default=7, help="of which medians are taken")
-    parser.add_argument("--json", action="store_true", help="rows as JSON")
     options = parser.parse_args(arguments)
     rows = measure(options.repeats, options.quick)
-    print(json.dumps([row._asdict() for row in rows], indent=2) if options.json else table(rows))
+    show(rows, table, options.json)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ Medians of CPU seconds of the process. ``--quick`` takes a sixteenth of the micr
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 
+from benchmarks.command import parser_of, show
 from syncline.costmodel import Link
 from syncline.problems import TextGPT, cut
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
@@ -117,7 +116,7 @@ def measure(repeats: int, quick: bool) -> list[Measured]:
     return rows + [row for name in ("async-1f1b", "greedy") for row in text(name, repeats)]
 
 
-def table(rows: list[Measured]) -> str:
+def table(rows: Sequence[Measured]) -> str:
     lines = ["| what | events | CPU seconds | events per CPU second | simulated seconds |", "|---|---|---|---|---|"]
     for row in rows:
         simulated = "" if row.simulated_s is None else f"{row.simulated_s:.4g}"
@@ -126,13 +125,12 @@ def table(rows: list[Measured]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("benchmarks.pipeline", __doc__)
     parser.add_argument("--quick", action="store_true", help="a sixteenth of the micro-batches")
     parser.add_argument("--repeats", type=int, default=5, help="of which medians are taken")
-    parser.add_argument("--json", action="store_true", help="rows as JSON")
     options = parser.parse_args(arguments)
     rows = measure(options.repeats, options.quick)
-    print(json.dumps([row._asdict() for row in rows], indent=2) if options.json else table(rows))
+    show(rows, table, options.json)
 
 
 if __name__ == "__main__":

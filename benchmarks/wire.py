@@ -14,16 +14,15 @@ for the largest.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from benchmarks.command import parser_of, show
 from syncline.comm import BF16, DENSE, FP16, PackedIntegers, PackedSigns, SparsePairs, WireFormat
 
 BLOCK, KEPT = 4096, 32
@@ -126,7 +125,7 @@ def measure(size: int, device: torch.device, rounds: int) -> list[Measured]:
     ]
 
 
-def table(measured: list[Measured]) -> str:
+def table(measured: Sequence[Measured]) -> str:
     lines = [
         "| device | format | bits per value | held memory, GB/s | of a copy | new memory, GB/s | of a copy |",
         "|---|---|---|---|---|---|---|",
@@ -140,17 +139,16 @@ def table(measured: list[Measured]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.wire", description=(__doc__ or "").splitlines()[0])
+    parser = parser_of("benchmarks.wire", __doc__)
     parser.add_argument("--size", type=int, default=2**24, help="values of the fp32 tensor")
     parser.add_argument("--threads", type=int, default=1, help="of torch on the CPU")
     parser.add_argument("--device", help="cpu or cuda; the default is the CPU, and the GPU where there is one")
     parser.add_argument("--rounds", type=int, default=11, help="repetitions of which medians are taken")
-    parser.add_argument("--json", action="store_true", help="rows as JSON")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     devices = [options.device] if options.device else ["cpu", "cuda"][: 1 + torch.cuda.is_available()]
     measured = [row for device in devices for row in measure(options.size, torch.device(device), options.rounds)]
-    print(json.dumps([row._asdict() for row in measured], indent=2) if options.json else table(measured))
+    show(measured, table, options.json)
 
 
 if __name__ == "__main__":

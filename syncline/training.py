@@ -127,11 +127,11 @@ class _Recorder:
             diverged_at=(),
             interrupted=interrupted,
         )
-        history.diverged_at = _diverged_at(history)
+        history.diverged_at = diverged_at(history)
         return history
 
 
-def _diverged_at(history: History) -> tuple[int | None, ...]:
+def diverged_at(history: History) -> tuple[int | None, ...]:
     """Per seed, the first loss that is not finite; an evaluation after the last step counts as the loss of step T."""
     losses = history.loss
     if history.evaluation and history.eval_step[-1] == history.steps:

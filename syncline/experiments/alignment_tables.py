@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from syncline.experiments.columns import RATE, Column, Record, count_of, digits_of, table, text_of
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.specs.alignment import AlignmentSpec
-
-Record = dict[str, Any]
 
 MOST_ANGLES = 12
 """Beyond so many, no table has a row per angle."""
@@ -26,52 +25,49 @@ RANK_NOTE = "Rank: rank correlation with the misalignment; what never arrives ha
 
 def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
     """Steps and slowdown over the angle; rank correlations; random problems; the trap."""
-    from syncline.experiments.columns import Column, count_of, table, text_of
-
     angles = [row for row in rows if row["part"] == "angles"]
-    rate: Column = ("rate", lambda row: f"{row['lr']:g}")
     tables = []
     if angles and len(spec.angles_deg) <= MOST_ANGLES:
         columns: list[Column] = [
             text_of("method"),
-            *([rate] if len(spec.rates) > 1 else []),
+            *([RATE] if len(spec.rates) > 1 else []),
             ("angle", lambda row: f"{row['angle_deg']:g}°"),
-            ("mis-\nalign.", _digits("misalignment", ".2f")),
+            ("mis-\nalign.", digits_of("misalignment", ".2f")),
             ("arrived", lambda row: f"{row['arrived']}/{row['draws']}"),
-            ("steps", _digits("steps", ",.0f")),
-            ("steps,\nlate", _digits("steps_delayed", ",.0f")),
-            ("slow-\ndown", _digits("slowdown", ".2f")),
-            ("range", lambda row: f"{_digits('slowdown_min', '.2f')(row)}-{_digits('slowdown_max', '.2f')(row)}"),
-            ("undone", lambda row: f"{_percent(row, 'undone')}, {_percent(row, 'undone_delayed')}"),
-            ("re-\nstored", lambda row: _percent(row, "restored")),
+            ("steps", digits_of("steps", ",.0f")),
+            ("steps,\nlate", digits_of("steps_delayed", ",.0f")),
+            ("slow-\ndown", digits_of("slowdown", ".2f")),
+            ("range", lambda row: f"{digits_of('slowdown_min', '.2f')(row)}-{digits_of('slowdown_max', '.2f')(row)}"),
+            ("undone", lambda row: f"{digits_of('undone', '.0%')(row)}, {digits_of('undone_delayed', '.0%')(row)}"),
+            ("re-\nstored", digits_of("restored", ".0%")),
         ]
         tables.append(table(spec.description or spec.name, columns, angles, NOTE, (0,), "method"))
     if angles:
         whole = [summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
         columns = [
             text_of("method"),
-            rate,
+            RATE,
             ("arrived", lambda row: f"{row['arrived']:,}/{row['draws']:,}"),
-            ("steps,\nlowest", _digits("steps_min", ",.0f")),
-            ("median", _digits("steps", ",.0f")),
-            ("highest", _digits("steps_max", ",.0f")),
-            ("slow-\ndown", _digits("slowdown", ".2f")),
-            ("rank of\nsteps", _digits("steps_rank", ".2f")),
-            ("rank of\nslowdown", _digits("slowdown_rank", ".2f")),
-            ("of all\ndraws", _digits("slowdown_rank_draws", ".2f")),
+            ("steps,\nlowest", digits_of("steps_min", ",.0f")),
+            ("median", digits_of("steps", ",.0f")),
+            ("highest", digits_of("steps_max", ",.0f")),
+            ("slow-\ndown", digits_of("slowdown", ".2f")),
+            ("rank of\nsteps", digits_of("steps_rank", ".2f")),
+            ("rank of\nslowdown", digits_of("slowdown_rank", ".2f")),
+            ("of all\ndraws", digits_of("slowdown_rank_draws", ".2f")),
         ]
         told = [row for row in whole if row["draws"]]
         tables.append(table(f"Over {len(spec.angles_deg)} angles", columns, told, RANK_NOTE, (0,), "lr"))
     claims = [row for row in rows if row["part"] == "random"]
     if claims:
-        columns = [text_of("claim"), ("share", _digits("share", ".0%")), count_of("arrived"), count_of("draws")]
+        columns = [text_of("claim"), ("share", digits_of("share", ".0%")), count_of("arrived"), count_of("draws")]
         tables.append(table("Random quadratics", columns, claims, "Arrived: problems with a slowdown at every angle."))
     traps = [row for row in rows if row["part"] == "trap"]
     if traps:
         columns = [
-            rate,
-            ("trapped below", _digits("trap_radius", ".3g")),
-            ("closed form", _digits("trap_closed_form", ".3g")),
+            RATE,
+            ("trapped below", digits_of("trap_radius", ".3g")),
+            ("closed form", digits_of("trap_closed_form", ".3g")),
             ("starts", count_of("draws")[1]),
             ("came away", count_of("arrived")[1]),
         ]
@@ -95,11 +91,3 @@ def summary(angles: list[Record], lr: float, method: str) -> Record:
         "steps_max": steps[-1] if steps else None,
         "slowdown": ratios[len(ratios) // 2] if ratios else None,
     }
-
-
-def _digits(name: str, form: str) -> Callable[[Record], str]:
-    return lambda row: "-" if row[name] is None else format(row[name], form)
-
-
-def _percent(row: Record, name: str) -> str:
-    return "-" if row[name] is None else format(row[name], ".0%")

@@ -51,6 +51,11 @@ def number_of(name: str) -> Callable[[Record], str]:
     return lambda row: "-" if row.get(name) is None else four_digits(row[name])
 
 
+def digits_of(name: str, form: str) -> Callable[[Record], str]:
+    """Shows a number in a format of Python's; "-" for none."""
+    return lambda row: "-" if row[name] is None else format(row[name], form)
+
+
 def four_digits(value: float) -> str:
     """Four significant digits, zeros and all."""
     return format(value, "#.4g")
@@ -74,3 +79,6 @@ def count_of(name: str) -> Column:
 def percent_of(name: str) -> Callable[[Record], str]:
     """Shows a share in percent; "-" for none."""
     return lambda row: "-" if row[name] is None else f"{100 * row[name]:.2f}"
+
+
+RATE: Column = ("rate", digits_of("lr", "g"))

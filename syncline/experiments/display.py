@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from syncline.costmodel import Network
 from syncline.experiments.columns import (
+    RATE,
     Column,
     Record,
     count_of,
@@ -212,7 +213,7 @@ SIGN_NOTE = "In percent of the entries: the sum of what was sent has the sign of
 LOSS_COLUMNS: list[Column] = [
     ("noise", lambda row: row["distribution"]),
     text_of("quantiser"),
-    ("rate", lambda row: f"{row['lr']:g}"),
+    RATE,
     ("loss", number_of("loss")),
     ("lowest\nseed", number_of("loss_min")),
     ("highest\nseed", number_of("loss_max")),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel.pipelines import stage_delays
 from syncline.errors import SpecError
+from syncline.experiments.in_turn import histories_in_turn
 from syncline.experiments.late_events import train_by_events
 from syncline.experiments.late_rates import late_schedule
 from syncline.specs.staleness import LateMethod, StalenessSpec
@@ -101,7 +102,11 @@ def train_late(
     if late.weights != "stashed" and stages > 1:
         return train_by_events(spec, late, method, stages, chosen, on_step)
     if method.one_seed_at_a_time and len(chosen) > 1:
-        return _seed_by_seed(spec, late, stages, lr, chosen, on_step)
+
+        def train_seed(seed: int, report: Callable[[int], None] | None) -> History:
+            return train_late(spec, late, stages, lr=lr, seeds=(seed,), on_step=report)
+
+        return histories_in_turn(train_seed, chosen, spec.steps, on_step)
     comm = SimulatedCommunicator(1, replicas=len(chosen))
     task = spec.problem.build(rows_of(comm, chosen), device=spec.device)
     delays = delays_of(task, stages, spec.delay)
@@ -110,26 +115,6 @@ def train_late(
     _compensate(late, delayed, optimizer)
     schedule = late_schedule(spec, late, optimizer)
     return train(delayed, optimizer, chosen, spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)
-
-
-def _seed_by_seed(
-    spec: StalenessSpec,
-    late: LateMethod,
-    stages: int,
-    lr: float | None,
-    seeds: tuple[int, ...],
-    on_step: Callable[[int], None] | None,
-) -> History:
-    from syncline.training import History
-
-    parts: list[History] = []
-    for number, seed in enumerate(seeds):
-        # Steps of all seeds together, so that the count rises from 0 to T once.
-        report = on_step and (lambda done, n=number: on_step((n * spec.steps + done) // len(seeds)))  # type: ignore[misc]
-        parts.append(train_late(spec, late, stages, lr=lr, seeds=(seed,), on_step=report))
-        if parts[-1].interrupted:
-            break
-    return History.side_by_side(parts)
 
 
 def _prediction(

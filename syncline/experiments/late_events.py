@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.costmodel import Link
 from syncline.costmodel.pipelines import stage_delays
 from syncline.errors import SpecError
+from syncline.experiments.in_turn import histories_in_turn
 from syncline.experiments.late_rates import late_schedule
+from syncline.specs.pipeline import FREE
 from syncline.specs.staleness import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from syncline.problems import Task
     from syncline.specs import MethodBase
     from syncline.training import History
-
-FREE = Link(0.0, 1e15)
-"""The order of an asynchronous schedule, and so its math, is the same on every network."""
 
 
 def train_by_events(
@@ -39,20 +38,11 @@ def train_by_events(
         SpecError: a problem that is no model of stages.
     """
     from syncline.problems import TextGPT
-    from syncline.training import History
 
     if not isinstance(spec.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
         raise SpecError("problem.kind", spec.problem.name, expected)
-    parts: list[History] = []
-    for number, seed in enumerate(seeds):
-        # Steps of all seeds together, so that the count rises from 0 to T once.
-        report = on_step and (lambda done, n=number: on_step((n * spec.steps + done) // len(seeds)))  # type: ignore[misc]
-        part = _train_seed(spec, late, method, stages, seed, report)
-        parts.append(part)
-        if part.interrupted:
-            break
-    return History.side_by_side(parts)
+    return histories_in_turn(partial(_train_seed, spec, late, method, stages), seeds, spec.steps, on_step)
 
 
 def _train_seed(
@@ -98,6 +88,7 @@ def _train_seed(
     try:
         if on_step:
             on_step(0)
+        # The order of an asynchronous schedule, and so its math, is the same on every network.
         run_pipeline(Pipeline(made, stages, Durations(), effects=math.effect), FREE)
         if on_step:
             on_step(spec.steps)
@@ -146,21 +137,19 @@ class _Record:
 
     def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
         """The history of this seed."""
-        from syncline.training import History
+        from syncline.training import History, diverged_at
 
         steps = sorted(self._evaluations)
         evaluation = {name: np.stack([self._evaluations[s][name] for s in steps]) for name in self._evaluations[0]}
-        lost = ~np.isfinite(losses[:, 0])
-        diverged = int(lost.argmax()) if lost.any() else None
-        if diverged is None and not interrupted and not np.isfinite(evaluation["loss"][-1, 0]):
-            diverged = self._spec.steps
-        return History(
+        history = History(
             seeds=(seed,),
             steps=self.done,
             loss=losses,
             trace={},
             eval_step=np.array(steps, dtype=np.int64),
             evaluation=evaluation,
-            diverged_at=(diverged,),
+            diverged_at=(),
             interrupted=interrupted,
         )
+        history.diverged_at = diverged_at(history)
+        return history

@@ -87,16 +87,12 @@ def added_s(late: LateMethod, model: ModelShape, machine: Hardware, stages: int)
     return tuple(count * seconds for count, seconds in zip(counts, of_block, strict=True))
 
 
+@lru_cache(maxsize=1024)
 def asynchronous(work: StageWork, network: AnyNetwork) -> UpdateTimes:
     """Asynchronous 1F1B: every micro-batch is a batch, and each stage updates after each.
 
     The steady state is the difference of two lengths of the simulation.
     """
-    return _asynchronous(work, network)
-
-
-@lru_cache(maxsize=1024)
-def _asynchronous(work: StageWork, network: AnyNetwork) -> UpdateTimes:
     stages = len(work.forward_s)
     short, long = LENGTH * stages, 2 * LENGTH * stages
     ends_s = [max(_ends_s("async-1f1b", work, network, batches)) for batches in (short, long)]
@@ -104,13 +100,9 @@ def _asynchronous(work: StageWork, network: AnyNetwork) -> UpdateTimes:
     return UpdateTimes(update_s, ends_s[1] - (long - 1) * update_s)
 
 
+@lru_cache(maxsize=1024)
 def synchronous(work: StageWork, network: AnyNetwork, microbatches: int) -> UpdateTimes:
     """Synchronous 1F1B: a batch is cut into micro-batches, all stages update after the last, and it starts anew."""
-    return _synchronous(work, network, microbatches)
-
-
-@lru_cache(maxsize=1024)
-def _synchronous(work: StageWork, network: AnyNetwork, microbatches: int) -> UpdateTimes:
     of_one = StageWork(
         tuple(seconds / microbatches for seconds in work.forward_s),
         work.activation_bytes / microbatches,

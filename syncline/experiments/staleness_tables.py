@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from syncline.experiments.columns import (
+    RATE,
+    Column,
+    Record,
+    count_of,
+    digits_of,
+    seconds_of,
+    table,
+    text_of,
+    times_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.specs.staleness import StalenessSpec
 
-Record = dict[str, Any]
-
 
 def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
     """What delay does to the loss, then a table per network: who is at the target first."""
-    from syncline.experiments.columns import Column, count_of, seconds_of, table, text_of, times_of
-
     if not rows:
         return []
     networks = list(dict.fromkeys(row["network"] for row in rows))
@@ -26,8 +34,8 @@ def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
     columns: list[Column] = [
         text_of("method"),
         count_of("stages"),
-        ("effective\ndelay", lambda row: f"{row['effective_delay']:.2f}"),
-        ("rate", lambda row: f"{row['lr']:g}"),
+        ("effective\ndelay", digits_of("effective_delay", ".2f")),
+        RATE,
         ("loss", lambda row: _loss(row["loss"])),
         ("lowest\nseed", lambda row: _loss(row["loss_min"])),
         ("highest\nseed", lambda row: _loss(row["loss_max"])),

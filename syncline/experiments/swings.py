@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncline.experiments.columns import Column, Record, count_of, digits_of, table, text_of
 from syncline.experiments.folder import RunFolder
 from syncline.specs import MethodBase
 from syncline.specs.swings import SwingsSpec
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from syncline.analysis.products import Products
     from syncline.optim import Method
     from syncline.problems import Task
-
-Record = dict[str, Any]
 
 MEASURED = (
     *("loss", "eigenvalue", "residual", "norm_per_parameter", "own_norm_per_parameter", "norm_error"),
@@ -186,22 +185,17 @@ def rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
 
 def swing_tables(rows: list[Record], spec: SwingsSpec) -> list[Group]:
     """The rows for people."""
-    from syncline.experiments.columns import Column, count_of, table, text_of
-
-    def digits(heading: str, name: str, form: str) -> Column:
-        return heading, lambda row: format(row[name], form)
-
     columns: list[Column] = [
         text_of("method"),
         count_of("stages"),
-        digits("loss", "loss", ".3f"),
-        digits("eigen-\nvalue", "eigenvalue", ".1f"),
-        digits("norm", "norm_per_parameter", ".2f"),
-        digits("in its\nbasis", "own_norm_per_parameter", ".2f"),
-        digits("step\n(rms)", "rms", ".1e"),
-        digits("undone", "undone", ".0%"),
-        digits("beside\n(rms)", "rms_beside", ".1e"),
-        digits("undone", "undone_beside", ".0%"),
+        ("loss", digits_of("loss", ".3f")),
+        ("eigen-\nvalue", digits_of("eigenvalue", ".1f")),
+        ("norm", digits_of("norm_per_parameter", ".2f")),
+        ("in its\nbasis", digits_of("own_norm_per_parameter", ".2f")),
+        ("step\n(rms)", digits_of("rms", ".1e")),
+        ("undone", digits_of("undone", ".0%")),
+        ("beside\n(rms)", digits_of("rms_beside", ".1e")),
+        ("undone", digits_of("undone_beside", ".0%")),
     ]
     return [table(spec.description or spec.name, columns, rows, NOTE, (0,), "method")] if rows else []
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.costmodel import Exchange, Network, TensorShape
 from syncline.costmodel.overlap import gradient_buckets
 from syncline.experiments.faults import faulty_clock
+from syncline.experiments.in_turn import in_turn
 from syncline.sim import Call, Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
@@ -99,10 +100,11 @@ def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], No
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s)
     parts: list[Trained] = []
-    for number, seed in enumerate(spec.seeds):
-        # Steps of all seeds together, so that the count rises from 0 to T once.
-        report = on_step and (lambda done, n=number: on_step((n * spec.steps + done) // len(spec.seeds)))  # type: ignore[misc]
-        part = _train_seeds(spec, method, (seed,), report, start_s)
+
+    def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
+        return _train_seeds(spec, method, (seed,), report, start_s)
+
+    for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
             break  # seeds that were finished are kept, and the clock needs whole ones
         parts.append(part)

@@ -43,7 +43,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     given = schedule.limits if schedule.name == "greedy" else schedule.orders
     if len(given) != stages:
         raise SynclineError(f"schedule {schedule.name}: got {len(given)} stages; expected the pipeline's {stages}")
-    kinds: list[Kind] = ["forward", "backward", "weight"] if schedule.splits_backward else ["forward", "backward"]
+    kinds = schedule.kinds
     wanted = {Task(*of) for of in product(kinds, range(schedule.microbatches), range(schedule.chunks))}
     checked: set[int] = set()  # a stage may share its order with others
     for stage, order in enumerate(schedule.orders):

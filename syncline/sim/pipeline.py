@@ -22,7 +22,7 @@ from syncline.errors import SpecError
 from syncline.sim.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.events import run_events
 from syncline.sim.pipeline_report import PipelineReport, StageReport, TaskSpan, report, task_spans
-from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait
+from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait, check_seconds
 from syncline.sim.schedules import KINDS, Kind, Order, Schedule, Task, source_of, target_of
 from syncline.sim.timeline import Timeline
 
@@ -70,9 +70,7 @@ class Durations:
             except ValueError:
                 expected = f"a shape that broadcasts to ({stages}, {microbatches}): stages and micro-batches"
                 raise SpecError(f"{kind}_s", given.shape, expected) from None
-            usable = np.isfinite(seconds) & (seconds >= 0)
-            if not usable.all():
-                raise SpecError(f"{kind}_s", float(seconds[~usable][0]), "seconds, finite and at least 0")
+            check_seconds(f"{kind}_s", seconds)
             out[kind] = seconds.tolist()
         return out
 
@@ -122,7 +120,7 @@ class _Stage:
         self.effects = of.effects if replica == 0 else None
         schedule = of.schedule
         chunks, first = schedule.chunks, replica * of.stages
-        self.released_by = "weight" if schedule.splits_backward else "backward"
+        self.released_by = schedule.released_by
         self.sources: dict[tuple[Kind, int], int] = {}
         self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
         for kind in KINDS:

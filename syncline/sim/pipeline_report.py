@@ -72,8 +72,7 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
 
 
 def _stage_report(tasks: list[tuple[str, int]], schedule: Schedule, utilisation: float) -> StageReport:
-    released_by = "weight" if schedule.splits_backward else "backward"
-    every = schedule.updates == "every"
+    released_by, every = schedule.released_by, schedule.updates == "every"
     delays = [0] * schedule.microbatches
     version = [0] * schedule.microbatches  # that the forward used
     users: dict[int, int] = {}  # micro-batches in flight that need each version
@@ -114,7 +113,6 @@ class TaskSpan(NamedTuple):
 
 def task_spans(timeline: Timeline, schedule: Schedule) -> list[TaskSpan]:
     """The tasks of a timeline of `run_pipeline`, by worker and time; ``stage`` is the worker."""
-    released_by = "weight" if schedule.splits_backward else "backward"
     of = timeline[timeline.what == "compute"]
     labels, workers = of.label.tolist(), of.worker.tolist()
     named = {label: label.partition(".") for label in set(labels)}
@@ -122,7 +120,7 @@ def task_spans(timeline: Timeline, schedule: Schedule) -> list[TaskSpan]:
     for label, (kind, _, chunk) in named.items():
         kinds[label], chunks[label] = kind, int(chunk or 0)
     if schedule.updates == "every":
-        updates = (of.label == released_by).tolist()
+        updates = (of.label == schedule.released_by).tolist()
     else:
         updates = [worker != following for worker, following in zip(workers, [*workers[1:], -1], strict=True)]
     rows = zip(workers, labels, of.step.tolist(), of.start_s.tolist(), of.end_s.tolist(), updates, strict=True)

@@ -202,7 +202,16 @@ def compute_times(compute_s: ArrayLike) -> Floats:
     times = np.asarray(compute_s, dtype=np.float64)
     if times.ndim != 2:
         raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")
-    usable = np.isfinite(times) & (times >= 0)
-    if not usable.all():
-        raise SpecError("compute_s", float(times[~usable][0]), "seconds, finite and at least 0")
+    check_seconds("compute_s", times)
     return times
+
+
+def check_seconds(path: str, seconds: Floats) -> None:
+    """Refuse times of which one is negative or not finite.
+
+    Raises:
+        SpecError: with the first of these.
+    """
+    usable = np.isfinite(seconds) & (seconds >= 0)
+    if not usable.all():
+        raise SpecError(path, float(seconds[~usable][0]), "seconds, finite and at least 0")

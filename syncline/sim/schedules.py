@@ -51,6 +51,16 @@ class Schedule(NamedTuple):
     updates: Literal["flush", "every"] = "flush"
     limits: tuple[int, ...] = ()
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What each micro-batch passes at each stage, in this order."""
+        return KINDS if self.splits_backward else KINDS[:2]
+
+    @property
+    def released_by(self) -> Kind:
+        """The last of them, after which an activation is not needed any more."""
+        return self.kinds[-1]
+
 
 def gpipe(stages: int, microbatches: int) -> Schedule:
     """All forwards, then all backwards, in the same order of micro-batches.
@@ -157,22 +167,19 @@ def _in_turn(forwards: Order, backwards: Order, ahead: int) -> Order:
 
 def source_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
     """The stage whose output a task waits for; None if it needs none from another stage."""
-    part, last = task.chunk * stages + stage, chunks * stages - 1
-    if task.kind == "forward":
-        return None if part == 0 or stages == 1 else (stage - 1) % stages
-    if task.kind == "backward":
-        return None if part == last or stages == 1 else (stage + 1) % stages
-    return None
+    return _beside(task, stage, stages, chunks, {"forward": -1, "backward": 1})
 
 
 def target_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
     """The stage that waits for a task's output; None if no other does."""
-    part, last = task.chunk * stages + stage, chunks * stages - 1
-    if task.kind == "forward":
-        return None if part == last or stages == 1 else (stage + 1) % stages
-    if task.kind == "backward":
-        return None if part == 0 or stages == 1 else (stage - 1) % stages
-    return None
+    return _beside(task, stage, stages, chunks, {"forward": 1, "backward": -1})
+
+
+def _beside(task: Task, stage: int, stages: int, chunks: int, ways: dict[Kind, int]) -> int | None:
+    """The stage of the model's part that lies a step away, by kind; weight gradients stay where they are."""
+    part = task.chunk * stages + stage + ways.get(task.kind, 0)
+    inside = 0 <= part < chunks * stages
+    return part % stages if task.kind in ways and inside and stages > 1 else None
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

@@ -195,12 +195,13 @@ class PipelineSpec(Experiment):
         import numpy as np
 
         from syncline.seeds import generator
+        from syncline.sim.compute import lognormal_factors
         from syncline.sim.pipeline import Durations
 
         rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches)
         times = []
         for seconds in self.stage_seconds(name):
-            factor = np.exp(self.jitter * rng.standard_normal(shape) - self.jitter**2 / 2) if self.jitter else 1.0
+            factor = lognormal_factors(self.jitter, rng.standard_normal(shape)) if self.jitter else 1.0
             times.append(np.asarray(seconds)[:, None] / self.chunks_of(name) * factor * np.ones(shape))
         return Durations(*times)
 

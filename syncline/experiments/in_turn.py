@@ -1,0 +1,36 @@
+"""Seeds trained one after another, where they cannot be side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from syncline.training import History
+
+Report = Callable[[int], None]
+T = TypeVar("T")
+
+
+def in_turn(
+    train_seed: Callable[[int, Report | None], T], seeds: Sequence[int], steps: int, on_step: Report | None
+) -> Iterator[T]:
+    """What each seed's training returns; ``on_step`` is called with the steps of all together, from 0 to T once."""
+    for number, seed in enumerate(seeds):
+        # Each training counts to T by itself.
+        report = on_step and (lambda done, n=number: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
+        yield train_seed(seed, report)
+
+
+def histories_in_turn(
+    train_seed: Callable[[int, Report | None], History], seeds: Sequence[int], steps: int, on_step: Report | None
+) -> History:
+    """The histories side by side, to the first that was interrupted."""
+    from syncline.training import History
+
+    parts: list[History] = []
+    for part in in_turn(train_seed, seeds, steps, on_step):
+        parts.append(part)
+        if part.interrupted:
+            break
+    return History.side_by_side(parts)
