@@ -1,0 +1,133 @@
+"""Constants from measurements: robust least squares on relative errors.
+
+    minimise  sum_i rho(log(predicted_i / measured_i)),    rho(r) = 2 r^2 / (1 + sqrt(1 + (r / s)^2))
+
+over the logarithms of the constants, which therefore stay positive. rho is quadratic for errors below s and linear
+beyond, so that a few points which the model cannot explain do not move the rest. Logarithms, because 2 and 1/2 of what
+was measured are equally wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.costmodel.arrays import require
+from syncline.errors import SpecError
+
+Floats = NDArray[np.float64]
+
+Predict = Callable[[Floats], Floats]
+"""From constants ``(n, B, 1)``, B sets of them, to predictions ``(B, N)``."""
+
+STEP = 1e-5
+"""Of the logarithm of a constant, to take a derivative by."""
+
+SETTLED = 1e-10
+"""A relative change of the cost below which the fit is done."""
+
+
+class Fit(NamedTuple):
+    """What a fit found.
+
+    Attributes:
+        constants: ``(n,)``.
+        errors: ``predicted / measured - 1``, ``(N,)``.
+        spread: standard error of the logarithm of each constant, ``(n,)``: 0.1 is about 10 %; large or infinite where
+            the measurements do not tell a constant from others.
+        cost: what was minimised.
+    """
+
+    constants: Floats
+    errors: Floats
+    spread: Floats
+    cost: float
+
+
+def relative_fit(
+    predict: Predict,
+    measured: ArrayLike,
+    starts: ArrayLike,
+    *,
+    most: ArrayLike = np.inf,
+    scale: float = 0.01,
+    iterations: int = 200,
+) -> Fit:
+    """Constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
+
+    Args:
+        predict: the model, for several sets of constants at once.
+        measured: ``(N,)``, positive.
+        starts: ``(n,)``, or ``(S, n)`` for several, positive; n at most N. A model with a maximum in it, or a
+            minimum, has costs with more than one valley.
+        most: ``(n,)``, what the constants cannot be above; one is kept there while more would be better.
+        scale: s, the relative error from which a point counts less than squared: that of the measurements.
+        iterations: most, of each start.
+
+    Raises:
+        SpecError: fewer measurements than constants, or something that is not positive.
+
+    >>> sizes = np.array([1e3, 1e4, 1e5, 1e6])
+    >>> fit = relative_fit(lambda c: c[0] + sizes / c[1], 2e-3 + sizes / 1e8, [1e-3, 1e9])
+    >>> [f"{value:.4g}" for value in fit.constants]
+    ['0.002', '1e+08']
+    """
+    truth, x = np.asarray(measured, dtype=float), np.atleast_2d(np.asarray(starts, dtype=float))
+    require(truth > 0, "measured", truth, "a positive number")
+    require(x > 0, "starts", x, "a positive number")
+    if truth.size < x.shape[1]:
+        expected = f"at least as many measurements as there are constants, {x.shape[1]}"
+        raise SpecError("measured", truth.size, expected)
+    highest = np.log(np.broadcast_to(np.asarray(most, dtype=float), x.shape[1:]))
+    fits = (_descend(predict, truth, np.log(start), highest, scale, iterations) for start in x)
+    return min(fits, key=lambda fit: fit.cost)
+
+
+def _descend(predict: Predict, truth: Floats, start: Floats, highest: Floats, scale: float, iterations: int) -> Fit:
+    def residuals(logs: Floats) -> Floats:
+        return np.log(predict(np.exp(logs.T)[..., None]) / truth)
+
+    def cost_of(r: Floats) -> float:
+        return float(np.sum(2 * r**2 / (1 + np.sqrt(1 + (r / scale) ** 2))))
+
+    logs, damping = np.minimum(start, highest), 1e-3
+    r = residuals(logs[None])[0]
+    for _ in range(iterations):
+        normal, slope = _quadratic(residuals, logs, r, scale)
+        before, moved = cost_of(r), False
+        kept = (logs >= highest) & (slope < 0)
+        normal[kept, :], normal[:, kept], slope[kept] = 0.0, 0.0, 0.0
+        while not moved and damping < 1e12:
+            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-12), -slope)
+            tried = np.minimum(logs + np.clip(move, -1, 1), highest)
+            errors = residuals(tried[None])[0]
+            moved = cost_of(errors) < before
+            damping *= 0.1 if moved else 4
+        if not moved:
+            break
+        logs, r, damping = tried, errors, max(damping, 1e-9)
+        if before - cost_of(r) <= SETTLED * before:
+            break
+    normal, _ = _quadratic(residuals, logs, r, scale)
+    sigma = np.sqrt(np.sum(r**2 / np.sqrt(1 + (r / scale) ** 2)) / max(r.size - logs.size, 1))
+    return Fit(np.exp(logs), np.exp(r) - 1, sigma * _root_of_inverse(normal), cost_of(r))
+
+
+def _quadratic(residuals: Callable[[Floats], Floats], logs: Floats, r: Floats, scale: float) -> tuple[Floats, Floats]:
+    """Curvature and slope of half the cost, each point weighted by how far it still counts as squared."""
+    jacobian = (residuals(logs + STEP * np.eye(logs.size)) - r).T / STEP
+    weights = 1 / np.sqrt(1 + (r / scale) ** 2)
+    return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * r)
+
+
+def _root_of_inverse(normal: Floats) -> Floats:
+    """Square roots of the diagonal of the inverse; infinite where it has none."""
+    values, vectors = np.linalg.eigh(normal)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(values > 1e-14 * values[-1], 1 / values, np.inf)
+    with np.errstate(invalid="ignore"):
+        shares = np.where(vectors**2 > 1e-12, vectors**2 * inverse, 0.0)
+    return np.sqrt(shares.sum(axis=1))
