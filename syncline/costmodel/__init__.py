@@ -11,6 +11,7 @@ from syncline.costmodel.collectives import (
     ALGORITHMS,
     COLLECTIVES,
     HIERARCHICAL,
+    OF_GLOO,
     SERVERS,
     NoClosedForm,
     algorithm_name,
@@ -27,8 +28,12 @@ from syncline.costmodel.collectives import (
     rounds_and_block,
     wire_bytes,
 )
+from syncline.costmodel.gloo import gloo_message_s, gloo_s
+from syncline.costmodel.gloo_costs import GLOO, GlooCosts, costs_on
+from syncline.costmodel.gloo_fit import Measured, fit_costs
+from syncline.costmodel.gloo_wire import Wire, gloo_wire
 from syncline.costmodel.graph import Edge, Graph
-from syncline.costmodel.hardware import HARDWARE, Hardware, compute_s, hardware
+from syncline.costmodel.hardware import HARDWARE, Hardware, compute_s, hardware, hardware_fields
 from syncline.costmodel.hierarchy import node_size
 from syncline.costmodel.layers import chosen_layers, first_and_last_layers
 from syncline.costmodel.link import Link
@@ -86,10 +91,12 @@ from syncline.costmodel.wallclock import (
 __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
+    "GLOO",
     "HARDWARE",
     "HIERARCHICAL",
     "MODELS",
     "NETWORKS",
+    "OF_GLOO",
     "POLICIES",
     "SERVERS",
     "VOTES",
@@ -102,10 +109,12 @@ __all__ = [
     "Edge",
     "Exchange",
     "FloatOrArray",
+    "GlooCosts",
     "Graph",
     "Hardware",
     "IntOrArray",
     "Link",
+    "Measured",
     "Memory",
     "ModelShape",
     "Network",
@@ -118,6 +127,7 @@ __all__ = [
     "Topology",
     "TwoLevel",
     "VotePart",
+    "Wire",
     "activation_bytes",
     "algorithm_name",
     "algorithms_on",
@@ -136,16 +146,22 @@ __all__ = [
     "communication_factor",
     "communication_s",
     "compute_s",
+    "costs_on",
     "curvadion_speedup",
     "curvadion_step_s",
     "dion_rank",
     "first_and_last_layers",
+    "fit_costs",
     "gather_s",
+    "gloo_message_s",
+    "gloo_s",
+    "gloo_wire",
     "gradient_buckets",
     "half_life",
     "half_life_period",
     "half_life_total_s",
     "hardware",
+    "hardware_fields",
     "is_worth_factors",
     "joined",
     "largest_call_bytes",

@@ -17,9 +17,11 @@ rule counts fewer latencies than messages. Each collective's first algorithm, wh
 | `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
 
 `syncline.costmodel.algorithms` has the table of all algorithms, `syncline.costmodel.hierarchy` those for networks of
-nodes. Blocks of n / P bytes are exact, not rounded up. One worker pays nothing. On a link all arguments broadcast: P,
-n and the fields of the link may be arrays. All forms are exact for every P. Eager messages of a gather pay
-floor(log2 P) latencies only, for the root receives its last, smaller subtree right after another one.
+nodes, `syncline.costmodel.gloo` what gloo really runs. Blocks of n / P bytes are exact, not rounded up. One worker pays
+nothing. Where a link knows what gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs.
+On a link all arguments broadcast: P, n and the fields of the link may be arrays. All forms are exact for every
+P. Eager messages of a gather pay floor(log2 P) latencies only, for the root receives its last, smaller subtree right
+after another one.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), sections 4.1 to 4.5, without the cost of the additions.
@@ -35,6 +37,8 @@ import numpy as np
 
 from syncline.costmodel.algorithms import TABLE, Algorithm, NoClosedForm
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.gloo import GLOO, gloo_s, gloo_sent_bytes
+from syncline.costmodel.gloo_costs import gloo_of
 from syncline.costmodel.hierarchy import HIERARCHIES, flat_link, levels, node_count, node_size
 from syncline.costmodel.link import Link
 from syncline.errors import SpecError, one_of
@@ -50,6 +54,10 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {kind: tuple(of) for kind, of in TABLE.
 
 HIERARCHICAL: dict[str, tuple[str, ...]] = {kind: () for kind in TABLE} | {"all_reduce": tuple(HIERARCHIES)}
 """The names of those that need nodes."""
+
+OF_GLOO: dict[str, tuple[str, ...]] = {kind: (name,) for kind, name in GLOO.items()}
+"""The names of what gloo runs. Its messages wait for their receiver's notice, whatever the rule; nobody chooses one for
+its speed, so `best_algorithm` leaves them out."""
 
 SERVERS = ("server-naive", "server-efficient")
 """All-reduces by a parameter server. Nobody chooses one for its speed, so neither does `best_algorithm`: where messages
@@ -69,10 +77,20 @@ def algorithm_name(kind: str, algorithm: str | None = None) -> str:
         raise SpecError("collective", kind, one_of(TABLE, str(kind)))
     if algorithm is None:
         return ALGORITHMS[kind][0]
-    known = (*ALGORITHMS[kind], *HIERARCHICAL[kind])
+    known = (*ALGORITHMS[kind], *HIERARCHICAL[kind], *OF_GLOO[kind])
     if algorithm not in known:
         raise SpecError(f"{kind}.algorithm", algorithm, one_of(known, str(algorithm)))
     return algorithm
+
+
+def first_on(kind: str, network: object) -> str:
+    """What carries a collective if nothing is named: its first algorithm, or gloo's where the network knows its costs.
+
+    Raises:
+        SpecError: an unknown collective.
+    """
+    first = algorithm_name(kind)
+    return first if gloo_of(network) is None else GLOO[kind]
 
 
 def algorithms_on(kind: str, network: Network | Link, workers: int) -> tuple[str, ...]:
@@ -133,7 +151,7 @@ def collective_s(
         workers: P, at least 1.
         nbytes: n, at least 0, with the meaning the table gives it.
         network: a link that all workers have; or nodes or sites, for which P is one number.
-        algorithm: one of ``ALGORITHMS[kind]``, the first unless given, or of ``HIERARCHICAL[kind]``.
+        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]`` or ``OF_GLOO[kind]``; see ``first_on``.
         rule: when a message starts.
         group: workers of a node for a hierarchical algorithm on a link.
 
@@ -148,7 +166,7 @@ def collective_s(
     >>> f"{collective_s('all_reduce', 8, 1000, network('wan'), 'recursive-doubling'):.3f}"
     '0.075'
     """
-    name = _checked(kind, workers, nbytes, algorithm)
+    name = _checked(kind, workers, nbytes, first_on(kind, network) if algorithm is None else algorithm)
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     if name in HIERARCHIES:
@@ -157,6 +175,8 @@ def collective_s(
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
+    if name in OF_GLOO[kind]:
+        return gloo_s(kind, workers, nbytes, link)
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
@@ -271,6 +291,8 @@ def wire_bytes(
         size = int(workers) // nodes
         inside = 2 * nbytes * ((size - 1) / size)
         return inside + wire_bytes(kind, nodes, nbytes, of.between) / size  # of n/g by all, or of n by one in g
+    if name in OF_GLOO[kind]:
+        return gloo_sent_bytes(kind, workers, nbytes)
     of_table = TABLE[kind][name]
     sent = of_table.nbytes if of_table.sent is None else of_table.sent
     return sent(workers, nbytes)
@@ -278,29 +300,29 @@ def wire_bytes(
 
 def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a ring all-reduce of n bytes: ``2 (P - 1) (alpha + n / (P B))``."""
-    return collective_s("all_reduce", workers, nbytes, link)
+    return collective_s("all_reduce", workers, nbytes, link, "ring")
 
 
 def ring_all_gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a ring all-gather to which each worker contributes n bytes: ``(P - 1) (alpha + n / B)``."""
-    return collective_s("all_gather", workers, nbytes, link)
+    return collective_s("all_gather", workers, nbytes, link, "ring")
 
 
 def ring_reduce_scatter_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a ring reduce-scatter, n bytes into each worker: ``(P - 1) (alpha + n / (P B))``."""
-    return collective_s("reduce_scatter", workers, nbytes, link)
+    return collective_s("reduce_scatter", workers, nbytes, link, "ring")
 
 
 def all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a pairwise all-to-all, n bytes held by each worker: ``(P - 1) (alpha + n / (P B))``."""
-    return collective_s("all_to_all", workers, nbytes, link)
+    return collective_s("all_to_all", workers, nbytes, link, "pairwise")
 
 
 def broadcast_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a binomial-tree broadcast of n bytes: ``ceil(log2 P) (alpha + n / B)``."""
-    return collective_s("broadcast", workers, nbytes, link)
+    return collective_s("broadcast", workers, nbytes, link, "binomial")
 
 
 def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a binomial-tree gather of n bytes from each worker: ``floor(log2 P) alpha + (P - 1) n / B``."""
-    return collective_s("gather", workers, nbytes, link)
+    return collective_s("gather", workers, nbytes, link, "binomial")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.gloo_costs import GlooCosts
 from syncline.costmodel.paths import Star, Topology
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_seconds
@@ -34,6 +35,8 @@ class Link:
         efficiency: the part of the bandwidth that payload gets, beside headers and repeats; in (0, 1].
         upload_bytes_per_s: what a worker sends at, if that is another bandwidth.
         duplex: ``full``: both directions at once; ``half``: they share B.
+        gloo: what gloo's software takes on it. Where that is known, gloo's algorithms carry collectives that name none;
+            None: it is not known, the textbook's carry them, and gloo's take what the link alone takes.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
@@ -51,6 +54,7 @@ class Link:
     efficiency: FloatOrArray = 1.0
     upload_bytes_per_s: FloatOrArray | None = None
     duplex: Duplex = "full"
+    gloo: GlooCosts | None = None
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
@@ -115,6 +119,7 @@ class Link:
             *([f"{format_seconds(float(self.overhead_s))} per message"] if self.overhead_s else []),
             *([f"{100 * float(self.efficiency):.3g}% payload"] if self.efficiency != 1 else []),
             *(["half duplex"] if self.duplex == "half" else []),
+            *(["gloo's costs"] if self.gloo is not None else []),
         ]
         return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from syncline.costmodel.gloo_fields import gloo_costs, gloo_fields
 from syncline.costmodel.link import Link
 from syncline.costmodel.loss import repeated_part, tcp_bytes_per_s
 from syncline.costmodel.network_presets import NETWORKS
@@ -14,7 +15,8 @@ from syncline.errors import SpecError, one_of
 from syncline.units import parse_bandwidth, parse_seconds
 
 LINK_FIELDS = (
-    "preset", "latency", "bandwidth", "upload", "overhead", "efficiency", "loss", "streams", "rails", "duplex", "name",
+    "preset", "latency", "bandwidth", "upload", "overhead", "efficiency", "loss", "streams", "rails", "duplex", "gloo",
+    "name",
 )  # fmt: skip
 
 _NAME_OF_FIELD = {
@@ -33,9 +35,9 @@ def link_of(value: Any, path: str, uplink: bool = False) -> Link:
     Args:
         value: a preset's name; ``"50us,10Gbit/s"``; a mapping; or a ``Link``. A mapping has ``latency`` and
             ``bandwidth``, or a ``preset`` to start from, and at will ``upload``, ``overhead``, ``efficiency``,
-            ``duplex``, ``name``; ``rails``, so many such links side by side, over which every message is spread;
-            ``loss``, the part of the packets that is lost and sent again, and beside it ``streams``, so many TCP
-            connections that halve their windows at losses.
+            ``duplex``, ``name``; ``gloo``, what gloo's software takes on it (see `gloo_costs`); ``rails``, so many such
+            links side by side, over which every message is spread; ``loss``, the part of the packets that is lost and
+            sent again, and beside it ``streams``, so many TCP connections that halve their windows at losses.
         path: the field's name, for the error line.
         uplink: whether this is a site's uplink: half of the way to another site. A preset's latency is from site to
             site, so half of it is this link's.
@@ -62,6 +64,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "overhead": float(link.overhead_s) or None,
         "efficiency": None if link.efficiency == 1 else float(link.efficiency),
         "duplex": None if link.duplex == "full" else link.duplex,
+        "gloo": None if link.gloo is None else gloo_fields(link.gloo),
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
     return {"name": link.name} | numbers | {key: value for key, value in given.items() if value is not None}
@@ -98,6 +101,7 @@ def _from_mapping(fields: Mapping[str, Any], path: str, uplink: bool) -> Link:
         ("upload", "upload_bytes_per_s", parse_bandwidth),
         ("overhead", "overhead_s", parse_seconds),
         ("efficiency", "efficiency", _number),
+        ("gloo", "gloo", gloo_costs),
     ):
         if fields.get(key) is not None:
             given[field] = parse(fields[key], f"{path}.{key}")

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from syncline.costmodel.cluster_files import AS_IN, fields_of, is_file, section_of
+from syncline.costmodel.gloo_fields import gloo_fields
 from syncline.costmodel.graph import Edge, Graph
 from syncline.costmodel.link import Link
 from syncline.costmodel.link_fields import LINK_FIELDS, check_fields, link_fields, link_of, whole
@@ -14,7 +16,6 @@ from syncline.costmodel.network_presets import NETWORKS, Preset
 from syncline.costmodel.sites import Sites
 from syncline.costmodel.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
-from syncline.yamls import parse_yaml
 
 __all__ = ["NETWORKS", "AnyNetwork", "Preset", "network", "network_fields"]
 
@@ -32,11 +33,11 @@ def network(value: str | Path | Mapping[str, Any] | AnyNetwork, path: str = "net
 
     Args:
         value: a name in ``NETWORKS``; ``"50us,10Gbit/s"``, latency (one way) and bandwidth; a mapping, or its text in
-            braces; the path of a ``.yaml`` file that holds one; or a network. The mapping describes a link by
-            ``latency`` and ``bandwidth`` or ``preset`` (and more: see ``link_of``); nodes by ``per_node``, ``inside``,
-            ``between`` and at will ``nics``; sites by ``sites`` (their number or sizes), ``lan`` and ``uplink`` (one,
-            or a list); a graph by ``hosts``, ``edges`` (``from``, ``to``, a link's fields and at will ``directed``)
-            and at will ``routes`` (lists of nodes). All may have a ``name``.
+            braces; the path of a ``.yaml`` file that holds one, or has it as its section ``network``; or a network. The
+            mapping describes a link by ``latency`` and ``bandwidth`` or ``preset`` (and more: see ``link_of``); nodes
+            by ``per_node``, ``inside``, ``between`` and at will ``nics``; sites by ``sites`` (their number or sizes),
+            ``lan`` and ``uplink`` (one, or a list); a graph by ``hosts``, ``edges`` (``from``, ``to``, a link's fields
+            and at will ``directed``) and at will ``routes`` (lists of nodes). All may have a ``name``.
         path: the field's name, for the error line.
 
     Raises:
@@ -51,14 +52,14 @@ def network(value: str | Path | Mapping[str, Any] | AnyNetwork, path: str = "net
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
-    if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".yaml", ".yml"))):
-        return _from_file(Path(value), path)
+    if is_file(value):
+        return _from_mapping(section_of(Path(value), "network", path), path)
     if not isinstance(value, str):
         raise SpecError(path, value, _EXPECTED)
     if value.lower() in NETWORKS:
         return NETWORKS[value.lower()].network
     if value.lstrip().startswith("{"):
-        return _from_mapping(_parsed(value, value, path, "fields"), path)
+        return _from_mapping(fields_of(value, value, path, "fields", AS_IN["network"]), path)
     if "," not in value:
         raise SpecError(path, value, f"{one_of(NETWORKS, value.lower())}, or 'latency,bandwidth', or a .yaml file")
     return link_of(value, path)
@@ -106,6 +107,16 @@ def _from_mapping(fields: Mapping[str, Any], path: str) -> AnyNetwork:
     return link_of(fields, path)
 
 
+def _part(value: Any, path: str, uplink: bool = False) -> Link:
+    """A link that is a part of a network."""
+    link = link_of(value, path, uplink)
+    if link.gloo is not None:
+        raise SpecError(
+            f"{path}.gloo", gloo_fields(link.gloo), "nothing, as it is known of one link to everybody alone"
+        )
+    return link
+
+
 def _need(fields: Mapping[str, Any], keys: Sequence[str], path: str, what: str) -> None:
     for key in keys:
         if fields.get(key) is None:
@@ -118,8 +129,8 @@ def _nodes(fields: Mapping[str, Any], path: str) -> TwoLevel:
     nics = fields.get("nics")
     return TwoLevel(
         whole(fields["per_node"], f"{path}.per_node", "a number of workers, at least 1"),
-        link_of(fields["inside"], f"{path}.inside"),
-        link_of(fields["between"], f"{path}.between"),
+        _part(fields["inside"], f"{path}.inside"),
+        _part(fields["between"], f"{path}.between"),
         None if nics is None else whole(nics, f"{path}.nics", "a number of network cards, at least 1"),
         str(fields.get("name", "")),
     )
@@ -135,10 +146,10 @@ def _sites(fields: Mapping[str, Any], path: str) -> Sites:
         tuple(whole(size, f"{path}.sites.{i}", "a number of workers, at least 1") for i, size in enumerate(sites))
         if isinstance(sites, list | tuple)
         else whole(sites, f"{path}.sites", expected),
-        link_of(fields["lan"], f"{path}.lan"),
-        tuple(link_of(one, f"{path}.uplink.{i}", uplink=True) for i, one in enumerate(up))
+        _part(fields["lan"], f"{path}.lan"),
+        tuple(_part(one, f"{path}.uplink.{i}", uplink=True) for i, one in enumerate(up))
         if is_list
-        else link_of(up, f"{path}.uplink", uplink=True),
+        else _part(up, f"{path}.uplink", uplink=True),
         str(fields.get("name", "")),
     )
 
@@ -156,7 +167,7 @@ def _graph(fields: Mapping[str, Any], path: str) -> Graph:
         directed = given.get("directed", False)
         if not isinstance(directed, bool):
             raise SpecError(f"{at}.directed", directed, "yes or no")
-        link = link_of({key: given[key] for key in given if key in LINK_FIELDS}, at)
+        link = _part({key: given[key] for key in given if key in LINK_FIELDS}, at)
         edges.append(Edge(str(given["from"]), str(given["to"]), link, directed))
     routes = [
         tuple(map(str, _list(route, f"{path}.routes.{i}", "names of nodes")))
@@ -170,23 +181,3 @@ def _list(value: Any, path: str, what: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise SpecError(path, value, f"a list: {what}")
     return list(value)
-
-
-def _from_file(file: Path, path: str) -> AnyNetwork:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
-    except ValueError as error:  # bytes that are no text
-        raise SpecError(path, str(file), f"a file of text ({error})") from error
-    return _from_mapping({"name": file.stem, **_parsed(text, str(file), path, "a file")}, path)
-
-
-def _parsed(text: str, source: str, path: str, what: str) -> Mapping[str, Any]:
-    try:
-        fields = parse_yaml(text)
-    except ValueError as error:
-        raise SpecError(path, source, f"{what} in YAML ({error})") from error
-    if not isinstance(fields, Mapping):
-        raise SpecError(path, source, "a network's fields, as in 'latency: ...' and 'bandwidth: ...'")
-    return fields

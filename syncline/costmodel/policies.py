@@ -1,14 +1,13 @@
 """Which algorithm a library chooses: the names that stand for a choice, where an algorithm's name could stand.
 
-| policy | all-reduce                                | reduce-scatter  | others                                       |
-|--------|-------------------------------------------|-----------------|----------------------------------------------|
-| `auto` | the fastest by the closed form            | the same        | the same                                     |
-| `gloo` | ring                                      | `all-reduce`    | all-gather ring, binomial trees, pairwise    |
-| `nccl` | ring or double binary tree, by its tables | ring            | all-gather ring, pairwise, gather tree       |
+| policy | all-reduce                                | reduce-scatter    | others                                     |
+|--------|-------------------------------------------|-------------------|--------------------------------------------|
+| `auto` | the fastest by the closed form            | the same          | the same                                   |
+| `gloo` | `gloo-ring`                               | `gloo-all-reduce` | `gloo-ring`, `gloo-tree`, `gloo-posted`    |
+| `nccl` | ring or double binary tree, by its tables | ring              | all-gather ring, pairwise, gather tree     |
 
-**gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size. It differs from ours
-in when messages leave, which a name cannot say: its sends wait for the receiver's notice, so a step of a ring costs two
-latencies; and the children of a broadcast share their parent's link at the same time.
+**gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: those of
+`syncline.costmodel.gloo`, whose messages wait for their receiver's notice.
 
 **NCCL** estimates the time of each algorithm and protocol for an all-reduce from constants for the hardware, and takes
 the least; `nccl_estimates_s` is that model as far as a network's description can feed it:
@@ -23,8 +22,8 @@ all-gather here; its double tree is pipelined in chunks, ours is not. On nodes i
 cards, so that the nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
 `hierarchical-rabenseifner`, with the same bytes and latencies between nodes.
 
-Sources: gloo/allreduce.cc, allgather.cc, alltoall.cc, broadcast.cc and torch's ProcessGroupGloo; NVIDIA NCCL,
-src/graph/tuning.cc (of a release with Blackwell's constants, about 2.25), without the parts named above.
+Sources: `syncline.costmodel.gloo`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's constants, about
+2.25), without the parts named above.
 """
 
 from __future__ import annotations
@@ -37,10 +36,13 @@ from syncline.costmodel.collectives import (
     ALGORITHMS,
     COLLECTIVES,
     HIERARCHICAL,
+    OF_GLOO,
     algorithm_name,
     algorithms_on,
     best_algorithm,
+    first_on,
 )
+from syncline.costmodel.gloo import GLOO
 from syncline.costmodel.hierarchy import node_size
 from syncline.costmodel.link import Link
 from syncline.costmodel.two_level import TwoLevel
@@ -52,14 +54,6 @@ if TYPE_CHECKING:
 POLICIES = ("auto", "gloo", "nccl")
 """The names of the policies."""
 
-GLOO = {
-    "all_reduce": "ring",
-    "all_gather": "ring",
-    "reduce_scatter": "all-reduce",
-    "all_to_all": "pairwise",
-    "broadcast": "binomial",
-    "gather": "binomial",
-}
 NCCL = {
     "all_gather": "ring",
     "reduce_scatter": "ring",
@@ -93,7 +87,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
     Args:
         name: an algorithm, which stands for itself, or for the collective's first where it is another collective's; a
-            policy; or None, the collective's first.
+            policy; or None, the collective's first, or gloo's on a link that knows what gloo's software takes.
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
@@ -104,20 +98,20 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
     >>> from syncline.costmodel.networks import network
     >>> [chosen_algorithm(name, "all_reduce", 64, 1e6, network("ib-ndr")) for name in (None, "auto", "gloo", "nccl")]
-    ['ring', 'rabenseifner', 'ring', 'double-binary-tree']
+    ['ring', 'rabenseifner', 'gloo-ring', 'double-binary-tree']
     """
     first = algorithm_name(kind)
     if name is None:
-        return first
+        return first_on(kind, network)
     if name == "auto":
         return best_algorithm(kind, workers, nbytes, network)
     if name == "gloo":
         return GLOO[kind]
     if name == "nccl":
         return NCCL[kind] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
-    if name in (*ALGORITHMS[kind], *HIERARCHICAL[kind]):
+    if name in (*ALGORITHMS[kind], *HIERARCHICAL[kind], *OF_GLOO[kind]):
         return name
-    known = [each for of in COLLECTIVES for each in (*ALGORITHMS[of], *HIERARCHICAL[of])]
+    known = [each for of in COLLECTIVES for each in (*ALGORITHMS[of], *HIERARCHICAL[of], *OF_GLOO[of])]
     if name not in known:
         raise SpecError("algorithm", name, one_of({*known, *POLICIES}, str(name)))
     return first

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives import ALGORITHMS, COLLECTIVES, Rule, collective_s, fastest_s
+from syncline.costmodel.gloo_costs import gloo_of
 from syncline.costmodel.link import Link
 from syncline.errors import SpecError, one_of
 
@@ -235,13 +236,24 @@ def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
     return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
 
 
+def carried_by(wanted: Algorithms, network: object) -> Algorithms:
+    """What is wanted; and where nothing is, gloo's algorithms on a network that knows what gloo's software takes.
+
+    For those who take a network apart before they choose, so that this is not lost with it.
+    """
+    if gloo_of(network) is None or isinstance(wanted, str):
+        return wanted
+    given = {kind: name for kind, name in (wanted or {}).items() if name}
+    return dict.fromkeys(COLLECTIVES, "gloo") | given if given else "gloo"
+
+
 def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Any) -> str | None:
     """The algorithm that carries a collective.
 
     Args:
-        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first. Or a
-            policy, that chooses by what the other arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for
-            each collective, by its kind.
+        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first, and
+            none for gloo's where the network is a link that knows gloo's costs. Or a policy, that chooses by what the
+            other arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n.
@@ -250,7 +262,7 @@ def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, netw
     Raises:
         SpecError: no such algorithm or policy.
     """
-    wanted = algorithm_of(wanted, kind)
+    wanted = algorithm_of(carried_by(wanted, network), kind)
     if wanted is None or wanted in ALGORITHMS[kind]:
         return wanted
     from syncline.costmodel.policies import chosen_algorithm

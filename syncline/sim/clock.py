@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives import ALGORITHMS
+from syncline.costmodel.gloo_costs import GlooCosts, costs_on
 from syncline.costmodel.link import Link
 from syncline.costmodel.overlap import WHOLE, Bucket
 from syncline.costmodel.topology import Floats, Network, Topology
-from syncline.costmodel.traffic import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.traffic import Algorithms, algorithm_for, algorithm_of, carried_by
 from syncline.errors import SpecError, one_of
 from syncline.sim.collective import collective_finish_s
 from syncline.sim.events import run_events
@@ -79,6 +80,7 @@ def clock(
     trigger_s: float = 0.0,
     keep_steps: int = 50,
     delay: Delay | None = None,
+    costs: GlooCosts | None = None,
 ) -> Clock:
     """The clock of data-parallel training.
 
@@ -99,6 +101,7 @@ def clock(
         trigger_s: seconds of each step in which a worker finds out whether to send.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
+        costs: of gloo's software, for what gloo runs; those of the network unless given.
 
     Raises:
         SpecError: an argument that cannot be used.
@@ -121,18 +124,19 @@ def clock(
         evaluator = "events"
     calls = list(calls)
     calls_by_step(calls, steps)  # refused as they were given
-    sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
+    sent = _carried(overlapped(calls, overlap, buckets), carried_by(algorithm, network), workers, network)
+    costs = costs_on(network, costs)
     tally: _Tally | None = None
     if evaluator != "events":
         try:
-            history = waves(times, sent, network, starts_s, rule, trigger_s)
+            history = waves(times, sent, network, starts_s, rule, trigger_s, costs)
             tally = _tally_waves(history, steps, workers, keep_steps)
         except Contention:
             if evaluator == "lockstep":
                 raise
     by_lockstep = tally is not None
     if tally is None:
-        timeline = run_events(data_parallel(times, sent, trigger_s), network, starts_s, rule, delay)
+        timeline = run_events(data_parallel(times, sent, trigger_s), network, starts_s, rule, delay, costs)
         tally = _tally_timeline(timeline, keep_steps)
     wall_s = float(tally.step_end_s[-1])
     each = steps * workers

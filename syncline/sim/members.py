@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from syncline.sim.flows import Flow, Later, Way
 from syncline.sim.ports import Fabric, PortOut
 from syncline.sim.steps import Role
+
+
+class Receiving(Protocol):
+    """What a worker receives through its port in for a collective."""
+
+    receives: int
+
+    def admit(self) -> None:
+        """The port is its own."""
 
 
 class PortIn:
@@ -22,9 +32,9 @@ class PortIn:
 
     def __init__(self) -> None:
         self.serving = 0
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, Receiving] = {}
 
-    def know(self, number: int, member: Member) -> None:
+    def know(self, number: int, member: Receiving) -> None:
         """The worker takes part in a collective, its ``number``-th on this stream."""
         self.members[number] = member
         if number == self.serving:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.gloo_costs import GLOO, GlooCosts, costs_on, gloo_of
 from syncline.costmodel.link import Link
 from syncline.costmodel.overlap import WHOLE, Bucket, in_order, split
 from syncline.costmodel.topology import Network, Topology, topology
@@ -150,6 +151,7 @@ def waves(
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
     trigger_s: float = 0.0,
+    costs: GlooCosts | None = None,
 ) -> Iterator[Wave]:
     """The history of `run_lockstep` wave by wave, in order of time on each stream, for trainings too long to keep.
 
@@ -158,9 +160,11 @@ def waves(
     """
     times = compute_times(compute_s)
     steps, workers = times.shape
+    if gloo_of(network) is not None:
+        calls = [call if call.algorithm else call._replace(algorithm=GLOO.get(call.collective)) for call in calls]
     due = calls_by_step(calls, steps)
     uses = Counter(key_of(call) for of_step in due.values() for call in of_step)
-    maps = CollectiveMaps(topology(network, workers), uses, rule)
+    maps = CollectiveMaps(topology(network, workers), uses, rule, costs_on(network, costs))
     streams = Streams(maps, start_times(starts_s, workers))
     for step, seconds in enumerate(times):
         yield from streams.step(step, seconds, due.get(step, ()), trigger_s)

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from syncline.costmodel.gloo_costs import GlooCosts, costs_on
 from syncline.costmodel.link import Link
 from syncline.costmodel.overlap import WHOLE, Bucket
 from syncline.costmodel.topology import Floats, Ints, Network, Paths, Star, Topology, topology
+from syncline.costmodel.traffic import Algorithms, carried_by
 from syncline.errors import SpecError
 from syncline.sim.clock import Clock, clock
 from syncline.sim.overlap import overlapped
@@ -38,7 +40,9 @@ def phased_clock(
     overlap: str = "none",
     buckets: Sequence[Bucket] = WHOLE,
     keep_steps: int = 50,
+    algorithm: Algorithms = None,
     delay: Delay | None = None,
+    costs: GlooCosts | None = None,
     **options: Any,
 ) -> Clock:
     """The clock of a training in which worker i takes part in step t where ``present[t, i]``.
@@ -56,7 +60,9 @@ def phased_clock(
         overlap: see `clock`.
         buckets: of a gradient.
         keep_steps: of how many steps to keep the timeline.
+        algorithm: what carries the collectives.
         delay: by how much each message is late.
+        costs: of gloo's software.
         options: others of `clock`.
 
     Returns:
@@ -87,7 +93,9 @@ def phased_clock(
             end - begin,
             starts_s=now[members],
             keep_steps=max(keep_steps - begin, 0),
+            algorithm=carried_by(algorithm, network),  # a phase has a topology, which knows nothing of gloo
             delay=delay and _between(members, delay),
+            costs=costs_on(network, costs),
             **options,
         )
         now[members], before = part.end_s, here

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives import algorithm_name, wire_bytes
+from syncline.costmodel.collectives import OF_GLOO, algorithm_name, wire_bytes
+from syncline.costmodel.gloo import segments
 from syncline.costmodel.hierarchy import HIERARCHIES, node_count, node_size
 from syncline.costmodel.link import Link
 from syncline.costmodel.topology import Network, Topology
@@ -68,6 +69,7 @@ def rounds(
     - All-reduce (reduce-scatter): the ring all-reduce.
     - Scatter, then all-gather (broadcast from worker 0): who has the blocks of a range of workers sends those of the
       upper half, the larger if they differ, to its first worker, until each has one block; then a ring.
+    - What gloo runs: see `syncline.sim.posted`.
     - Binomial tree (gather to worker 0): in step k, i to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i)
       blocks that i holds by then. At most one worker of a step, the last, holds fewer than 2^k; its message is a round
       of its own.
@@ -88,6 +90,8 @@ def rounds(
     wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
     if name in HIERARCHIES:
         return tuple(_hierarchical(name, workers, nbytes, node_count(workers, group)))
+    if name in OF_GLOO[kind]:
+        return tuple(_GLOO[kind](workers, float(nbytes)))
     return tuple(_ROUNDS[kind][name](workers, nbytes))
 
 
@@ -265,6 +269,41 @@ _ROUNDS: dict[str, dict[str, Callable[[int, float], Iterable[Round]]]] = {
     "all_to_all": {"pairwise": _pairwise},
     "broadcast": {"binomial": _broadcast, "scatter-all-gather": _scatter_all_gather},
     "gather": {"binomial": _gather},
+}
+
+
+def _gloo_rings(workers: int, nbytes: float) -> Iterator[Round]:
+    """Segments to the worker before, first those that are summed; what lies beyond the end is not sent."""
+    count, size = (float(each) for each in segments(workers, nbytes))
+    worker, per_chunk = np.arange(workers), int(count) // workers
+    before = (worker - 1) % workers
+    whole = Round(worker, before, size)
+    for first in (1, 0):
+        for i in range(per_chunk * (workers - 1)):
+            begins = ((worker + first) * per_chunk + i) % count * size
+            sizes = np.clip(nbytes - begins, 0.0, size)
+            used = sizes > 0
+            yield whole if np.all(sizes == size) else Round(worker[used], before[used], sizes[used])
+
+
+def _gloo_tree(workers: int, nbytes: float) -> Iterator[Round]:
+    for k in range((workers - 1).bit_length()):
+        senders = np.arange(min(2**k, workers - 2**k))
+        yield Round(senders, senders + 2**k, nbytes)
+
+
+def _gloo_gather(workers: int, nbytes: float) -> Iterator[Round]:
+    for worker in range(1, workers):
+        yield Round(np.array([worker]), np.array([0]), nbytes)
+
+
+_GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
+    "all_reduce": _gloo_rings,
+    "reduce_scatter": _gloo_rings,
+    "all_gather": lambda workers, nbytes: _ring(workers, nbytes / 2, laps=2),
+    "all_to_all": _pairwise,
+    "broadcast": _gloo_tree,
+    "gather": _gloo_gather,
 }
 
 

@@ -99,6 +99,20 @@ class StagedMath:
             case _:
                 return lambda: self._weight(stage, part, task.microbatch)
 
+    def outgoing(self, stage: int, task: Task) -> Tensor:
+        """What a task left for another stage, which is forgotten here: for stages that are processes of their own."""
+        i, part = task.microbatch, task.chunk * self.stages + stage
+        if task.kind == "forward":
+            return self._activation.pop((i, part + 1))
+        gradient = self._gradient.pop((i, part - 1))
+        assert gradient is not None  # only the last part's forward leaves none
+        return gradient
+
+    def incoming(self, stage: int, task: Task, x: Tensor) -> None:
+        """What another stage left for a task."""
+        part = task.chunk * self.stages + stage
+        (self._activation if task.kind == "forward" else self._gradient)[task.microbatch, part] = x
+
     def _forward(self, stage: int, part: int, i: int) -> None:
         x = self.inputs(i) if part == 0 else self._activation.pop((i, part)).requires_grad_()
         weights = self._forward_weights(stage, part)

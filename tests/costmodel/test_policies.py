@@ -10,6 +10,7 @@ from syncline.costmodel import (
     ALGORITHMS,
     COLLECTIVES,
     HIERARCHICAL,
+    OF_GLOO,
     POLICIES,
     Link,
     algorithms_on,
@@ -25,9 +26,10 @@ NDR = Link(1e-6, 50e9, "ndr")
 
 @given(st.sampled_from(POLICIES), st.sampled_from(COLLECTIVES), st.integers(1, 300), st.floats(0, 1e11))
 def test_what_is_chosen_can_run(policy: str, kind: str, workers: int, nbytes: float) -> None:
-    assert chosen_algorithm(policy, kind, workers, nbytes, NDR) in ALGORITHMS[kind]
+    assert chosen_algorithm(policy, kind, workers, nbytes, NDR) in (*ALGORITHMS[kind], *OF_GLOO[kind])
     nodes = network("dgx-h100")
-    assert chosen_algorithm(policy, kind, 8 * workers, nbytes, nodes) in algorithms_on(kind, nodes, 8 * workers)
+    possible = (*algorithms_on(kind, nodes, 8 * workers), *OF_GLOO[kind])
+    assert chosen_algorithm(policy, kind, 8 * workers, nbytes, nodes) in possible
 
 
 def test_names_stand_for_themselves_where_they_can() -> None:
@@ -42,7 +44,10 @@ def test_names_stand_for_themselves_where_they_can() -> None:
 
 def test_gloo_chooses_by_the_collective_alone() -> None:
     chosen = [{chosen_algorithm("gloo", kind, 8, n, NDR) for n in (4.0, 1e9)} for kind in COLLECTIVES]
-    assert chosen == [{"ring"}, {"ring"}, {"all-reduce"}, {"pairwise"}, {"binomial"}, {"binomial"}]
+    assert chosen == [
+        {"gloo-ring"}, {"gloo-ring"}, {"gloo-all-reduce"}, {"gloo-posted"}, {"gloo-tree"}, {"gloo-posted"}
+    ]  # fmt: skip
+    assert chosen_algorithm("gloo-tree", "all_reduce", 8, 1.0, NDR) == "ring"  # has none: its first
 
 
 def test_an_estimate_of_nccl_by_hand() -> None:

@@ -1,0 +1,69 @@
+"""Files that describe networks and hardware: plain ones, and a cluster's with a section for each.
+
+A cluster's file is what a calibration writes: ``name``, a section ``network``, a section ``hardware``, and whatever
+else was measured, which is not read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+from syncline.errors import SpecError
+from syncline.yamls import parse_yaml
+
+SECTIONS = ("network", "hardware")
+
+AS_IN = {
+    "network": "a network's fields, as in 'latency: ...' and 'bandwidth: ...'",
+    "hardware": "a machine's fields, as in 'peak_flops: ...' and 'mfu: ...'",
+}
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def is_file(value: Any) -> TypeGuard[str | Path]:
+    """Whether a user means a file: a path, or text that ends as its name does."""
+    return isinstance(value, Path) or (isinstance(value, str) and value.endswith(SUFFIXES))
+
+
+def section_of(file: Path, section: Literal["network", "hardware"], path: str) -> Mapping[str, Any]:
+    """The fields of a section of a cluster's file, or of a file that is nothing else; named as the file says or is.
+
+    Args:
+        file: in YAML, from the working directory.
+        section: which.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: a file that cannot be read, holds no fields, or is a cluster's without this section.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
+    except ValueError as error:  # bytes that are no text
+        raise SpecError(path, str(file), f"a file of text ({error})") from error
+    fields = fields_of(text, str(file), path, "a file", AS_IN[section])
+    if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
+        return {"name": file.stem, **fields}
+    if not isinstance(fields.get(section), Mapping):
+        raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
+    name = fields[section].get("name") or fields.get("name") or file.stem
+    return {**fields[section], "name": str(name)}
+
+
+def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mapping[str, Any]:
+    """The fields that a YAML text holds.
+
+    Raises:
+        SpecError: no YAML, or something else in it.
+    """
+    try:
+        fields = parse_yaml(text)
+    except ValueError as error:
+        raise SpecError(path, source, f"{what} in YAML ({error})") from error
+    if not isinstance(fields, Mapping):
+        raise SpecError(path, source, as_in)
+    return fields
