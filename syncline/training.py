@@ -203,7 +203,8 @@ def train(
 
     def evaluate(done: int) -> None:
         with torch.no_grad(), method.comm.ledger.paused():
-            means = {name: rows.by_replica(method.comm.all_reduce(p))[:, 0] for name, p in task.params.items()}
+            averaged = method.comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
+        means = {name: rows.by_replica(p)[:, 0] for name, p in zip(task.params, averaged, strict=True)}
         metrics = task.evaluate(means)
         recorder.eval_step.append(done)
         for name, value in metrics.items():

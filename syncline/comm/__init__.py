@@ -6,9 +6,11 @@ from syncline.comm.ledger import Ledger, Record
 from syncline.comm.presence import Absence, Presence
 from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
+from syncline.comm.shared_memory import Carried, SharedMemory
 from syncline.comm.signs import PackedSigns
 from syncline.comm.simulated import SimulatedCommunicator, stack
 from syncline.comm.sparse import SparsePairs
+from syncline.comm.transport import Transport
 from syncline.comm.wire import BF16, DENSE, FP16, WIRE_FORMATS, Cast, Dense, WireFormat
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "FP16",
     "WIRE_FORMATS",
     "Absence",
+    "Carried",
     "Cast",
     "Communicator",
     "Dense",
@@ -29,8 +32,10 @@ __all__ = [
     "Record",
     "ReduceOp",
     "ShapesCommunicator",
+    "SharedMemory",
     "SimulatedCommunicator",
     "SparsePairs",
+    "Transport",
     "WireFormat",
     "flat",
     "for_all",

@@ -23,6 +23,7 @@ from syncline.comm.base import (
 )
 from syncline.comm.ledger import Ledger
 from syncline.comm.presence import Presence
+from syncline.comm.transport import Transport, Wait
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError, SynclineError
 
@@ -42,6 +43,7 @@ class ProcessGroupCommunicator:
             which differs from the simulator's in the last bit; a long training can blow that bit up. This way the
             order is the simulator's, and so are all bits, for the same bytes.
         presence: none, see `SimulatedCommunicator`.
+        transport: carries the bytes in place of ``torch.distributed``; `SharedMemory` between processes of one machine.
 
     Raises:
         SpecError: a presence.
@@ -57,19 +59,17 @@ class ProcessGroupCommunicator:
         *,
         reproducible: bool = False,
         presence: Presence | None = None,
+        transport: Transport | None = None,
     ) -> None:
         if presence is not None:
             raise SpecError("presence", "given", "none: only the simulated world has workers that leave and come back")
-        if not (dist.is_available() and dist.is_initialized()):
-            raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
         if workers_per_process < 1:
             raise SpecError("workers_per_process", workers_per_process, "an integer >= 1")
         self.ledger = Ledger()
-        self._group = group
+        self._transport = transport or TorchTransport(group)
         self._reproducible = reproducible
         self._rows = workers_per_process
-        self._processes = dist.get_world_size(group)
-        self._rank = dist.get_rank(group)
+        self._processes, self._rank = self._transport.processes, self._transport.rank
 
     @property
     def world_size(self) -> int:
@@ -97,10 +97,10 @@ class ProcessGroupCommunicator:
         rows, processes, rest = self._rows, self._processes, blocks.shape[2:]
         by_process = blocks.unflatten(1, (processes, rows)).transpose(0, 1).contiguous()  # (P, R from, R to, *s)
         received = torch.empty_like(by_process)
-        work = dist.all_to_all_single(_bytes(received), _bytes(by_process), group=self._group, async_op=True)
+        wait = self._transport.all_to_all(_bytes(received), _bytes(by_process))
 
         def finish() -> Tensor:
-            work.wait()
+            wait()
             return received.movedim(2, 0).reshape(rows, processes * rows, *rest)
 
         return finish
@@ -109,10 +109,10 @@ class ProcessGroupCommunicator:
         """All-gather of ``(R, *s)``; returns the function that waits for a view ``(R, M, *s)``."""
         sent = x.contiguous()
         gathered = torch.empty(self.world_size, *x.shape[1:], dtype=x.dtype, device=x.device)
-        work = _all_gather_single(_bytes(gathered), _bytes(sent), group=self._group, async_op=True)
+        wait = self._transport.all_gather(_bytes(gathered), _bytes(sent))
 
         def finish() -> Tensor:
-            work.wait()
+            wait()
             return gathered.unsqueeze(0).expand(self._rows, *gathered.shape)
 
         return finish
@@ -124,13 +124,12 @@ class ProcessGroupCommunicator:
         for _, run in groupby(xs, key=lambda x: x.dtype):
             tensors = list(run)
             flat = torch.cat([reduce_rows(x, 0, partial).flatten() for x in tensors])
-            torch_op = dist.ReduceOp.MAX if op == "max" else dist.ReduceOp.SUM
-            pending.append((tensors, flat, dist.all_reduce(flat, torch_op, group=self._group, async_op=True)))
+            pending.append((tensors, flat, self._transport.all_reduce(flat, op == "max")))
 
         def finish() -> list[Tensor]:
             out: list[Tensor] = []
-            for tensors, flat, work in pending:
-                work.wait()
+            for tensors, flat, wait in pending:
+                wait()
                 whole = flat / self.world_size if op == "mean" else flat
                 parts = whole.split([elements_per_row(x) for x in tensors])
                 out += [part.view(1, *x.shape[1:]).expand_as(x) for part, x in zip(parts, tensors, strict=True)]
@@ -219,7 +218,7 @@ class ProcessGroupCommunicator:
         sent = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
         parts = [torch.empty_like(sent) for _ in range(self._processes)] if process == self._rank else []
-        dist.gather(_bytes(sent), [_bytes(part) for part in parts] or None, group=self._group, group_dst=process)
+        self._transport.gather(_bytes(sent), [_bytes(part) for part in parts], process)
         if parts:
             gathered[row] = wire.decode(torch.cat(parts), x.dtype)
         return gathered
@@ -244,12 +243,50 @@ class ProcessGroupCommunicator:
         self._note([x], "broadcast", wire, label)
         process, row = divmod(root, self._rows)
         sent = wire.encode(x)[row].contiguous().clone()
-        dist.broadcast(_bytes(sent), group=self._group, group_src=process)
+        self._transport.broadcast(_bytes(sent), process)
         return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
 
     def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
         """See ``Communicator.all_reduce_max``."""
         return self.all_reduce(flag, op="max", label=label)
+
+
+class TorchTransport:
+    """A group of ``torch.distributed``.
+
+    Args:
+        group: the default group if none.
+
+    Raises:
+        SynclineError: if ``torch.distributed`` is not initialised.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
+        self._group = group
+        self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def all_reduce(self, x: Tensor, maximum: bool) -> Wait:
+        """See `Transport.all_reduce`."""
+        op = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
+        return dist.all_reduce(x, op, group=self._group, async_op=True).wait
+
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Wait:
+        """See `Transport.all_to_all`."""
+        return dist.all_to_all_single(received, sent, group=self._group, async_op=True).wait
+
+    def all_gather(self, gathered: Tensor, sent: Tensor) -> Wait:
+        """See `Transport.all_gather`."""
+        return _all_gather_single(gathered, sent, group=self._group, async_op=True).wait
+
+    def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
+        """See `Transport.gather`."""
+        dist.gather(sent, list(parts) or None, group=self._group, group_dst=root)
+
+    def broadcast(self, x: Tensor, root: int) -> None:
+        """See `Transport.broadcast`."""
+        dist.broadcast(x, group=self._group, group_src=root)
 
 
 # The name that torch 2.13 gave all_gather_into_tensor; the old one still serves older versions.

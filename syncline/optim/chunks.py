@@ -52,6 +52,12 @@ def dct_matrix(n: int) -> Tensor:
     return c
 
 
+@lru_cache(maxsize=64)
+def dct_matrix_on(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """``dct_matrix`` rounded to a type and kept on a device, as a GPU would be waited for while it is copied there."""
+    return dct_matrix(n).to(device, dtype)
+
+
 def random_matrix(n: int, step: int) -> Tensor:
     """A random orthonormal matrix in double precision, new in each step and the same on all workers."""
     source = torch.Generator().manual_seed(seed64(0, "random basis", n, step))

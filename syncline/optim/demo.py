@@ -13,7 +13,7 @@ from torch import Tensor
 from syncline.comm import Communicator, SparsePairs, WireFormat, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Row, UpdateRule
-from syncline.optim.chunks import Basis, chunk_shape, dct_matrix, from_blocks, random_matrix, to_blocks, transform
+from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule, Unscaled, check_unit
 
@@ -122,8 +122,11 @@ class DeMo:
             if self.basis == "identity" or row.g.is_meta or size == 1:
                 out.append(None)
                 continue
-            matrix = dct_matrix(size) if self.basis == "dct" else random_matrix(size, t)
-            out.append((matrix.mT if inverse else matrix).to(row.g))
+            if self.basis == "dct":
+                matrix = dct_matrix_on(size, row.g.dtype, row.g.device)
+            else:
+                matrix = random_matrix(size, t).to(row.g)
+            out.append(matrix.mT if inverse else matrix)
         return out
 
     def _extract(self, row: Row, t: int) -> Tensor:

@@ -270,5 +270,6 @@ def clip_rows(rows: list[Row], radius: float) -> list[Row]:
     if not rows:
         return rows
     squares = [row.g.reshape(row.g.shape[0], -1).square().sum(1) for row in rows]
-    scale = (radius / (torch.stack(squares).sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+    # Along the last dimension: torch's order of adding up then depends on no worker beside this one.
+    scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
     return [row._replace(g=row.g * scale.view(-1, *[1] * (row.g.dim() - 1))) for row in rows]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from syncline.optim.chunks import (
     chunk_shape,
     dct_matrix,
+    dct_matrix_on,
     from_blocks,
     largest_divisor,
     random_matrix,
@@ -51,6 +52,14 @@ def test_dct_is_scipys_orthonormal_type_two(n: int) -> None:
     x = np.random.default_rng(0).standard_normal((5, n))
     expected = scipy.fft.dct(x, type=2, norm="ortho", axis=-1)
     np.testing.assert_allclose(x @ dct_matrix(n).numpy().T, expected, atol=1e-12)
+
+
+def test_dct_is_rounded_once_and_stays_where_it_is() -> None:
+    cpu = torch.device("cpu")
+    rounded = dct_matrix_on(8, torch.float32, cpu)
+    assert torch.equal(rounded, dct_matrix(8).float()) and dct_matrix_on(8, torch.float32, cpu) is rounded
+    meta = dct_matrix_on(8, torch.bfloat16, torch.device("meta"))
+    assert (meta.dtype, meta.device.type) == (torch.bfloat16, "meta")
 
 
 def test_transform_is_scipys_over_all_axes() -> None:

@@ -253,6 +253,27 @@ def test_clipping_is_torchs_per_worker() -> None:
             torch.testing.assert_close(p[m].detach(), -q.grad)
 
 
+def test_clipping_has_the_same_bits_however_many_workers_are_beside() -> None:
+    """A process that holds one worker clips as the simulator does, which holds all: a sign may hang on the last bit."""
+
+    def clipped(grads: list[torch.Tensor]) -> list[torch.Tensor]:
+        params = [torch.nn.Parameter(torch.zeros_like(g)) for g in grads]
+        comm = SimulatedCommunicator(len(grads[0]))
+        method = Local(params, 1.0, sgdm(), period=9, clip_norm=0.7, comm=comm, worker_axis=True)
+        for p, g in zip(params, grads, strict=True):
+            p.grad = g.clone()
+        method.step()
+        return [p.detach() for p in params]
+
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        grads = [torch.randn(4, n, generator=rng) * 3**i for i, n in enumerate((3, 5, 8, 2, 9, 7, 4, 6, 1, 8, 5, 3))]
+        together = clipped(grads)
+        for m in range(4):
+            alone = clipped([g[m : m + 1] for g in grads])
+            assert all(torch.equal(p[m], q[0]) for p, q in zip(together, alone, strict=True))
+
+
 # Limit cases: a method with its trick turned off is the simpler method.
 
 

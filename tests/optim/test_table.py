@@ -10,7 +10,7 @@ import torch
 from syncline.comm import Record, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import MODELS, TensorShape, calls_at
 from syncline.errors import SpecError
-from syncline.experiments.memory import memory_of
+from syncline.experiments.projection.memory import memory_of
 from syncline.problems import Digits, Rows
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
