@@ -38,9 +38,9 @@ from syncline.analysis.kronecker import FAMILIES, side_norms
 from syncline.analysis.ranks import rank_correlation
 from syncline.analysis.staleness import delayed_adam_bound, late_factor, trap_radius
 from syncline.analysis.style import figure_style
-from syncline.experiments.alignment_points import floor_point, quadratics
-from syncline.experiments.alignment_random import random_records, random_rows
-from syncline.experiments.points import loss_at_most, turned_by, walk
+from syncline.experiments.alignment.points import floor_point, quadratics
+from syncline.experiments.alignment.random_draws import random_records, random_rows
+from syncline.experiments.alignment.walks import loss_at_most, turned_by, walk
 from syncline.experiments.swings import swing_records
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic

@@ -18,6 +18,9 @@ import torch.multiprocessing as mp
 
 from syncline.errors import SpecError
 
+PRELOAD = ("__main__", "syncline.training", "torch._dynamo", "sklearn.datasets")
+"""What the server that processes are forked from loads once; optimizers and problems begin with the last two."""
+
 TIMEOUT_S = 120.0
 """How long a collective may wait for the others before its process gives up."""
 
@@ -32,6 +35,8 @@ def _tell_failure(folder: Path, rank: int) -> None:
 def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, folder: str, backend: str) -> None:
     # One thread each: several processes share the machine, and the bits of a sum then do not depend on its cores.
     torch.set_num_threads(1)
+    # gloo binds the interface of the host name, which may not resolve on a laptop; local processes meet on loopback.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group(
         backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=processes,
         timeout=timedelta(seconds=TIMEOUT_S),
@@ -76,12 +81,12 @@ def run_processes(target: Callable[..., Any], processes: int, *args: Any, backen
     """
     if processes < 1:
         raise SpecError("processes", processes, "an integer >= 1")
-    # gloo binds the interface of the host name, which may not resolve on a laptop; local processes meet on loopback.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    # Forked from a server that has loaded torch but computed nothing, processes start at once.
+    mp.get_context("forkserver").set_forkserver_preload(list(PRELOAD))
     with tempfile.TemporaryDirectory(prefix="syncline-") as folder:
         try:
             mp.start_processes(
-                _entry, (target, processes, args, folder, backend), nprocs=processes, start_method="spawn"
+                _entry, (target, processes, args, folder, backend), nprocs=processes, start_method="forkserver"
             )
         except mp.ProcessRaisedException as told:
             raise _first_failure(Path(folder), told) from None

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step, network_fields
-from syncline.experiments.memory import memory_of
+from syncline.experiments.projection.memory import memory_of
 from syncline.specs import METHODS, bundled
 from syncline.specs.methods import method_of
 

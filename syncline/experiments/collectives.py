@@ -13,6 +13,7 @@ import numpy as np
 from syncline.costmodel import (
     COLLECTIVES,
     HIERARCHICAL,
+    OF_GLOO,
     POLICIES,
     SERVERS,
     AnyNetwork,
@@ -29,6 +30,8 @@ from syncline.costmodel import (
     wire_bytes,
 )
 from syncline.costmodel.collectives import Rule
+from syncline.costmodel.gloo_costs import gloo_of
+from syncline.costmodel.gloo_wire import gloo_messages
 from syncline.costmodel.hierarchy import HIERARCHIES
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
@@ -133,7 +136,9 @@ class Question:
         for on in self.networks:
             if not isinstance(on, Link):
                 on.among(self.workers)
-            possible = {name for kind in self.collectives for name in algorithms_on(kind, on, self.workers)}
+            possible = {
+                name for kind in self.collectives for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind])
+            }
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
                     continue
@@ -143,10 +148,11 @@ class Question:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def algorithms_of(self, kind: str, on: AnyNetwork) -> tuple[str, ...]:
-        """The algorithms to show."""
+        """The algorithms to show; those of gloo if asked for, or where the network knows gloo's costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            return possible
+            return possible if gloo_of(on) is None else possible + OF_GLOO[kind]
+        possible += OF_GLOO[kind]
         wanted = {
             chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms
@@ -241,7 +247,7 @@ CONTENTION = "contention"
 
 def _finish_s(question: Question, kind: str, on: AnyNetwork, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
-    if _most_messages(kind, algorithm, question.workers, on) > MOST_MESSAGES[by]:
+    if _most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
         return None
     try:
         done: list[float] = collective_finish_s(
@@ -252,12 +258,14 @@ def _finish_s(question: Question, kind: str, on: AnyNetwork, algorithm: str, by:
     return done
 
 
-def _most_messages(kind: str, algorithm: str, workers: int, on: AnyNetwork) -> int:
+def _most_messages(kind: str, algorithm: str, workers: int, on: AnyNetwork, nbytes: float = 0.0) -> int:
     """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round."""
     if algorithm in HIERARCHIES:
         size = node_size(on, workers) or workers
         inside = 2 * workers * size
         return inside + size * _most_messages("all_reduce", HIERARCHIES[algorithm].between, workers // size, on)
+    if algorithm in OF_GLOO[kind]:
+        return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in ("tree", "double-binary-tree", "server-naive", "binomial"):
         return 4 * workers
     return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers

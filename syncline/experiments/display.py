@@ -38,10 +38,12 @@ from syncline.units import format_bytes, format_seconds
 
 
 @contextmanager
-def progress(console: Console, names: list[str], steps: int) -> Iterator[Callable[[list[int]], None]]:
-    """A bar per training; yields the function that takes the completed steps of each."""
+def progress(
+    console: Console, names: list[str], steps: int, what: str = "steps"
+) -> Iterator[Callable[[list[int]], None]]:
+    """A bar per training; yields the function that takes the completed steps of each, or whatever is counted."""
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn(),
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(what), TimeElapsedColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
     with bars:
@@ -164,11 +166,11 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
 def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
     """A study's rows: rates in percent."""
     if isinstance(spec, StalenessSpec):
-        from syncline.experiments.staleness_tables import staleness_tables
+        from syncline.experiments.staleness.tables import staleness_tables
 
         return staleness_tables(rows, spec)
     if isinstance(spec, AlignmentSpec):
-        from syncline.experiments.alignment_tables import alignment_tables
+        from syncline.experiments.alignment.tables import alignment_tables
 
         return alignment_tables(rows, spec)
     if isinstance(spec, SwingsSpec):

@@ -58,7 +58,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False) -> dict[str,
                 timeline = run_pipeline(spec.pipeline(name), network)
                 played.append(Played(name, network.name, timeline))
                 told = report(timeline, spec.build_schedule(name), spec.stages)
-                rows.append(_row(spec, name, network.name, told))
+                rows.append(schedule_row(spec, name, network.name, told))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns([(one.schedule, one.network, one.timeline) for one in played]))
         folder.trace(chrome_trace(*_traced(spec, played)))
@@ -66,7 +66,8 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False) -> dict[str,
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
-def _row(spec: PipelineSpec, name: str, network: str, told: PipelineReport) -> dict[str, Any]:
+def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineReport) -> dict[str, Any]:
+    """What a schedule came to on a network."""
     chunks = spec.chunks_of(name)
     kept, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
     return {

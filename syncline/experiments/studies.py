@@ -7,13 +7,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from syncline.experiments import alignment, quantisers, staleness, swings, vote_ties
-from syncline.experiments.alignment_figures import alignment_figures
+from syncline.experiments import quantisers, swings, vote_ties
+from syncline.experiments.alignment import study as alignment
+from syncline.experiments.alignment.figures import alignment_figures
 from syncline.experiments.board import Watched, board, side_by_side
 from syncline.experiments.figures import quantiser_figures, tie_figures
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.late import check_device
-from syncline.experiments.staleness_figures import staleness_figures
+from syncline.experiments.staleness import study as staleness
+from syncline.experiments.staleness.figures import staleness_figures
+from syncline.experiments.staleness.late import check_device
 from syncline.specs import AlignmentSpec, QuantisersSpec, StalenessSpec, StudySpec, SwingsSpec
 
 

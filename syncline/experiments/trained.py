@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,11 @@ class Traffic:
     @classmethod
     def of_task(cls, method: MethodBase, task: Task, workers: int) -> Traffic:
         """A method's on a task; a worker alone sends nothing."""
-        tensors = [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
+        return cls.of_tensors(method, tensors_of(task), workers)
+
+    @classmethod
+    def of_tensors(cls, method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> Traffic:
+        """A method's on parameters of these shapes."""
         exchanges = method.exchanges(tensors, workers) if workers > 1 else []
         return cls(tuple(exchanges), tuple(tensor.elements for tensor in tensors), method.readbacks(tensors))
 
@@ -51,6 +55,11 @@ class Traffic:
             return 0, False, 0.0
         encoded = sum(exchange.encoded_bytes for exchange in sent)
         return max(e.wait_steps for e in sent), all(e.in_backward for e in sent), encoded / nbytes
+
+
+def tensors_of(task: Task) -> list[TensorShape]:
+    """The parameters of one worker."""
+    return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
 
 
 @dataclass
@@ -125,7 +134,7 @@ def _train_seeds(
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.presence(spec.workers))
     task = spec.problem.build(rows_of(comm, seeds))
-    _base_s(spec, task.flops_per_step)  # refused now rather than after the training
+    base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
     report = _seldom(on_step, spec.steps) if on_step else None
@@ -150,10 +159,10 @@ def time_method(spec: Training, trained: Trained, network: Network) -> Clock | N
     steps = trained.history.steps
     if not steps:
         return None
-    base_s = _base_s(spec, trained.flops_per_step)
+    undisturbed_s = base_s(spec, trained.flops_per_step)
     # Sampled for all steps that were asked for, so that an interrupted run saw the same machine.
     factors = spec.faults.stragglers.factors(spec.steps, spec.workers, spec.seeds[0])
-    compute_s = spec.compute.sample(base_s, spec.steps, spec.workers, spec.seeds[0], factors)[:steps]
+    compute_s = spec.compute.sample(undisturbed_s, spec.steps, spec.workers, spec.seeds[0], factors)[:steps]
     return faulty_clock(
         spec, trained.calls(spec.compute.encode), compute_s, network,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
@@ -162,7 +171,7 @@ def time_method(spec: Training, trained: Trained, network: Network) -> Clock | N
     )  # fmt: skip
 
 
-def _base_s(spec: Training, flops: float | None) -> float:
+def base_s(spec: Training, flops: float | None) -> float:
     """Seconds of an undisturbed step; a token is a place of a window."""
     samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
     tokens = None if samples is None or length is None else samples * length

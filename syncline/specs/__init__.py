@@ -2,7 +2,7 @@
 
 from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
-from syncline.specs.load import KINDS, AnySpec, bundled, load_spec, validate
+from syncline.specs.load import KINDS, AnySpec, bundled, kind_of, load_spec, validate
 from syncline.specs.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.staleness import LateMethod, RemedySpec, StalenessSpec
@@ -18,10 +18,12 @@ from syncline.specs.tables import (
     VoteTableSpec,
     WallClockFigureSpec,
 )
+from syncline.specs.validation import VALIDATIONS, StepTimesSpec, ValidationSpec
 
 __all__ = [
     "KINDS",
     "METHODS",
+    "VALIDATIONS",
     "AlignmentSpec",
     "AnySpec",
     "CompareSpec",
@@ -37,17 +39,20 @@ __all__ = [
     "RunSpec",
     "SpeedTableSpec",
     "StalenessSpec",
+    "StepTimesSpec",
     "StudySpec",
     "SwingsSpec",
     "TableSpec",
     "TrafficTableSpec",
     "Training",
+    "ValidationSpec",
     "VolumeTableSpec",
     "VoteFigureSpec",
     "VoteTableSpec",
     "VoteTiesSpec",
     "WallClockFigureSpec",
     "bundled",
+    "kind_of",
     "load_spec",
     "validate",
 ]

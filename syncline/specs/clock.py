@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from syncline.costmodel.collectives import ALGORITHMS, HIERARCHICAL
+from syncline.costmodel.collectives import ALGORITHMS, HIERARCHICAL, OF_GLOO
+from syncline.costmodel.networks import AnyNetwork
 from syncline.costmodel.overlap import BUCKET_BYTES
 from syncline.costmodel.policies import POLICIES
+from syncline.costmodel.traffic import carried_by
 from syncline.errors import SpecError, one_of
 from syncline.specs.base import Spec, parsed
 from syncline.specs.methods.base import MethodBase
 from syncline.units import parse_bandwidth, parse_bytes
 
 ALGORITHM_NAMES = tuple(
-    dict.fromkeys(name for of in (ALGORITHMS, HIERARCHICAL) for names in of.values() for name in names)
+    dict.fromkeys(name for of in (ALGORITHMS, HIERARCHICAL, OF_GLOO) for names in of.values() for name in names)
 )
 
 
@@ -50,11 +52,14 @@ class ClockSpec(Spec):
     algorithm: AlgorithmField = None
     rule: Literal["eager", "rendezvous"] = "eager"
 
-    def clock_warnings(self, methods: Iterable[MethodBase], trains: bool = True) -> list[str]:
+    def clock_warnings(
+        self, methods: Iterable[MethodBase], networks: Sequence[AnyNetwork], trains: bool = True
+    ) -> list[str]:
         """What these fields cannot do, or what they leave out, a line each.
 
         Args:
             methods: whose clock it is.
+            networks: on which.
             trains: whether there are losses beside the clock.
         """
         lines = []
@@ -64,6 +69,8 @@ class ClockSpec(Spec):
                 lines.append(f"overlap ddp has no effect on what sends nothing during the backward pass: {late}")
         elif self.bucket != BUCKET_BYTES:
             lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
+        if self.rule != "eager" and all(carried_by(self.algorithm, network) == "gloo" for network in networks):
+            lines.append(f"rule {self.rule} has no effect on what gloo runs, whose messages wait for their receivers")
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
         return lines

@@ -297,7 +297,7 @@ class RunSpec(Training):
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
-        clock = self.clock_warnings([self.method])
+        clock = self.clock_warnings([self.method], [self.network])
         return self.compute.warnings() + clock + self.never_averaged(self.method, "method")
 
     @model_validator(mode="after")
@@ -321,7 +321,7 @@ class CompareSpec(Training):
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         late = [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
-        return self.compute.warnings() + self.clock_warnings(self.methods) + late
+        return self.compute.warnings() + self.clock_warnings(self.methods, self.networks) + late
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:
@@ -359,7 +359,7 @@ class ProjectSpec(ClockSpec, Experiment):
         fields = [f"compute.{field}" for field in given]
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
         inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
-        return self.compute.warnings() + self.clock_warnings(self.methods, trains=False) + inert
+        return self.compute.warnings() + self.clock_warnings(self.methods, self.networks, trains=False) + inert
 
 
 def _when(exchange: Exchange) -> str:

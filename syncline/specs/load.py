@@ -15,6 +15,7 @@ from syncline.specs.methods import METHODS
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.studies import StudySpec
 from syncline.specs.tables import TableSpec
+from syncline.specs.validation import VALIDATIONS, ValidationSpec
 from syncline.yamls import parse_yaml
 
 LIBRARY = Path(__file__).parent / "library"
@@ -22,7 +23,7 @@ LIBRARY = Path(__file__).parent / "library"
 
 S = TypeVar("S", bound=BaseModel)
 
-AnySpec = RunSpec | CompareSpec | ProjectSpec | PipelineSpec | TableSpec | StudySpec
+AnySpec = RunSpec | CompareSpec | ProjectSpec | PipelineSpec | TableSpec | StudySpec | ValidationSpec
 
 KINDS: dict[str, type[BaseModel]] = {
     get_args(spec.model_fields["kind"].annotation)[0]: spec for spec in get_args(AnySpec)
@@ -30,6 +31,7 @@ KINDS: dict[str, type[BaseModel]] = {
 
 COMMAND_OF_KIND = dict.fromkeys(KINDS, "project") | {"compare": "compare", "pipeline": "pipeline"}
 COMMAND_OF_KIND |= {kind: "run" for kind, spec in KINDS.items() if spec in (RunSpec, *get_args(StudySpec))}
+COMMAND_OF_KIND |= {kind: "validate" for kind, spec in KINDS.items() if spec in VALIDATIONS}
 
 
 def bundled() -> dict[str, Path]:
@@ -60,6 +62,14 @@ def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: t
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
         raise SpecError("kind", kind, one_of(usable, str(kind)) + hint)
     return validate(usable[kind], fields)  # type: ignore[return-value]
+
+
+def kind_of(name_or_path: str | Path, overrides: Sequence[str] = ()) -> str:
+    """Which kind of spec it is, as far as it says."""
+    fields = _read(name_or_path)
+    for override in overrides:
+        _apply(fields, override)
+    return str(fields.get("kind"))
 
 
 def validate(model: type[BaseModel], fields: Any) -> BaseModel:

@@ -10,8 +10,16 @@ from syncline.costmodel import AnyNetwork, Link, compute_s
 from syncline.costmodel.memory import FP32_BYTES, MODEL_BYTES, Precision
 from syncline.costmodel.stages import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
-from syncline.specs.base import Seconds, parsed, refusal
-from syncline.specs.experiment import Experiment, HardwareField, ModelField, NetworkField, check_distinct
+from syncline.specs.base import Seconds, Spec, parsed, refusal
+from syncline.specs.experiment import (
+    Experiment,
+    HardwareField,
+    ModelField,
+    NetworkField,
+    ProblemField,
+    check_distinct,
+)
+from syncline.specs.methods import MethodSpec
 from syncline.specs.network import check_workers
 from syncline.units import parse_bytes
 
@@ -42,6 +50,19 @@ Limits = Annotated[tuple[int, ...], BeforeValidator(_listed)]
 """Micro-batches, one number for all stages or one for each."""
 
 
+class StageTrainingSpec(Spec):
+    """What the stages train where they are processes of their own, which ``syncline launch`` starts.
+
+    A micro-batch is a batch of the problem. The schedule is played ``rounds`` times, each from an empty pipeline to an
+    empty one; of the seed come weights and batches.
+    """
+
+    problem: ProblemField
+    method: MethodSpec
+    rounds: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+
 class PipelineSpec(Experiment):
     """A pipeline: the clock of its schedules, what they need of the memory, and the delays that they bring.
 
@@ -49,7 +70,7 @@ class PipelineSpec(Experiment):
     follow from ``model`` on ``hardware`` with ``tokens`` per micro-batch. ``weight`` is the part of ``backward`` that
     is the weights' gradient, half of it unless given, which only a schedule that splits the backward can move.
 
-    Without ``networks`` stages are beside each other: nothing takes time between them.
+    Without ``networks`` stages are beside each other: nothing takes time between them. ``training`` is for real ones.
     """
 
     kind: Literal["pipeline"]
@@ -71,6 +92,7 @@ class PipelineSpec(Experiment):
     gradient_bytes: Annotated[tuple[Nbytes, ...], BeforeValidator(_listed)] | None = None
     jitter: float = Field(default=0.0, ge=0, le=10)
     seed: int = Field(default=0, ge=0)
+    training: StageTrainingSpec | None = None
 
     @model_validator(mode="after")
     def _times_from_one_source(self) -> PipelineSpec:

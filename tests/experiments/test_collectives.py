@@ -232,8 +232,22 @@ def test_only_the_algorithms_asked_for():
     ]
     assert list(rows_of(algorithms=["tree"])) == [("all_reduce", "tree")]
     text = shown(algorithms=["tree"])
-    assert "Chosen: rabenseifner by auto, ring by gloo, ring by nccl." in text
+    assert "Chosen: rabenseifner by auto, gloo-ring by gloo, ring by nccl." in text
     assert "nccl-tests" in text  # once, below the last table that there is
+
+
+def test_what_gloo_runs_is_shown_if_asked_for():
+    rows = rows_of(workers=4, algorithms=["gloo"])
+    assert list(rows) == [
+        ("all_reduce", "gloo-ring"), ("all_gather", "gloo-ring"), ("reduce_scatter", "gloo-all-reduce"),
+        ("all_to_all", "gloo-posted"), ("broadcast", "gloo-tree"), ("gather", "gloo-posted"),
+    ]  # fmt: skip
+    for row in rows.values():
+        assert row["events_s"] == pytest.approx(row["closed_form_s"], rel=1e-9) and "gloo" in row["chosen_by"]
+    assert rows["all_reduce", "gloo-ring"]["lockstep_s"] == pytest.approx(
+        rows["all_reduce", "gloo-ring"]["events_s"], rel=1e-12
+    )
+    assert rows["all_to_all", "gloo-posted"]["contention"]  # connections share links
 
 
 def test_choices_are_named():
@@ -245,12 +259,12 @@ def test_choices_are_named():
             "workers": 8,
             "nbytes": 1e6,
             "auto": "rabenseifner",
-            "gloo": "ring",
+            "gloo": "gloo-ring",
             "nccl": "ring",
         }
     ]
     rows = {row["algorithm"]: row["chosen_by"] for row in result["rows"]}
-    assert rows["rabenseifner"] == ["auto"] and rows["ring"] == ["gloo", "nccl"] and rows["tree"] == []
+    assert rows["rabenseifner"] == ["auto"] and rows["ring"] == ["nccl"] and rows["tree"] == []
 
 
 def test_the_rule_reaches_every_column():

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from syncline.experiments import display
 from syncline.experiments.catalogue import CATALOGUES
-from syncline.experiments.project import project
-from syncline.experiments.project_tables import project_tables
+from syncline.experiments.projection.project import project
+from syncline.experiments.projection.tables import project_tables
 from syncline.specs import load_spec
 from tests.experiments.examples import bowl, bowl_run
 

@@ -64,3 +64,12 @@ def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():
     said = "overlap async delays the clock alone: losses are those of the methods without the delay"
     assert said in load_spec("digits-skewed", ["overlap=async"]).warnings()
     assert project(overlap="async").warnings() == []
+
+
+def test_a_rule_that_no_message_follows_is_a_warning():
+    said = ["rule rendezvous has no effect on what gloo runs, whose messages wait for their receivers"]
+    known = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}
+    assert project(rule="rendezvous", networks=[known]).warnings() == said
+    assert project(rule="rendezvous", algorithm="gloo").warnings() == said
+    for fields in ({"networks": [known], "algorithm": "ring"}, {"networks": [known, "wan"]}, {}):
+        assert project(rule="rendezvous", **fields).warnings() == []

@@ -70,6 +70,7 @@ FIELDS: dict[str, Moved | Inert] = {
     "gradient_bytes": Moved("1 GB", MODEL | WAN | {"replicas": 2}),
     "jitter": Moved(0.3, BASE),
     "seed": Moved(1, BASE | {"jitter": 0.3}),
+    "training": Inert("of real stages, see tests/backend/test_launch_pipeline.py"),
 }
 
 

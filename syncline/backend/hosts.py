@@ -1,0 +1,169 @@
+"""Where the processes of a group run: on this machine, or wherever else the same protocol puts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from syncline.backend.meeting import LOOPBACK, host_store
+from syncline.costmodel import AnyNetwork, Link
+from syncline.costmodel.gloo_wire import ETHERNET_MSS
+from syncline.errors import SynclineError
+
+POLL_S = 0.25
+"""Seldom enough to leave the cores to what is measured."""
+
+LAST_WORDS_S = 1.0
+"""How long the others may go on when one has failed: who lost a peer fails too, and the first one's words count."""
+
+
+class Hosts(Protocol):
+    """Hosts that are joined by a network."""
+
+    def links(self, networks: Sequence[AnyNetwork]) -> list[Link]:
+        """The links that there are, of those that are asked for, as the cost model sees them.
+
+        Raises:
+            SpecError: a network that hosts like these cannot have.
+        """
+        ...
+
+    def segment_bytes(self, link: Link) -> int:
+        """The most payload that the hosts' devices count as one packet."""
+        ...
+
+    def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
+        """Run Python with these arguments on so many hosts, one process each, with torchrun's environment.
+
+        Raises:
+            SynclineError: a process that failed, or the time's end.
+        """
+        ...
+
+
+class LocalHosts:
+    """Processes of this machine, joined by its loopback device, whose link is found by calibration.
+
+    Args:
+        link: what the cost model takes for it.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def links(self, networks: Sequence[AnyNetwork]) -> list[Link]:
+        """The one that there is, whatever is asked for."""
+        return [self._link]
+
+    def segment_bytes(self, link: Link) -> int:
+        """The loopback device is every process's, so that nobody's bytes are told by it."""
+        return ETHERNET_MSS
+
+    def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
+        """See `Hosts.run`."""
+        store = host_store()  # asked for a free port; the group's own store takes it over
+        port = store.port
+        del store
+        environments = [
+            os.environ | {
+                "RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port),
+                "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+            }
+            for rank in range(workers)
+        ]  # fmt: skip
+        run_together([[sys.executable, *arguments]] * workers, environments, timeout_s)
+
+
+def run_together(
+    commands: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    timeout_s: float,
+    on_poll: Callable[[Sequence[int]], object] | None = None,
+) -> None:
+    """Run commands side by side, and say what went wrong.
+
+    Args:
+        commands: one for each process.
+        environments: likewise.
+        timeout_s: for all of them.
+        on_poll: see `side_by_side`.
+
+    Raises:
+        SynclineError: which process failed, with the last line that it said, or which was not through in time.
+    """
+    with ExitStack() as stack:
+        said = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
+        options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in said]
+        codes = side_by_side(commands, environments, timeout_s, on_poll, options)
+        # Those that were ended from here count last: by SIGTERM, and by SIGKILL if they did not hear it.
+        ranks = [rank for rank, code in enumerate(codes) if code]
+        failed = sorted(ranks, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
+        if not failed:
+            return
+        said[failed[0]].seek(0)
+        lines = said[failed[0]].read().decode(errors="replace").strip().splitlines()
+    if codes[failed[0]] == -signal.SIGTERM and not lines:
+        raise SynclineError(f"rank {failed[0]} was not through after {timeout_s:g} s")
+    raise SynclineError(f"rank {failed[0]} failed: {lines[-1] if lines else f'exit code {codes[failed[0]]}'}")
+
+
+def side_by_side(
+    commands: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    timeout_s: float,
+    on_poll: Callable[[Sequence[int]], object] | None = None,
+    options: Sequence[Mapping[str, Any]] | None = None,
+) -> list[int]:
+    """Run commands at once; one that fails, or the time's end, ends the others.
+
+    Args:
+        commands: one for each process.
+        environments: likewise.
+        timeout_s: for all of them.
+        on_poll: told the processes' numbers a few times per second.
+        options: others of ``Popen``, for each process.
+
+    Returns:
+        The exit codes; negative of those that a signal ended.
+    """
+    started: list[subprocess.Popen[Any]] = []
+    try:
+        for command, environment, more in zip(commands, environments, options or [{}] * len(commands), strict=True):
+            started.append(subprocess.Popen(command, env=dict(environment), start_new_session=True, **more))
+        end_s = time.monotonic() + timeout_s
+        while any(one.poll() is None for one in started):
+            if any(one.poll() for one in started) or time.monotonic() > end_s:
+                time.sleep(LAST_WORDS_S)
+                break
+            if on_poll is not None:
+                on_poll([one.pid for one in started])
+            time.sleep(POLL_S)
+    finally:
+        for one in started:
+            end(one)
+    return [one.returncode for one in started]
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process and what it has started."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, kind)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+
+
+def module(name: str, plan: Path) -> list[str]:
+    """What Python is told to run a module of this package on a plan."""
+    return ["-m", name, str(plan)]

@@ -1,0 +1,5 @@
+"""``python -m syncline.cli``."""
+
+from syncline.cli import main
+
+main()

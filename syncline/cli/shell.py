@@ -1,0 +1,114 @@
+"""What all commands share: the application, options, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncline import __version__
+from syncline.errors import SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
+
+app = typer.Typer(
+    help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SpecArgument = Annotated[str, typer.Argument(help="A YAML file or a bundled spec; see 'syncline list specs'.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a field: --set method.lr=0.01.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object with 'rows' to standard output.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go; runs/NAME by default.")
+]
+NetworkOption = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="NET", help="A preset, a YAML file, or latency,bandwidth as in 50us,10Gbit/s."),
+]
+
+
+def new_console() -> Console:
+    """Progress and tables go to standard error; standard output is for JSON."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=True, width=160)
+
+
+def say(line: str) -> None:
+    """A line for people, on standard error."""
+    print(line, file=sys.stderr)
+
+
+def warn(lines: list[str]) -> None:
+    """Warnings, a line each."""
+    for line in lines:
+        say(f"warning: {line}")
+
+
+def with_networks(overrides: list[str] | None, networks: list[str] | None, field: str) -> list[str]:
+    """``--network`` as overrides of the spec."""
+    given = list(overrides or [])
+    if networks and field == "network" and len(networks) > 1:
+        raise SpecError("--network", networks, "one network, as this trains on one; 'syncline compare' takes several")
+    if networks:
+        given.append(f"{field}={json.dumps(networks if field == 'networks' else networks[0])}")
+    return given
+
+
+def emit(result: dict[str, Any]) -> None:
+    """The JSON object; numbers that JSON does not have become null."""
+    from syncline.experiments.plain import plain
+
+    print(json.dumps(plain(result), indent=1))
+
+
+def show_files(console: Console, folder: str) -> None:
+    """Where things are, one path per line, so that it can be copied."""
+    root = Path(folder)
+    console.print(f"\nresults in {root}/", highlight=False, soft_wrap=True)
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
+        console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
+
+
+def finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:
+    """Tables, warnings, where the files are; JSON if asked for.
+
+    Raises:
+        typer.Exit: after Ctrl-C, with its exit code.
+    """
+    for table in tables:
+        console.print(table)
+    for row in result["rows"]:
+        if row.get("diverged_at") is not None and row["network"] == result["rows"][0]["network"]:
+            which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
+            warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
+    show_files(console, result["folder"])
+    if as_json:
+        emit(result)
+    if result["interrupted"]:
+        say("interrupted: what was finished until then is in the folder above")
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit

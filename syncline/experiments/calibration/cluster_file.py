@@ -1,0 +1,267 @@
+"""A cluster file: what measurements of processes say about network, hardware and wire formats, as YAML."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from syncline import __version__
+from syncline.costmodel.fit import relative_fit
+from syncline.costmodel.gloo import GlooCosts
+from syncline.costmodel.link_fields import link_fields
+from syncline.costmodel.link_fit import NOTHING, LinkFit, Timed, fit_link
+from syncline.errors import SpecError
+from syncline.experiments.calibration.plan import Calibration
+
+Fields = dict[str, Any]
+
+FP32_BYTES = 4
+
+DIGITS = 5
+"""Significant digits in the file."""
+
+TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+RATES = {"kbit/s": 125.0, "Mbit/s": 125e3, "Gbit/s": 125e6}
+
+
+class ClusterFile:
+    """A file that appears under its name only when it is whole.
+
+    Args:
+        path: where. If it exists a number is added, as in ``cluster-2.yaml``: measurements are never overwritten.
+        exact: refuse an existing path instead.
+
+    Raises:
+        SpecError: if the path exists and must not, is no YAML's, or cannot be written.
+    """
+
+    def __init__(self, path: Path, exact: bool = False) -> None:
+        if path.suffix not in (".yaml", ".yml"):
+            raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
+        if exact and path.exists():
+            raise SpecError("--out", str(path), "a file that does not exist yet")
+        self._asked = path
+        self._working = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._working.touch()
+        except OSError as error:
+            raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
+
+    def __enter__(self) -> ClusterFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._working.unlink(missing_ok=True)
+
+    def write(self, result: Fields) -> Fields:
+        """Write the file; ``result`` with the ``file`` and its ``name``."""
+        path = _free(self._asked)  # another calibration may have taken the name meanwhile
+        sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
+        fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
+        text = yaml.safe_dump(rounded(fields), sort_keys=False, allow_unicode=True, width=200, default_flow_style=None)
+        self._working.write_text(text, encoding="utf-8")
+        self._working.rename(path)
+        return {"file": str(path), "name": path.stem, **result, "rows": result["collectives"]}
+
+
+def _free(path: Path) -> Path:
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return free
+
+
+def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> Fields:
+    """Sections of a cluster file, and what the fit left over.
+
+    Args:
+        plan: what was measured.
+        measured: with each number of processes, see `syncline.experiments.calibration.calibrate.measure`.
+        facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
+
+    Raises:
+        SpecError: measurements that tell no network.
+    """
+    rows = [row for one in measured for row in one["collectives"]]
+    runs = "gloo" if facts["backend"] == "gloo" else "textbook"
+    of = [Timed(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
+    fit = fit_link(of, plan.link, runs)
+    collectives = [
+        {
+            "collective": row["collective"],
+            "workers": row["workers"],
+            "nbytes": row["nbytes"],
+            "repetitions": row["repetitions"],
+            "measured_s": row["median_s"],
+            "min_s": row["min_s"],
+            "spread": row["spread"],
+            "skew_s": row["skew_s"],
+            "predicted_s": row["median_s"] * (1 + float(error)),
+            "error": float(error),
+        }
+        for row, error in zip(rows, fit.errors, strict=True)
+    ]
+    compute = [compute_of(one) for one in measured]
+    cores = os.cpu_count() or 1
+    # Of the processes with a core each the most: what shares cores says little about one worker of a cluster.
+    apart = [one for one in compute if one["workers"] <= cores * facts["machines"]]
+    chosen = apart[-1] if apart else compute[0]
+    return {
+        "measured": {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "command": facts["command"],
+            "syncline": __version__,
+            "torch": str(torch.__version__),
+            "machine": f"{platform.machine()}, {cores} cores",
+            "machines": facts["machines"],
+            "backend": facts["backend"],
+            "device": facts["device"],
+            "threads": plan.threads,
+            "problem": repr(plan.problem),
+            "link_fitted": plan.link is None,
+            "hardware_of_workers": chosen["workers"],
+            "seconds": facts["seconds"],
+        },
+        "network": network_section(fit, runs),
+        "hardware": hardware_of(chosen),
+        "compute": compute,
+        "wires": [row for one in measured for row in wires_of(one)],
+        "collectives": collectives,
+        "constants": constants_of(fit, given=plan.link is not None),
+        "residuals": residuals_of(collectives),
+    }
+
+
+def network_section(fit: LinkFit, runs: str) -> Fields:
+    """The link and gloo's costs, with units."""
+    fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
+    fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
+    fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
+    return fields | ({"gloo": gloo_section(fit.costs)} if runs == "gloo" else {})
+
+
+def gloo_section(costs: GlooCosts) -> Fields:
+    """Costs per message, per call by number of workers, per byte by collective; what costs nothing is left out."""
+    fields: Fields = {"message": quantity(costs.message_s, TIMES)} if costs.message_s else {}
+    if costs.call_s:
+        fields["call"] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
+    byte = {kind: quantity(seconds, TIMES) for kind, seconds in costs.byte_s if seconds}
+    return fields | ({"byte": byte} if byte else {})
+
+
+def compute_of(one: Fields) -> Fields:
+    """Steps, products and copies of one number of processes."""
+    means_s = [float(np.median(rank)) for rank in one["steps"]]
+    step_s = float(np.median([seconds for rank in one["steps"] for seconds in rank]))
+    flops = one["flops_per_step"]
+    told = {"workers": one["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": one["spread"]}
+    told |= {"peak_flops": one["product_flops_per_s"], "memory_bytes_per_s": one["copy_bytes_per_s"]}
+    if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
+        return told
+    return told | {"flops_per_s": flops / step_s, "mfu": flops / step_s / one["product_flops_per_s"]}
+
+
+def hardware_of(compute: Fields) -> Fields | None:
+    """What a spec takes as its hardware; none if the problem does not say its FLOPs."""
+    if "mfu" not in compute:
+        return None
+    return {
+        "peak_flops": compute["peak_flops"],
+        "mfu": min(1.0, compute["mfu"]),
+        "precision": "fp32",
+        "memory_bytes_per_s": compute["memory_bytes_per_s"],
+    }
+
+
+def wires_of(one: Fields) -> list[Fields]:
+    """Seconds of encoding and decoding, ``fixed + per_element n``, and fp32 bytes per second of both together."""
+    rows = []
+    for name in one["wires"][0]:
+        times = np.median([rank[name] for rank in one["wires"]], axis=0)  # (sizes, 3)
+        encode, decode = (_line(times[:, 0], times[:, column]) for column in (1, 2))
+        rows.append({
+            "wire": name,
+            "workers": one["workers"],
+            "encode_fixed_s": encode[0],
+            "encode_element_s": encode[1],
+            "decode_fixed_s": decode[0],
+            "decode_element_s": decode[1],
+            "bytes_per_s": FP32_BYTES / (encode[1] + decode[1]) if encode[1] + decode[1] else None,
+        })  # fmt: skip
+    return rows
+
+
+def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Fixed and per element."""
+    slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
+    fit = relative_fit(lambda c: c[0] + c[1] * n, seconds, [seconds[0] / 2, max(slope, seconds[0] / n[-1])], scale=0.05)
+    fixed, element = np.where(fit.constants * [1, n[-1]] > NOTHING * seconds[[0, -1]], fit.constants, 0.0).tolist()
+    return fixed, element
+
+
+def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
+    """Constants, whether they were given, and their standard errors where these are known."""
+    values: dict[str, float] = {
+        "latency": float(fit.link.latency_s),
+        "bandwidth": float(fit.link.bandwidth_bytes_per_s),
+        "message": fit.costs.message_s,
+    }
+    values |= {f"call.{workers}": seconds for workers, seconds in fit.costs.call_s}
+    values |= {f"byte.{kind}": seconds for kind, seconds in fit.costs.byte_s}
+    return [
+        {
+            "constant": name,
+            "value": value,
+            "given": given and name in ("latency", "bandwidth"),
+            "spread": fit.spread.get(name),
+        }
+        for name, value in values.items()
+        if value or name in fit.spread
+    ]
+
+
+def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
+    """Absolute errors of the fit by collective and number of processes, and of all."""
+    groups: dict[tuple[str, int | None], list[Fields]] = {}
+    for row in rows:
+        groups.setdefault((row["collective"], row["workers"]), []).append(row)
+    groups["all", None] = list(rows)
+    return [
+        {
+            "collective": kind,
+            "workers": workers,
+            "points": len(of),
+            "median": float(np.median([abs(row["error"]) for row in of])),
+            "worst": max(abs(row["error"]) for row in of),
+            "bias": float(np.mean([row["error"] for row in of])),
+            "spread": float(np.median([row["spread"] for row in of])),
+        }
+        for (kind, workers), of in groups.items()
+    ]
+
+
+def quantity(value: float, units: dict[str, float]) -> str:
+    """A value in the largest unit of which it has one, for a file: more digits than for people."""
+    kept = float(f"{value:.{DIGITS}g}")
+    unit = next((unit for unit in reversed(units) if abs(kept) >= units[unit]), next(iter(units)))
+    return f"{float(f'{kept / units[unit]:.{DIGITS}g}'):.10g} {unit}"
+
+
+def rounded(value: Any) -> Any:
+    """Numbers with so many digits, all the way down."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

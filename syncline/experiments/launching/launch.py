@@ -1,0 +1,225 @@
+"""``syncline launch``: a run on real processes of this machine, measured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.backend.meeting import host_store
+from syncline.backend.progress import Progress
+from syncline.backend.watchdog import Failure, watched
+from syncline.errors import SpecError, SynclineError
+from syncline.experiments.figures import run_figures
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.launching.parts import Measured, read_parts
+from syncline.experiments.launching.process import Launch, local_process
+from syncline.experiments.records import clock_record, run_records
+from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
+from syncline.experiments.trained import time_method
+from syncline.sim import Timeline, chrome_trace
+from syncline.specs import PipelineSpec, RunSpec
+
+PRELOAD = ("syncline.experiments.launching.process",)
+"""What every process would load."""
+
+MEASURED = "measured"
+"""What the network of measured rows is called."""
+
+
+def launch(
+    spec: RunSpec,
+    out: Path,
+    how: Launch | None = None,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train on as many local processes as the spec has workers, measure, and write the folder of a run.
+
+    Args:
+        spec: what to run.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        how: device, backend, timeout; the defaults of `Launch` if none.
+        on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
+
+    Returns:
+        ``rows`` (one per seed, measured), ``simulated`` (the clock's record of the same traffic), ``folder``,
+        ``interrupted``, and ``failed``: the line that says who died or hung, if somebody did.
+
+    Raises:
+        SynclineError: what is found before training: a mistake in the spec, a missing GPU, a port in use.
+    """
+    how = how or Launch()
+    check(spec)
+    how.devices(spec.workers)
+    store = host_store(how.port)
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        ended = on_local_processes(
+            local_process, spec.workers, (spec.model_dump(mode="json"), how, store.port, parts), how, parts, on_progress
+        )
+        told = finish(folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted)
+    return told | {"folder": str(folder.path)}
+
+
+class Ended(NamedTuple):
+    """How processes ended.
+
+    Attributes:
+        failure: who died or hung, if somebody did.
+        interrupted: whether the user ended them.
+        wall_s: seconds from their start to their end.
+    """
+
+    failure: Failure | None
+    interrupted: bool
+    wall_s: float
+
+
+def on_local_processes(
+    target: Callable[..., Any],
+    processes: int,
+    args: tuple[Any, ...],
+    how: Launch,
+    parts: Path,
+    on_progress: Callable[[int], object] | None,
+) -> Ended:
+    """Run ``target(rank, *args)`` in so many local processes, under watch.
+
+    Args:
+        target: an importable function.
+        processes: P.
+        args: passed to every process.
+        how: timeout.
+        parts: the folder where processes leave their lines.
+        on_progress: called with the number of steps that all processes have completed.
+
+    Raises:
+        SynclineError: a mistake that a process found.
+    """
+    progress = Progress.shared(parts / "progress", processes)
+
+    def on_poll(seen: Progress) -> None:
+        if on_progress:
+            on_progress(seen.steps_done())
+
+    interrupted, failure, started_s = False, None, time.perf_counter()
+    try:
+        failure = watched(target, processes, args, progress, parts, how.timeout_s, preload=PRELOAD, on_poll=on_poll)
+    except KeyboardInterrupt:
+        interrupted = True
+    if failure is not None and failure.mistake:
+        raise SynclineError(str(failure))
+    on_poll(progress)
+    return Ended(failure, interrupted, time.perf_counter() - started_s)
+
+
+def check(spec: RunSpec) -> None:
+    """Refuse what only the simulator has.
+
+    Raises:
+        SpecError: absent workers.
+    """
+    if spec.faults.absences:
+        given = [absence.model_dump() for absence in spec.faults.absences]
+        raise SpecError("faults.absences", given, "none, as real processes do not leave and come back")
+
+
+def launch_warnings(spec: RunSpec | PipelineSpec, cores: int | None = None) -> list[str]:
+    """What is allowed but makes times that say little, or has no effect on real processes, a line each."""
+    processes = spec.workers if isinstance(spec, RunSpec) else spec.stages
+    cores = cores or os.cpu_count() or 1
+    lines = []
+    if processes > cores:
+        lines.append(f"{processes} processes share {cores} cores: times say little about a process by itself")
+    if isinstance(spec, RunSpec):
+        compute, faults = spec.compute, spec.faults
+        if compute.jitter or compute.slow_workers or compute.pauses or compute.starts:
+            lines.append("compute: jitter, slow_workers, pauses and starts are the simulator's alone")
+        if faults != type(faults)():
+            lines.append("faults: the simulator's alone; real processes have their own")
+    return lines
+
+
+def finish(
+    folder: RunFolder,
+    spec: RunSpec,
+    how: Launch,
+    parts: Path,
+    wall_s: float,
+    failure: Failure | None,
+    *,
+    interrupted: bool,
+) -> dict[str, Any]:
+    """Write what was measured into the folder, beside what the simulator makes of the same traffic.
+
+    Returns:
+        What `launch` does, but for the folder, whose name is known once it is whole.
+    """
+    failed = None if failure is None else str(failure)
+    measured = read_parts(parts, spec, wall_s, interrupted or failure is not None)
+    told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    told |= {"launch": asdict(how) | {"processes": spec.workers}, "rows": [], "simulated": None}
+    if measured is not None:
+        told |= _write(folder, spec, measured)
+    folder.json("run", environment() | told)
+    kept = {rank: parts / f"{rank}.pt" for rank in range(spec.workers)}
+    if how.keep_parameters and all(path.exists() for path in kept.values()):
+        _join_parameters(kept, folder.working / "parameters.pt")
+    shutil.rmtree(parts)
+    return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed")}
+
+
+def _write(folder: RunFolder, spec: RunSpec, measured: Measured) -> dict[str, Any]:
+    trained, clock = measured.trained, measured.clock
+    folder.table("metrics", metrics_columns([trained]))
+    folder.table("ledger", ledger_columns([trained]))
+    rows = run_records(trained, clock, spec.network, spec.workers)
+    facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
+    if clock is None:
+        return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
+    split = {
+        "step_time_median_s": float(np.median(measured.steps["step_s"].max(1))),
+        "optimizer_s": float(measured.steps["optimizer_s"].mean()),
+    }
+    rows = [row | {"network": MEASURED} | split for row in rows]
+    steps, workers = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
+    columns: dict[str, Any] = {"step": steps, "worker": workers}
+    folder.table("steps", columns | {name: of.ravel() for name, of in measured.steps.items()})
+    simulated = time_method(spec, trained, spec.network)
+    assert simulated is not None
+    kept = clock.timeline.head(spec.timeline_steps)
+    named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
+    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
+    folder.trace(chrome_trace(*side_by_side({MEASURED: kept, "simulated": simulated.timeline})))
+    run_figures(folder, spec, trained, replace(clock, timeline=kept))
+    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated), **facts}
+
+
+def side_by_side(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
+    """Several worlds as one timeline, the workers of one after those of another, and what to call each."""
+    parts, names, first = [], [], 0
+    for world, timeline in timelines.items():
+        columns = timeline.to_columns()
+        parts.append(columns | {"worker": columns["worker"] + first})
+        names += [f"{world}: worker {worker}" for worker in range(timeline.workers)]
+        first += timeline.workers
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Timeline.of_columns(joined, first), names
+
+
+def _join_parameters(kept: dict[int, Path], target: Path) -> None:
+    """Each process's parameters as rows of one tensor each, ``(P, *s)``."""
+    import torch
+
+    ranks = [torch.load(path) for path in kept.values()]
+    torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, target)

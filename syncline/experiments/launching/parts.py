@@ -1,0 +1,227 @@
+"""What each process of a launched training wrote, line by line, and the training that it adds up to.
+
+A process appends a line of JSON after every step, so what it measured outlives it, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel import TensorShape
+from syncline.experiments.trained import Traffic, Trained
+from syncline.sim import Clock, Span, Timeline
+from syncline.specs import RunSpec
+from syncline.training import History, diverged_at
+
+if TYPE_CHECKING:
+    from syncline.backend.stopwatch import Lap, Stopwatch
+    from syncline.comm import Record
+
+
+class Part:
+    """The file of one process."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / f"{rank}.jsonl"
+        self._file = self.path.open("a", encoding="utf-8", buffering=1)
+
+    def facts(self, **facts: Any) -> None:
+        """What is known before the first step."""
+        self._line(facts)
+
+    def evaluated(self, seed: int, step: int, metrics: dict[str, float]) -> None:
+        """An evaluation after so many steps."""
+        self._line({"seed": seed, "evaluated": step, "metrics": metrics})
+
+    def step(
+        self, seed: int, step: int, loss: float, watch: Stopwatch, records: Sequence[Record], **also: Any
+    ) -> None:  # fmt: skip
+        """A step that was completed, with all that the watch has noted since the one before, and what else is told."""
+        self._line({
+            "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
+            "laps": watch.taken(), "ledger": records, **also,
+        })  # fmt: skip
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
+
+    def _line(self, fields: dict[str, Any]) -> None:
+        self._file.write(json.dumps(fields, separators=(",", ":")) + "\n")
+
+
+@dataclass
+class Measured:
+    """A training on real processes.
+
+    Args:
+        trained: its losses and its traffic.
+        clock: when its steps ended and what the time went into, of the first seed; None if no step was completed.
+        steps: ``(T, P)`` seconds of each step and worker: ``start_s``, ``step_s`` from there to its end, and of these
+            ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
+            ``exposed_communication_s`` in which it stands still for them.
+        machines: of each rank.
+    """
+
+    trained: Trained
+    clock: Clock | None
+    steps: dict[str, np.ndarray]
+    machines: list[str]
+
+
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file; the last one may have been cut off."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            return
+
+
+def last_step(folder: Path, rank: int) -> int:
+    """The last step that a process wrote of; -1 where none is known."""
+    path = folder / f"{rank}.jsonl"
+    steps = [line["step"] for line in lines_of(path) if "step" in line] if path.exists() else []
+    return steps[-1] if steps else -1
+
+
+class _Rank:
+    """The lines of one process, by what they say."""
+
+    def __init__(self, path: Path, seeds: Sequence[int]) -> None:
+        self.facts: dict[str, Any] = {}
+        self.steps: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
+        self.evaluations: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
+        for line in lines_of(path) if path.exists() else ():
+            if "step" in line:
+                self.steps[line["seed"]].append(line)
+            elif "evaluated" in line:
+                self.evaluations[line["seed"]].append(line)
+            else:
+                self.facts |= line
+
+
+def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) -> Measured | None:
+    """The training that the files of all processes add up to: the steps that all have completed.
+
+    Returns:
+        None if a process had not begun.
+    """
+    ranks = [_Rank(folder / f"{rank}.jsonl", spec.seeds) for rank in range(spec.workers)]
+    if not all(rank.facts for rank in ranks):
+        return None
+    facts = ranks[0].facts
+    parts: list[History] = []
+    for seed in spec.seeds:
+        steps = min(len(rank.steps[seed]) for rank in ranks)
+        if parts and not steps:
+            break  # a seed that was not begun
+        parts.append(_history(ranks, seed, steps, interrupted))
+    tensors = [TensorShape(name, tuple(shape), matrix) for name, shape, matrix in facts["tensors"]]
+    first = spec.seeds[0]
+    records = [record for line in ranks[0].steps[first][: parts[0].steps] for record in line["ledger"]]
+    columns = ("step", "label", "collective", "payload_bytes", "group_size")
+    trained = Trained(
+        spec.method.name,
+        History.side_by_side(parts),
+        {name: [record[i] for record in records] for i, name in enumerate(columns)},
+        facts["problem"],
+        facts["flops_per_step"],
+        wall_s,
+        Traffic.of_tensors(spec.method, tensors, spec.workers),
+    )
+    timeline, begun_s, ended_s = _times(ranks, first, parts[0].steps)
+    computing = timeline.what == "compute"
+    within = {
+        "compute_s": computing & (timeline.label == "compute"),
+        "optimizer_s": computing & (timeline.label == "optimizer"),
+        "exposed_communication_s": timeline.what == "wait",
+    }
+    seconds = {"start_s": begun_s, "step_s": ended_s - begun_s}
+    seconds |= {name: _by_step(timeline[rows], begun_s.shape) for name, rows in within.items()}
+    clock = _clock(timeline, seconds, trained) if parts[0].steps else None
+    return Measured(trained, clock, seconds, [rank.facts["machine"] for rank in ranks])
+
+
+def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -> History:
+    losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
+    evaluations = [line for line in ranks[0].evaluations[seed] if line["evaluated"] <= steps]
+    names = evaluations[0]["metrics"] if evaluations else ()
+    history = History(
+        seeds=(seed,),
+        steps=steps,
+        loss=losses.reshape(len(ranks), steps).mean(0)[:, None],
+        trace={},
+        eval_step=np.array([line["evaluated"] for line in evaluations], dtype=np.int64),
+        evaluation={name: np.array([[line["metrics"][name]] for line in evaluations]) for name in names},
+        diverged_at=(),
+        interrupted=interrupted,
+    )
+    history.diverged_at = diverged_at(history)
+    return history
+
+
+def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.ndarray, np.ndarray]:
+    """Everybody's laps on rank 0's clock from the first step on, and when each step began and ended, ``(T, P)``."""
+    offsets = np.array([rank.facts["offset_ns"] for rank in ranks])
+    begun, ended = (
+        np.array([[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]).reshape(len(ranks), steps).T
+        - offsets
+        for name in ("begun_ns", "ended_ns")
+    )
+    zero = int(begun[0].min()) if steps else 0
+    spans: list[Span] = []
+    for worker, rank in enumerate(ranks):
+        laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
+        shift = rank.facts["offset_ns"] + zero
+        for stream, what, label, start, end, nbytes, step in in_lanes(laps):
+            span = Span(worker, stream, what, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
+            spans.append(span)
+    return Timeline.of(spans, len(ranks)), (begun - zero) / 1e9, (ended - zero) / 1e9
+
+
+def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, ...]]:
+    """Laps in order of time, with those of collectives under way at the same time on streams of their own."""
+    free_at: list[int] = []
+    out = []
+    for stream, *rest in sorted(laps, key=lambda lap: lap[3]):
+        start, end = rest[2], rest[3]
+        if stream == "network":
+            lane = next((i for i, at in enumerate(free_at) if at <= start), len(free_at))
+            free_at[lane : lane + 1] = [end]
+            stream = "network" if lane == 0 else f"network {lane + 1}"  # noqa: PLW2901
+        out.append((stream, *rest))
+    return out
+
+
+def _by_step(spans: Timeline, shape: tuple[int, ...]) -> np.ndarray:
+    """Seconds of spans by step and worker, ``(T, P)``."""
+    out = np.zeros(shape)
+    np.add.at(out, (spans.step, spans.worker), spans.duration_s)
+    return out
+
+
+def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
+    """The steps end to end: what is between them, evaluations and notes, is no part of a training's time."""
+    steps, ends = len(seconds["step_s"]), seconds["step_s"].cumsum(0)
+    wall_s = float(ends[-1].max())
+    return Clock(
+        step_end_s=ends.max(1),
+        end_s=ends[-1],
+        step_time_s=wall_s / steps,
+        compute_s=float(seconds["compute_s"].mean()),
+        encode_s=0.0,
+        trigger_s=0.0,
+        communication_s=float(timeline.communication_s().mean()) / steps,
+        exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
+        bytes_per_worker=sum(trained.ledger["payload_bytes"]) / steps,
+        wall_s=wall_s,
+        evaluator="measured",
+        timeline=timeline,
+    )

@@ -1,0 +1,182 @@
+"""``syncline launch`` of a pipeline: its stages as real processes of this machine, measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from syncline.backend.meeting import host_store
+from syncline.errors import SpecError
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.launching.launch import MEASURED, on_local_processes, side_by_side
+from syncline.experiments.launching.process import Launch
+from syncline.experiments.launching.replay import replayed_s
+from syncline.experiments.launching.stage_process import stage_process
+from syncline.experiments.pipeline import schedule_row
+from syncline.experiments.tables import timeline_columns
+from syncline.sim import Timeline, chrome_trace, report, run_pipeline
+from syncline.specs import PipelineSpec
+
+Record = dict[str, Any]
+
+
+def launch_pipeline(
+    spec: PipelineSpec,
+    out: Path,
+    how: Launch | None = None,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train through the spec's schedules with a process per stage, measure, and write the folder.
+
+    Args:
+        spec: with a ``training``.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        how: device, timeout; the backend is gloo.
+        on_progress: called with the number of tasks that all stages have completed.
+
+    Returns:
+        ``rows`` (one per schedule, measured: of the round of median length; and replayed, see
+        `syncline.experiments.launching.replay`), ``simulated`` (the same from the events, on the spec's first network),
+        ``folder``, ``interrupted``, ``failed``.
+
+    Raises:
+        SynclineError: what is found before training.
+    """
+    how = how or Launch()
+    check_pipeline(spec, how)
+    how.devices(spec.stages)
+    store = host_store(how.port)
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        ended = on_local_processes(
+            stage_process, spec.stages, (spec.model_dump(mode="json"), how, store.port, parts), how, parts, on_progress
+        )
+        failure = ended.failure
+        told: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
+        told |= {"failed": None if failure is None else str(failure)}
+        told |= {"launch": asdict(how) | {"processes": spec.stages}} | _write(folder, spec, parts)
+        folder.json("run", environment() | told)
+        if how.keep_parameters and failure is None:
+            _join_parameters(parts, folder.working / "parameters.pt", spec)
+        shutil.rmtree(parts)
+    names = ("rows", "simulated", "interrupted", "failed")
+    return {name: told[name] for name in names} | {"folder": str(folder.path)}
+
+
+def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
+    """Refuse what only the simulator can play.
+
+    Raises:
+        SpecError: nothing to train, a model that cannot be cut, replicas, an order that depends on timing, NCCL.
+    """
+    if spec.training is None:
+        raise SpecError("training", None, "a problem and a method, as in {problem: ..., method: ddp-adam}")
+    problem = spec.training.problem
+    parts = spec.stages * max(map(spec.chunks_of, spec.schedules))
+    if problem.name != "text-gpt":
+        raise SpecError("training.problem.kind", problem.name, "'text-gpt': a model of stages")
+    if problem.layers < parts:
+        raise SpecError("training.problem.layers", problem.layers, f"at least {parts}, a block for each part")
+    if problem.tied and parts > 1:
+        raise SpecError("training.problem.tied", True, "false in a pipeline, both ends of which have a table")
+    if spec.replicas > 1:
+        raise SpecError("replicas", spec.replicas, "1: real stages do not average over replicas")
+    for i, name in enumerate(spec.schedules):
+        if not spec.build_schedule(name).orders:
+            raise SpecError(f"schedules.{i}", name, "one with a fixed order: processes do not choose what to run")
+    if how.backend == "nccl":
+        raise SpecError("backend", how.backend, "gloo: stages send through the host's memory")
+
+
+def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
+    """Tables and trace of what was measured, beside the events."""
+    rows, simulated, timelines = [], [], []
+    worlds: dict[str, Timeline] = {}
+    losses: dict[str, list[float]] = {}
+    lines = [_lines(parts / f"{stage}.jsonl") for stage in range(spec.stages)]
+    for name in spec.schedules:
+        rounds = _rounds(lines, name)
+        if not rounds:
+            continue
+        lengths = [timeline.makespan_s for timeline in rounds]
+        middle = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
+        made = spec.build_schedule(name)
+        losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
+        tasks = middle[middle.label != "optimizer"]
+        update_s = float(middle.duration_s[middle.label == "optimizer"].sum()) / spec.stages
+        measured = schedule_row(spec, name, MEASURED, _reported(middle, tasks, spec, name))
+        again_s = replayed_s(rounds, made, spec.stages)
+        more = {"rounds": len(rounds), "round_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
+        more |= {"replayed_s": again_s, "replayed_error": again_s / measured["makespan_s"] - 1}
+        rows.append(measured | more)
+        played = run_pipeline(spec.pipeline(name), spec.links[0])
+        simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, made, spec.stages)))
+        timelines += [(name, MEASURED, middle), (name, spec.links[0].name, played)]
+        worlds |= {f"{MEASURED}, {name}": middle, f"simulated, {name}": played}
+    if timelines:
+        folder.table("timeline", timeline_columns(timelines))
+        folder.trace(chrome_trace(*side_by_side(worlds)))
+        folder.table("losses", {
+            "schedule": [name for name, of in losses.items() for _ in of],
+            "microbatch": [i for of in losses.values() for i in range(len(of))],
+            "loss": [loss for of in losses.values() for loss in of],
+        })  # fmt: skip
+    return {"rows": rows, "simulated": simulated}
+
+
+def _reported(middle: Timeline, tasks: Timeline, spec: PipelineSpec, name: str) -> Any:
+    """The report of the tasks; updates count as computing."""
+    told = report(tasks, spec.build_schedule(name), spec.stages)
+    utilisation = middle.utilisation()
+    stages = [replace(s, utilisation=float(u)) for s, u in zip(told.stages, utilisation, strict=True)]
+    makespan_s = middle.makespan_s
+    return replace(
+        told, makespan_s=makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
+        microbatches_per_s=spec.microbatches / makespan_s,
+    )  # fmt: skip
+
+
+def _lines(path: Path) -> dict[str, list[Record]]:
+    """A stage's rounds by schedule."""
+    found: dict[str, list[Record]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            break
+        found.setdefault(line["schedule"], []).append(line)
+    return found
+
+
+def _rounds(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
+    """The rounds that all stages have completed, each from its own beginning."""
+    out = []
+    for of_round in zip(*(of.get(name, []) for of in lines), strict=False):
+        laps = [
+            (stage, *lap[:3], *(at - line["offset_ns"] for at in lap[3:5]), *lap[5:])
+            for stage, line in enumerate(of_round)
+            for lap in sorted(line["laps"], key=lambda lap: lap[3])
+        ]
+        zero = min(lap[4] for lap in laps if lap[2] == "compute")
+        # Before that stages only wait for it.
+        spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
+        out.append(Timeline.of([span for span in spans if span[5] > 0], len(lines)))
+    return out
+
+
+def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
+    """Of each schedule, all stages' parameters by the model's names."""
+    import torch
+
+    of = {name: [torch.load(parts / f"{name}.{k}.pt") for k in range(spec.stages)] for name in spec.schedules}
+    torch.save({name: {key: p for stage in stages for key, p in stage.items()} for name, stages in of.items()}, target)

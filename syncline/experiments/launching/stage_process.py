@@ -1,0 +1,98 @@
+"""One process of a launched pipeline: a stage, its stopwatch, and its file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+
+from syncline.backend.meeting import Place, clock_offset_ns, group, join_store
+from syncline.backend.pipeline import Message, play_stage
+from syncline.backend.progress import Progress
+from syncline.backend.stopwatch import Stopwatch
+from syncline.costmodel.pipelines import stage_delays
+from syncline.experiments.launching.process import Launch, meet
+from syncline.experiments.staleness.late_events import stage_optimizer
+from syncline.problems import Rows, cut
+from syncline.sim.staged import StagedMath
+from syncline.specs import PipelineSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Stages:
+    """The model of a pipeline spec in parts, with an optimizer for each stage: for one schedule, over all its rounds.
+
+    Args:
+        spec: with a training.
+        schedule: which of its schedules.
+        device: of the parts.
+    """
+
+    def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
+        assert spec.training is not None
+        problem, self._seed = spec.training.problem, spec.training.seed
+        self.schedule = spec.build_schedule(schedule)
+        self.task = problem.build(Rows.whole_group(1, (self._seed,)), device=device)
+        self.model = problem.weighted(self._seed).to(device)
+        self.parts: list[nn.Module] = cut(self.model, spec.stages * self.schedule.chunks)
+        every = self.schedule.updates == "every"
+        delays = stage_delays(spec.stages).tolist() if every else [0] * spec.stages
+        owned = [torch.nn.ModuleList(self.parts[k :: spec.stages]) for k in range(spec.stages)]
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        self.optimizers = [
+            stage_optimizer(spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], late, delays)
+            for of, late in zip(owned, delays, strict=True)
+        ]
+        self.message = Message((problem.batch_size, problem.context, problem.width))
+
+    def math(self, number: int) -> StagedMath:
+        """The math of one round, which goes on where the round before it ended."""
+        first = number * self.schedule.microbatches
+
+        def inputs(i: int) -> Tensor:
+            return self.task.batch(first + i)[0][0]
+
+        def loss(logits: Tensor, i: int) -> Tensor:
+            return F.cross_entropy(logits.flatten(0, -2), self.task.batch(first + i)[1][0].flatten())
+
+        return StagedMath(self.schedule, self.parts, inputs, loss, self.optimizers)
+
+
+def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:
+    """A process of ``syncline launch`` that is a stage."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    spec = PipelineSpec.model_validate(fields)
+    store, place = join_store(port, how.meeting_s), Place(rank, spec.stages, rank, spec.stages)
+    machines = meet(spec, how, store, place)
+    mine = how.devices(spec.stages)
+    device = mine.of(rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    progress = Progress.shared(folder / "progress", spec.stages, rank)
+    with group(store, place, "gloo", 1.5 * how.timeout_s + 10.0), (folder / f"{rank}.jsonl").open("a") as file:
+        offset_ns = clock_offset_ns(place, machines)
+        watch = Stopwatch(progress, device)
+        for name in spec.schedules:
+            stages = Stages(spec, name, device)
+            for number in range(spec.training.rounds if spec.training else 0):
+                math = stages.math(number)
+                dist.barrier()  # rounds begin together, so that each can be read by itself
+                play_stage(stages.schedule, rank, math, stages.message, watch)
+                losses = {i: float(loss) for i, loss in math.losses.items()}
+                line = {"schedule": name, "round": number, "laps": watch.taken(), "losses": losses}
+                file.write(json.dumps(line | {"offset_ns": offset_ns}) + "\n")
+                file.flush()
+            if how.keep_parameters:
+                mine_only = torch.nn.ModuleList(stages.parts[rank :: spec.stages])
+                names = {id(p): key for key, p in stages.model.named_parameters()}
+                kept = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}
+                torch.save(kept, folder / f"{name}.{rank}.pt")
+        dist.barrier()

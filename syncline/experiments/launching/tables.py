@@ -1,0 +1,73 @@
+"""The tables of ``syncline launch``: what was reached, and the measured clock beside the simulated one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+
+from syncline.experiments.display import Column, clock_columns, clock_note, network_title, run_tables, seconds_of, table
+from syncline.experiments.pipeline_tables import COLUMNS, NOTE
+from syncline.specs import PipelineSpec, RunSpec
+
+SPLIT = ("step_time_median_s", "optimizer_s")
+"""What only a measured row has."""
+
+REPLAYED_NOTE = (
+    "Replayed: the makespan by the events with each stage's measured times, the medians, and sends that take nothing."
+)
+
+
+def launched_steps(spec: RunSpec | PipelineSpec) -> int:
+    """What a progress bar counts to: steps of all seeds, or tasks of a stage."""
+    if isinstance(spec, RunSpec):
+        return spec.steps * len(spec.seeds)
+    rounds = spec.training.rounds if spec.training else 1
+    return rounds * sum(max(map(len, spec.build_schedule(name).orders), default=0) for name in spec.schedules)
+
+
+def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[Group]:
+    """What each seed reached; then the clock as measured and as simulated. Of a pipeline, both of each schedule."""
+    if isinstance(spec, PipelineSpec):
+        return _pipeline_tables(result, spec)
+    rows = result["rows"]
+    if not rows:
+        return []
+    plain = [{name: value for name, value in row.items() if name not in SPLIT} for row in rows]
+    tables = run_tables(plain, spec)[:1]
+    if "step_time_s" in rows[0]:
+        simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
+        clocks = [rows[0], simulated]
+        world: Column = ("world", lambda row: row["network"])
+        split: list[Column] = [
+            (heading, lambda row, name=name: seconds_of(name)(row) if name in row else "-")  # type: ignore[misc]
+            for heading, name in (("gradients", "compute_s"), ("optimizer", SPLIT[1]), ("median", SPLIT[0]))
+        ]
+        title = network_title(spec.network, spec.workers, rows[0]["steps"])
+        note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
+        tables.append(table(title, [world, *clock_columns(clocks), *split], clocks, note))
+    return tables
+
+
+def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
+    simulated = {row["schedule"]: row for row in result["simulated"]}
+    rows = [row for measured in result["rows"] for row in (measured, simulated[measured["schedule"]])]
+    if not rows:
+        return []
+    columns: list[Column] = [
+        *COLUMNS[:1],
+        ("world", lambda row: row["network"]),
+        *COLUMNS[1:2],
+        ("replayed", _replayed),
+        *COLUMNS[3:],
+        ("optimizer", lambda row: seconds_of("optimizer_s")(row) if "optimizer_s" in row else "-"),
+        ("loss", lambda row: f"{row['loss']:.4g}" if "loss" in row else "-"),
+    ]
+    rounds = f"{rows[0]['rounds']} rounds" if rows[0]["rounds"] > 1 else "1 round"
+    title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {rounds}"
+    note = f"{NOTE}\nMeasured: the round of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
+    return [table(title, columns, rows, note, (0, 1), section="schedule")]
+
+
+def _replayed(row: dict[str, Any]) -> str:
+    return f"{seconds_of('replayed_s')(row)}\n({row['replayed_error']:+.1%})" if "replayed_s" in row else "-"

@@ -1,0 +1,247 @@
+"""``python -m syncline.backend``: a process of a run that torchrun started, perhaps on several machines.
+
+Rank 0 writes the run folder. Processes on its machine write their lines there; others send theirs when they end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.distributed import PrefixStore, Store
+
+from syncline.backend.meeting import Place, machine, store_of_environment
+from syncline.backend.progress import COUNT, WORDS, Progress
+from syncline.backend.watchdog import GRACE_S, START_S, Failure
+from syncline.errors import SynclineError
+from syncline.experiments.folder import RunFolder
+from syncline.experiments.launching.launch import check, finish
+from syncline.experiments.launching.parts import last_step
+from syncline.experiments.launching.process import Launch, meet, take_part
+from syncline.specs import RunSpec
+
+PIECE = 4 * 2**20
+"""Bytes of a store's value: it refuses those of more than 8 MiB."""
+
+TELL_S = 0.5
+"""Seconds between looks at the others."""
+
+
+def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = False) -> dict[str, Any]:
+    """Take part in a run whose processes torchrun started.
+
+    Args:
+        spec: what to run; its workers are torchrun's processes.
+        out: the folder that rank 0 writes.
+        how: device, backend, timeout.
+        exact: see ``RunFolder``.
+
+    Returns:
+        Of rank 0 what `syncline.experiments.launching.launch.launch` does; of the others ``failed`` alone, where rank 0
+        cannot tell it.
+
+    Raises:
+        SynclineError: what is found before training.
+        SystemExit: of other ranks than 0, if the training failed.
+    """
+    check(spec)
+    store, place = store_of_environment(how.meeting_s)
+    machines = meet(spec, how, store, place)
+    own = PrefixStore("syncline", store)
+    if place.rank:
+        return {"failed": _follow(spec, how, store, own, place, machines)}
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        own.set("folder", str(parts.absolute()))
+        lead = _Lead(own, place, how.timeout_s, parts)
+        started_s = time.perf_counter()
+        failure = lead.run(lambda: take_part(spec, how, store, place, machines, lead.progress, parts))
+        own.set("blamed", "1")
+        if failure is not None and failure.mistake:
+            raise SynclineError(str(failure))
+        away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
+        _receive(own, away, parts, GRACE_S if failure else how.timeout_s)
+        told = finish(folder, spec, how, parts, time.perf_counter() - started_s, failure, interrupted=False)
+    own.set("written", "1")
+    return told | {"folder": str(folder.path)}
+
+
+def _follow(
+    spec: RunSpec, how: Launch, store: Store, own: Store, place: Place, machines: dict[int, str]
+) -> str | None:  # fmt: skip
+    """What another rank than 0 does; rank 1 says so if rank 0 has died."""
+    # A peer that is lost is an error here, which rank 0 is to hear of before torchrun ends this process.
+    signal.signal(signal.SIGTERM, lambda *_: threading.Timer(3 * GRACE_S, os._exit, (1,)).start())
+    with tempfile.TemporaryDirectory(prefix="syncline-") as here:
+        parts = Path(own.get("folder").decode()) if machines[place.rank] == machine() == machines[0] else Path(here)
+        shared = parts.is_dir()  # containers of one machine may not share their files
+        parts = parts if shared else Path(here)
+        progress = Progress(np.zeros((place.processes, WORDS), dtype=np.int64), place.rank)
+        over = threading.Event()
+        threading.Thread(target=_publish, args=(own, place.rank, progress, over), daemon=True).start()
+        try:
+            take_part(spec, how, store, place, machines, progress, parts)
+            _note(own, place.rank, None)
+        except Exception as error:
+            _note(own, place.rank, error)
+            mistake = isinstance(error, SynclineError)
+            if not mistake and place.rank == 1 and not _leads(own):
+                return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
+            raise SystemExit(2 if mistake else 1) from None
+        finally:
+            over.set()
+            if not shared or machines[place.rank] != machines[0]:
+                _send(own, place.rank, parts)
+        # torchrun ends everybody when one process fails, so this one stays until what it is asked for is safe.
+        with suppress(RuntimeError):
+            own.wait(["written"], timedelta(seconds=how.timeout_s))
+    return None
+
+
+def _leads(store: Store) -> bool:
+    """Whether rank 0 is there to say what went wrong."""
+    try:
+        store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _publish(store: Store, rank: int, progress: Progress, over: threading.Event) -> None:
+    with suppress(RuntimeError):
+        while not over.wait(TELL_S):
+            store.set(f"progress/{rank}", json.dumps(progress.words[rank].tolist()))
+
+
+def _note(store: Store, rank: int, error: BaseException | None) -> None:
+    """Say how this rank ended."""
+    mistake = isinstance(error, SynclineError)
+    text = "" if error is None else str(error) if mistake else f"{type(error).__name__}: {_line(error)}"
+    with suppress(RuntimeError):
+        store.set(f"ended/{rank}", json.dumps([text, mistake]))
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+class _Lead:
+    """Rank 0, which watches the others from a thread, for its own one may be stuck in a collective."""
+
+    def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
+        self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
+        self.progress = Progress(np.zeros((place.processes, WORDS), dtype=np.int64), 0)
+        self._over = threading.Event()
+
+    def run(self, work: Any) -> Failure | None:
+        """Work in a thread, watch in this one."""
+        errors: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                errors.append(error)
+            finally:
+                self._over.set()
+
+        # torchrun asks with SIGTERM when a process has died: what was measured is written first.
+        ended = threading.Event()
+
+        def end(*_: Any) -> None:
+            ended.set()
+            self._over.set()
+
+        signal.signal(signal.SIGTERM, end)
+        threading.Thread(target=guarded, daemon=True).start()
+        failure = self._watch()
+        if failure is not None:
+            return failure
+        if errors and isinstance(errors[0], SynclineError):
+            return Failure(0, None, str(errors[0]), mistake=True)
+        if errors or ended.is_set():
+            return self._blame(errors)
+        return None
+
+    def _watch(self) -> Failure | None:
+        """Until the work is over, or nobody has gone on for too long."""
+        counts, changed_s, begun_s = None, time.monotonic(), time.monotonic()
+        while not self._over.wait(TELL_S):
+            self._look()
+            now_s, seen = time.monotonic(), self.progress.words[:, COUNT].copy()
+            if counts is None or (seen != counts).any():
+                counts, changed_s = seen, now_s
+            started = len(self.progress.started()) == self._place.processes
+            if not started and now_s - begun_s > max(START_S, self._timeout_s):
+                return Failure(int(np.argmin(seen)), None, "did not begin")
+            if started and now_s - changed_s > self._timeout_s:
+                behind = self.progress.behind()
+                return Failure(behind[0], self._step(behind[0]), f"did nothing for {self._timeout_s:g} s")
+        self._look()
+        return None
+
+    def _look(self) -> None:
+        for rank in range(1, self._place.processes):
+            key = f"progress/{rank}"
+            with suppress(RuntimeError):
+                if self._store.check([key]):
+                    self.progress.words[rank] = json.loads(self._store.get(key))
+
+    def _step(self, rank: int) -> int:
+        """The step that a rank is in, as far as is known: what it tells over the store is some time old."""
+        return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
+
+    def _blame(self, errors: Sequence[BaseException]) -> Failure:
+        """Whoever left without a word; else who has an error of its own; else this rank."""
+        until = time.monotonic() + GRACE_S
+        others = range(1, self._place.processes)
+        while time.monotonic() < until and not self._store.check([f"ended/{rank}" for rank in others]):
+            time.sleep(0.05)
+        notes = {r: json.loads(self._store.get(f"ended/{r}")) for r in others if self._store.check([f"ended/{r}"])}
+        silent = [rank for rank in others if rank not in notes]
+        if silent:
+            rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
+            return Failure(rank, self._step(rank), "died")
+        own = {0: [f"{type(errors[0]).__name__}: {_line(errors[0])}", False]} if errors else {}
+        failed = {rank: text for rank, (text, _) in (own | notes).items() if text}
+        lost = ("RuntimeError", "DistBackendError")  # what torch says where a peer has gone
+        first = [rank for rank, text in failed.items() if not text.startswith(lost)] or list(failed) or [0]
+        rank = first[0]
+        return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
+
+
+def _send(store: Store, rank: int, folder: Path) -> None:
+    """This rank's files, in pieces."""
+    with suppress(RuntimeError):
+        for path in sorted(folder.glob(f"{rank}.*")):
+            packed = b64encode(zlib.compress(path.read_bytes())).decode()
+            pieces = [packed[at : at + PIECE] for at in range(0, len(packed), PIECE)]
+            for number, piece in enumerate(pieces):
+                store.set(f"file/{path.name}/{number}", piece)
+            store.set(f"file/{path.name}", str(len(pieces)))
+        store.set(f"sent/{rank}", json.dumps([path.name for path in folder.glob(f"{rank}.*")]))
+
+
+def _receive(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
+    """The files of other machines, as far as they come."""
+    for rank in ranks:
+        with suppress(RuntimeError):
+            store.wait([f"sent/{rank}"], timedelta(seconds=timeout_s))
+            for name in json.loads(store.get(f"sent/{rank}")):
+                count = int(store.get(f"file/{name}"))
+                packed = b"".join(store.get(f"file/{name}/{number}") for number in range(count))
+                (folder / name).write_bytes(zlib.decompress(b64decode(packed)))

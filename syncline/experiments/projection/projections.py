@@ -1,0 +1,231 @@
+"""Several projections at once: every model on every hardware with every number of workers; a CSV file, a figure."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import NETWORKS, Link, hardware, model
+from syncline.errors import SpecError, one_of
+from syncline.experiments.projection.project import Plan, project
+from syncline.experiments.projection.thresholds import speedups
+from syncline.specs import METHODS, MethodBase, ProjectSpec, TableSpec, validate
+from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
+from syncline.units import format_seconds
+
+OVERLAPS = ("none", "ddp", "async")
+
+FIGURES = {"vote-figure": "vote_tables", "wall-clock-figure": "wall_clock"}
+"""Kinds of table that are a figure, and the module that draws it."""
+
+MOST_PANELS = 6
+POINTS = 161
+RANGE = 1.25e6, 1.25e11
+"""Bytes per second from and to which speedups are drawn: 10 Mbit/s to 1 Tbit/s, more if a network has less or more."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks of a projection, as it says it; nothing stands for what the spec has.
+
+    Args:
+        workers: numbers with commas between.
+        models, hardware, methods: names, each with commas between.
+        overlap: ``none``, ``ddp`` or ``async``.
+        algorithm: the name of an algorithm or of a policy.
+    """
+
+    workers: str | None = None
+    models: Sequence[str] = ()
+    hardware: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    overlap: str | None = None
+    algorithm: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The options that are there, by their names on the command line."""
+        options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
+                   "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm}  # fmt: skip
+        return {name: value for name, value in options.items() if value}
+
+
+def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpec | TableSpec]:
+    """The specs that the options ask for: models before hardware before workers.
+
+    Raises:
+        SpecError: names the option that cannot be used.
+    """
+    given = options.given()
+    if not isinstance(spec, ProjectSpec):
+        for name, value in given.items():
+            raise SpecError(name, value, f"no such option for a {spec.kind}; --set changes its fields")
+        return [spec]
+    models = [model(name, "--model") for name in _names(options.models)] or [spec.model]
+    machines = [hardware(name, "--hardware") for name in _names(options.hardware)]
+    computing = [spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": one}) for one in machines]
+    workers = _counts(options.workers) if options.workers else [spec.workers]
+    changed: dict[str, Any] = {}
+    if options.methods:
+        changed["methods"] = _names(options.methods)
+        for one in changed["methods"]:
+            if one not in METHODS:
+                raise SpecError("--method", one, one_of(METHODS, one))
+    known: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        "overlap": (options.overlap, OVERLAPS),
+        "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
+    }
+    for name, (value, choices) in known.items():
+        if value is not None and value not in choices:
+            raise SpecError(f"--{name}", value, one_of(choices, value))
+        if value is not None:
+            changed[name] = value
+    specs = [
+        validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": count})
+        for shape, compute, count in product(models, computing or [spec.compute], workers)
+    ]
+    return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[arg-type, return-value]
+
+
+def _able(spec: ProjectSpec) -> ProjectSpec:
+    """The spec without the methods that cannot serve so many workers, but for the first; `left_out` says which."""
+    kept = [
+        method for number, method in enumerate(spec.methods) if not number or refusal_of(method, spec.workers) is None
+    ]
+    return spec if len(kept) == len(spec.methods) else spec.model_copy(update={"methods": tuple(kept)})
+
+
+def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
+    """Why a method cannot serve so many workers; None if it can."""
+    try:
+        method.exchanges(1, workers)
+    except SpecError as error:
+        return error
+    return None
+
+
+def left_out(specs: Sequence[ProjectSpec | TableSpec]) -> list[str]:
+    """A line for each method that some of the specs do not have, as it cannot serve so many workers."""
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    methods = {method.name: method for spec in projections for method in spec.methods}
+    return [
+        f"{name}: left out for {spec.workers:,} workers: {refusal_of(method, spec.workers)}"
+        for spec in projections
+        for name, method in methods.items()
+        if name not in {one.name for one in spec.methods}
+    ]
+
+
+def _names(given: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.strip() for text in given for name in text.split(",")))
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(counts) < 1:
+        raise SpecError("--workers", text, "whole numbers, at least 1, with commas between: 8,64,512")
+    return list(dict.fromkeys(counts))
+
+
+def rows_of(specs: Iterable[ProjectSpec | TableSpec]) -> list[dict[str, Any]]:
+    """The rows of all of them."""
+    return [row for spec in specs for row in project(spec)]
+
+
+def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
+    """Write the rows with a line of names above; what is a list is joined by spaces.
+
+    Raises:
+        SpecError: a place that cannot be written to.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, list(rows[0]))
+            writer.writeheader()
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    except OSError as error:
+        raise SpecError("--csv", str(file), f"a place that can be written to ({error.strerror})") from None
+    return file
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def plot(specs: Sequence[ProjectSpec | TableSpec], file: Path) -> Path:
+    """Draw a figure of a paper, or speedups against the bandwidth.
+
+    Raises:
+        SpecError: a file of no known kind, in a place that cannot be written to, or nothing that can be drawn.
+    """
+    from syncline.analysis import save  # only here: matplotlib is slow to load
+
+    if file.suffix.lower() not in (".pdf", ".svg", ".png"):
+        raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    figure = _speedup_figure(projections) if projections else _paper_figure(specs[0])
+    try:
+        return save(figure, file)
+    except OSError as error:
+        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+
+
+def _paper_figure(spec: Any) -> Any:
+    from importlib import import_module
+
+    if spec.kind not in FIGURES:
+        raise SpecError("--plot", spec.name, f"no figure, as a {spec.kind} is a table")
+    return import_module(f"{__package__}.{FIGURES[spec.kind]}").draw(spec)
+
+
+def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
+    """A panel per projection, the first ones of many; curves at the latency of the first network that is a link."""
+    from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
+
+    links = [network for network in specs[0].networks if isinstance(network, Link)]
+    if not links:
+        raise SpecError("--plot", specs[0].networks[0].name, "at least one network that is one link to everybody")
+    if len(specs[0].methods) < 2:
+        raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
+    ends = [float(link.bandwidth_bytes_per_s) for link in links]
+    bandwidths = np.geomspace(min(RANGE[0], *ends), max(RANGE[1], *ends), POINTS)
+    several = {name: len({of(spec) for spec in specs}) > 1 for name, of in LABELS.items()}
+    panels = []
+    for spec in specs[:MOST_PANELS]:
+        plan = Plan(spec)
+        curves, points = {}, {}
+        for number, method in enumerate(spec.methods[1:], start=1):
+            curves[method.name] = speedups(plan, number, links[0], bandwidths)
+            points[method.name] = [
+                (one, float(speedups(plan, number, link, np.array([one]))[0]))
+                for link, one in zip(links, ends, strict=True)
+            ]
+        told = [of(spec) for name, of in LABELS.items() if several[name] or name == "workers"]
+        panels.append(
+            SpeedupPanel(", ".join([*([] if several["model"] else [spec.model.name]), *told]), curves, points)
+        )
+    marks = {", ".join(link.name for link, other in zip(links, ends, strict=True) if other == one): one for one in ends}
+    for name, preset in NETWORKS.items():
+        if isinstance(preset.network, Link):
+            marks.setdefault(name, float(preset.network.bandwidth_bytes_per_s))
+    latency = format_seconds(float(links[0].latency_s))
+    label = f"speedup over {specs[0].methods[0].name}"
+    left_out = len(specs) - len(panels)
+    title = f"lines: {latency} one way, as {links[0].name}; points: each network as it is"
+    return speedup_over_bandwidth(
+        bandwidths, panels, marks, label=label, title=title + (f"; {left_out} more not drawn" if left_out else "")
+    )
+
+
+LABELS = {
+    "model": lambda spec: spec.model.name,
+    "hardware": lambda spec: spec.compute.hardware.name if spec.compute.hardware else "",
+    "workers": lambda spec: f"{spec.workers:,} workers",
+}
+"""What tells projections apart."""

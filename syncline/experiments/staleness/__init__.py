@@ -1,0 +1,1 @@
+"""Training with late gradients: losses after equal steps, and at what second."""

@@ -1,0 +1,1 @@
+"""Predictions held against measurements: published ones of others, and trainings between processes."""

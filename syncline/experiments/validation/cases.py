@@ -1,0 +1,218 @@
+"""``python -m syncline.experiments.validation.cases PLAN``: one process of several trainings in turn, in one group.
+
+A plan is a file of JSON that all processes read. Each case is a run's spec, trained by turns through memory, see
+`syncline.comm.SharedMemory`, and over the network: what is left of a step without a network is what the software
+takes, and a machine that is slower for a while is so for both. The first turn is to warm up. What was measured is in
+the folders ``CASE/software/TURN`` and ``CASE/measured/TURN`` of the plan's, as `syncline.experiments.launching.parts`
+has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from syncline.backend.measured import MeasuredCommunicator
+from syncline.backend.meeting import Place, group, store_of_environment
+from syncline.backend.progress import WORDS, Progress
+from syncline.backend.stopwatch import Stopwatch
+from syncline.comm import Carried, ProcessGroupCommunicator, Record, SharedMemory
+from syncline.costmodel import Link
+from syncline.costmodel.gloo import gloo_s
+from syncline.costmodel.link_fields import link_of
+from syncline.experiments.launching.parts import Part
+from syncline.experiments.launching.process import Launch, meet, train_seed
+from syncline.experiments.plain import plain
+from syncline.experiments.trained import tensors_of
+from syncline.specs import RunSpec
+from syncline.training import rows_of
+
+MOST_WARM_BYTES = 2**21
+"""Sent to each other process before anything is timed: connections open their windows."""
+
+WARM_S = 0.2
+"""How long that may take a link."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training to time.
+
+    Args:
+        name: of its folder.
+        spec: fields of a ``RunSpec``; its first seed is trained.
+        repeats: turns that count.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    repeats: int
+
+    @property
+    def run(self) -> RunSpec:
+        """The spec."""
+        return RunSpec.model_validate(self.spec)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the processes of a group do.
+
+    Args:
+        folder: where results go.
+        cases: in turn.
+        timeout_s: of a collective.
+        link: fields of each process's link: for what is sent to warm it, and how long to stand idle without it.
+    """
+
+    folder: Path
+    cases: tuple[Case, ...]
+    timeout_s: float = 120.0
+    link: dict[str, Any] = field(default_factory=lambda: {"latency": 0.0, "bandwidth": 125e6})
+
+    def write(self) -> Path:
+        """Write it into its folder, where processes find it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / "plan.json"
+        file.write_text(json.dumps(dataclasses.asdict(self), default=str), encoding="utf-8")
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> Plan:
+        """What `write` wrote."""
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        cases = tuple(Case(**case) for case in fields["cases"])
+        return cls(Path(fields["folder"]), cases, fields["timeout_s"], fields["link"])
+
+
+class _Tap:
+    """What the collectives of a step become on the wire, as the transport was asked for it."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory, self._seen_ns, self._stood_in_ns = memory, memory.stood_in_ns, 0
+        self._carried: list[list[Any]] = []
+        memory.taken()
+
+    def __call__(self, record: Record | None) -> None:
+        asked, before_ns = self._memory.taken(), self._seen_ns
+        self._seen_ns = self._memory.stood_in_ns
+        if record is not None:  # an evaluation's are between steps
+            self._stood_in_ns += self._seen_ns - before_ns
+            self._carried.append([record.label, record.collective, record.payload_bytes, asked])
+
+    def of_step(self) -> dict[str, Any]:
+        """Since the last step; ``stood_in_ns`` is what stood in for the network."""
+        of_step = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
+        self._carried, self._stood_in_ns = [], 0
+        return of_step
+
+
+def device_bytes() -> dict[str, Any]:
+    """What the device that gloo uses has sent so far; nothing of the local one, which all processes share."""
+    device = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    if device == "lo":
+        return {}
+    rows = Path("/proc/net/dev").read_text(encoding="ascii").splitlines()
+    counts = [row.split(":")[1].split() for row in rows if row.strip().startswith(f"{device}:")]
+    return {"device_bytes": int(counts[0][8])} if counts else {}
+
+
+SOFTWARE, MEASURED = "software", "measured"
+"""Folders of what ran through memory, and over the network."""
+
+
+def run_case(case: Case, plan: Plan, place: Place, memory: SharedMemory) -> None:
+    """Train a case as often as it says."""
+    for turn in range(case.repeats + 1):
+        for way in (SOFTWARE, MEASURED):
+            folder = plan.folder / case.name / way / (str(turn - 1) if turn else "warm")
+            folder.mkdir(parents=True, exist_ok=True)
+            watch = Stopwatch(Progress(np.zeros((place.processes, WORDS), dtype=np.int64), place.rank))
+            if way == SOFTWARE:
+                tap = _Tap(memory)
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)
+                _run(case.run, comm, watch, Part(folder, place.rank), memory.meet, tap.of_step)
+            else:
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
+                _run(case.run, comm, watch, Part(folder, place.rank), memory.meet, device_bytes)
+
+
+def _run(
+    spec: RunSpec,
+    comm: MeasuredCommunicator,
+    watch: Stopwatch,
+    part: Part,
+    meet: Callable[[], object],
+    also: Callable[[], dict[str, Any]],
+) -> None:
+    seed = spec.seeds[0]
+    built = spec.problem.build(rows_of(comm, (seed,)))
+    part.facts(
+        rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", problem=plain(built.describe()),
+        flops_per_step=built.flops_per_step,
+        tensors=[(tensor.name, tensor.shape, tensor.is_matrix) for tensor in tensors_of(built)],
+    )  # fmt: skip
+    train_seed(spec, seed, built, comm, watch, part, meet, also)
+    part.close()
+
+
+@contextmanager
+def memory_file(folder: Path) -> Iterator[Path]:
+    """A file of this folder's own in memory, where the system has such; gone at the end."""
+    memory = Path("/dev/shm")
+    name = "syncline-" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    file = memory / name if memory.is_dir() else folder / name
+    file.unlink(missing_ok=True)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def warm(link: Link, place: Place) -> None:
+    """Open the connections' windows."""
+    nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
+    sent = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
+    for _ in range(2):
+        dist.all_to_all_single(torch.empty_like(sent), sent)
+        dist.all_reduce(sent)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Take part in a plan."""
+    plan = Plan.read(Path(arguments[0]))
+    how = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
+    store, place = store_of_environment(how.meeting_s)
+    meet(plan.cases[0].run, how, store, place)
+    link = link_of(plan.link, "link")
+
+    def idle_s(asked: Carried) -> float:
+        return float(gloo_s(asked.collective, place.processes, asked.nbytes, link))
+
+    torch.set_num_threads(plan.cases[0].run.threads)
+    with group(store, place, "gloo", plan.timeout_s):
+        warm(link, place)
+        with memory_file(plan.folder) as file:
+            dist.barrier()  # an older file of that name is gone
+            memory = SharedMemory(file, place.processes, place.rank, idle_s=idle_s)
+            for case in plan.cases:
+                run_case(case, plan, place, memory)
+        dist.barrier()  # nobody leaves while others still talk
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # torch may abort while the interpreter shuts down

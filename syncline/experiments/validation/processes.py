@@ -1,0 +1,233 @@
+"""Predict trainings, then run them between real processes, and hold one against the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from syncline.backend.hosts import Hosts, module
+from syncline.costmodel.gloo import FREE
+from syncline.costmodel.link import Link
+from syncline.costmodel.link_fields import link_fields
+from syncline.errors import SpecError
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.trained import Trained, train_method
+from syncline.experiments.validation.cases import MEASURED, SOFTWARE, Case, Plan
+from syncline.experiments.validation.predicted import (
+    Predicted,
+    device_bytes_per_step,
+    last_loss,
+    measured_row,
+    predict,
+    read_measured,
+    read_software,
+)
+from syncline.specs import CompareSpec, MethodBase, RunSpec
+from syncline.units import format_bandwidth, format_seconds
+
+PROCESS = "syncline.experiments.validation.cases"
+
+HALF = 0.5
+"""The share of communication in a predicted step from which on it is bound by it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is validated.
+
+    Args:
+        specs: trainings; each method of each is one.
+        workers: numbers of processes.
+        repeats: trainings of each that count, at least 1.
+        timeout_s: of a launch of processes, in which all trainings of one network run.
+
+    Raises:
+        SpecError: no repetition, or fewer than two workers.
+    """
+
+    specs: tuple[RunSpec | CompareSpec, ...]
+    workers: tuple[int, ...]
+    repeats: int = 5
+    timeout_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise SpecError("--repeats", self.repeats, "at least 1")
+        for workers in self.workers:
+            if workers < 2:
+                raise SpecError("--workers", workers, "2 or more, as one alone talks to nobody")
+
+
+@dataclass(frozen=True)
+class Training:
+    """One method of a spec, with a number of workers."""
+
+    spec: RunSpec
+    of: str
+    trained: Trained
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.of}.{self.spec.method.name}".replace("/", "-")
+
+
+def validate_processes(
+    question: Question, hosts: Hosts, out: Path, *, exact: bool = False, on_progress: Callable[[str], object] = print
+) -> dict[str, Any]:
+    """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, figure, what processes left.
+
+    Args:
+        question: what is validated.
+        hosts: where processes run.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        on_progress: told what is going on, a line each.
+
+    Returns:
+        ``rows`` (one per training and network), ``summary`` (errors of groups of them), ``folder``.
+
+    Raises:
+        SynclineError: what cannot be used, or a process that failed; rows until then are in the folder.
+    """
+    from syncline.analysis import save
+
+    rows: list[dict[str, Any]] = []
+    links = hosts.links(_networks(question.specs))
+    with RunFolder(out, exact) as folder:
+        for workers in question.workers:
+            trainings = list(_trainings(question, workers))
+            for link in links:
+                on_progress(f"{link.name}, {workers} workers: {len(trainings)} trainings")
+                place = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
+                _run(question, hosts, link, trainings, place)
+                rows += [_row(question, hosts, one, link, place / one.name) for one in trainings]
+                folder.table("points", _columns(rows))
+        summary = summarise(rows)
+        folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],
+                                            "repeats": question.repeats, "rows": rows, "summary": summary})  # fmt: skip
+        save(figure_of(rows), folder.figure("validation"))
+    return {"rows": rows, "summary": summary, "folder": str(folder.path)}
+
+
+def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
+    """All that the specs name, each once."""
+    named = [
+        network for spec in specs for network in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])
+    ]
+    return list({network.name: network for network in named}.values())
+
+
+def _methods(spec: RunSpec | CompareSpec) -> Sequence[MethodBase]:
+    return spec.methods if isinstance(spec, CompareSpec) else [spec.method]
+
+
+def _trainings(question: Question, workers: int) -> Iterator[Training]:
+    """Every method of every spec, trained by the simulator."""
+    for spec in question.specs:
+        fields = spec.model_dump(
+            mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
+        )
+        fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
+        for method in _methods(spec):
+            run = RunSpec.model_validate(
+                {**fields, "kind": "run", "method": method.model_dump(mode="json"), "network": _networks([spec])[0]}
+            )
+            yield Training(run, spec.name, train_method(run, run.method))
+
+
+def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[Training], folder: Path) -> None:
+    cases = tuple(Case(one.name, one.spec.model_dump(mode="json"), question.repeats) for one in trainings)
+    plan = Plan(folder.absolute(), cases, question.timeout_s, link_fields(link))
+    hosts.run(link, trainings[0].spec.workers, module(PROCESS, plan.write()), question.timeout_s)
+
+
+def _named(one: Training, link: Link) -> dict[str, Any]:
+    return {
+        "spec": one.of, "problem": one.spec.problem.name, "method": one.spec.method.name, "network": link.name,
+        "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
+        "workers": one.spec.workers, "steps": one.spec.steps, "predicted_loss": last_loss(one.trained),
+        "predicted_bytes": sum(one.trained.ledger["payload_bytes"]) / one.spec.steps,
+    }  # fmt: skip
+
+
+def _told(predicted: Predicted) -> dict[str, Any]:
+    step_s, communication_s = predicted.step_time_s, predicted.communication_s
+    return {
+        "predicted_s": step_s,
+        "predicted_communication_s": communication_s,
+        "predicted_device_bytes": float(predicted.device_bytes[1:].mean()) if len(predicted.device_bytes) > 1 else 0.0,
+        "bound": "communication" if communication_s > HALF * step_s else "compute",
+    }
+
+
+def _row(question: Question, hosts: Hosts, one: Training, link: Link, folder: Path) -> dict[str, Any]:
+    software = read_software(folder / SOFTWARE, one.spec, question.repeats)
+    costs, segment_bytes = link.gloo or FREE, hosts.segment_bytes(link)
+    predicted = predict(one.trained, software, link, one.spec.workers, costs, segment_bytes)
+    folder = folder / MEASURED
+    row = _named(one, link) | _told(predicted) | measured_row(read_measured(folder, one.spec, question.repeats))
+    row["device_bytes"] = device_bytes_per_step(folder, one.spec.workers, question.repeats)
+    row["error"] = row["predicted_s"] / row["measured_s"] - 1
+    row["noisy"] = abs(row["error"]) <= row["spread"]
+    row["device_error"] = _off(row["predicted_device_bytes"], row["device_bytes"])
+    row["communication_error"] = _off(row["predicted_communication_s"], row["measured_communication_s"])
+    row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
+    return row
+
+
+def _off(predicted: float, measured: float | None) -> float | None:
+    return predicted / measured - 1 if measured else None
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+GROUPS = ("method", "network", "workers", "bound", "spec")
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Median and worst absolute error of the steps' times: of all, and by what groups them."""
+    found = [_errors("all", "", rows)]
+    for by in GROUPS:
+        found += [
+            _errors(by, value, [r for r in rows if r[by] == value]) for value in dict.fromkeys(r[by] for r in rows)
+        ]
+    return found
+
+
+def _errors(by: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    off = np.array([row["error"] for row in rows])
+    return {
+        "by": by, "value": str(value), "points": len(rows), "median": float(np.median(np.abs(off))),
+        "worst": float(np.abs(off).max()), "bias": float(off.mean()),
+        "spread": float(np.median([row["spread"] for row in rows])),
+    }  # fmt: skip
+
+
+def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
+    """Predicted over measured steps; errors by delay, rate, number of workers, and what bounds the step."""
+    from syncline.analysis.figures.validation import predicted_against_measured
+
+    points = {
+        name: ([row["measured_s"] for row in rows if row["method"] == name],
+               [row["predicted_s"] for row in rows if row["method"] == name])
+        for name in dict.fromkeys(row["method"] for row in rows)
+    }  # fmt: skip
+    panels = {
+        title: {
+            told(value): [row["error"] for row in rows if row[by] == value]
+            for value in sorted({row[by] for row in rows})
+        }
+        for title, by, told in (
+            ("one-way delay", "latency_s", format_seconds),
+            ("rate", "bandwidth_bytes_per_s", format_bandwidth),
+            ("workers", "workers", str),
+            ("bound by", "bound", str),
+        )
+    }
+    return predicted_against_measured(points, panels, title="errors of a mean step")

@@ -1,0 +1,80 @@
+"""``syncline validate``: predict, compare with what was measured, and write the folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.validation.vtrain import GROUPS, validate_step_times
+from syncline.specs import ValidationSpec
+
+
+def validate(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
+    """Validate, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
+
+    Args:
+        spec: what is held against what.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+
+    Returns:
+        ``spec`` (its name), ``rows`` (points that were predicted), ``summary`` (errors of groups of them),
+        ``constants``, ``folder``.
+
+    Raises:
+        SynclineError: measurements that are not there or cannot be read.
+    """
+    from syncline.analysis import save
+    from syncline.analysis.figures.validation import predicted_against_measured
+
+    result = validate_step_times(spec)
+    rows = result["rows"]
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
+        folder.json("run", environment() | result)
+        figure = predicted_against_measured(
+            _kinds(rows), _panels(rows), title="errors on one node, no tensor parallelism"
+        )
+        save(figure, folder.figure("validation"))
+    return {"spec": spec.name, **result, "folder": str(folder.path)}
+
+
+KINDS = (
+    ("single node", 1, "one node, no tensor parallelism"),
+    ("single node", 2, "one node, tensor parallelism"),
+    ("several nodes", 1, "several nodes, no tensor parallelism"),
+    ("several nodes", 2, "several nodes, tensor parallelism"),
+)
+"""Parts of the points, least tensor parallelism, and what they are called."""
+
+NAMES = {
+    "micro_batch": "micro-batch (sequences)",
+    "width": "hidden size",
+    "stages": "pipeline stages",
+    "data": "replicas",
+    "layers": "layers",
+    "microbatches": "micro-batches per step",
+}
+
+
+def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
+    """What is drawn with one marker: measured and predicted seconds."""
+    out = {}
+    for part, tensor, name in KINDS:
+        of = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
+        if of:
+            out[name] = [row["measured_s"] for row in of], [row["predicted_s"] for row in of]
+    return out
+
+
+def _panels(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Errors by what they are grouped by, of points on one node without tensor parallelism."""
+    alone = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
+    return {
+        NAMES[name]: {
+            f"{value}": [row["error"] for row in alone if row[name] == value]
+            for value in sorted({row[name] for row in alone})
+        }
+        for name in GROUPS
+    }

@@ -1,0 +1,61 @@
+"""Specs of validations: what is predicted, and the measurements that it is held against."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, InstanceOf, PlainSerializer, model_validator
+
+from syncline.costmodel.presets import preset
+from syncline.costmodel.transformer_time import STEP_TIMES, StepConstants
+from syncline.specs.base import parsed, refusal
+from syncline.specs.experiment import Experiment
+from syncline.specs.memory import HardwareField
+
+
+def _constants(value: Any, path: str) -> StepConstants:
+    return value if isinstance(value, StepConstants) else preset(value, STEP_TIMES, path)
+
+
+ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainSerializer(lambda c: c.name)]
+"""The name of constants that are known."""
+
+
+class StepTimesSpec(Experiment):
+    """Measured step times of GPTs on GPUs against `syncline.costmodel.transformer_time`.
+
+    One part in ``folds`` of the points on single nodes calibrates, the rest is predicted: a point is in the part that
+    a hash of its configuration says, so that no order and no choice is involved. ``constants`` that are known need no
+    calibration; the same points are predicted with them. ``repeats`` random parts of the same size tell how much of
+    the result is luck.
+    """
+
+    kind: Literal["step-times"]
+    data: str = Field(min_length=1)
+    single_node: str = Field(min_length=1)
+    multi_node: str | None = None
+    hardware: HardwareField
+    constants: ConstantsField | None = None
+    folds: int = Field(default=5, ge=2, le=100)
+    fold: int = Field(default=0, ge=0)
+    repeats: int = Field(default=20, ge=0, le=1000)
+    seed: int = Field(default=0, ge=0)
+
+    def warnings(self) -> list[str]:
+        """None."""
+        return []
+
+    @model_validator(mode="after")
+    def _fits(self) -> StepTimesSpec:
+        if self.fold >= self.folds:
+            raise refusal("fold", self.fold, f"a number from 0 to {self.folds - 1}")
+        if self.hardware.memory_bytes is None:
+            raise refusal("hardware", self.hardware.name, "hardware whose memory is known, to tell what fits into it")
+        return self
+
+
+ValidationSpec = StepTimesSpec
+"""What ``syncline validate`` takes."""
+
+VALIDATIONS: tuple[type[ValidationSpec], ...] = (StepTimesSpec,)
+"""All of them."""
