@@ -192,6 +192,8 @@ def validate(
             console.print(table)
         show_files(console, result["folder"])
         results.append(result)
+    for training in trainings:
+        warn(training.warnings())
     if trainings:
         from syncline.experiments.validation.local import validate_local
 

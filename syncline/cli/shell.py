@@ -78,13 +78,22 @@ def emit(result: dict[str, Any]) -> None:
     print(json.dumps(plain(result), indent=1))
 
 
+MOST_FILES = 20
+"""Of a folder whose files are shown by themselves."""
+
+
 def show_files(console: Console, folder: str) -> None:
     """Where things are, one path per line, so that it can be copied."""
     root = Path(folder)
     console.print(f"\nresults in {root}/", highlight=False, soft_wrap=True)
-    for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
-        console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
+    for inside in sorted(root.iterdir()):
+        files = sorted(path for path in inside.rglob("*") if path.is_file()) if inside.is_dir() else [inside]
+        if len(files) > MOST_FILES:
+            console.print(f"  {inside}/  ({len(files)} files)", highlight=False, soft_wrap=True)
+            continue
+        for path in files:
+            note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
+            console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
 
 
 def finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:

@@ -191,12 +191,11 @@ GROUPS = ("method", "network", "workers", "bound", "spec")
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Median and worst absolute error of the steps' times: of all, and by what groups them."""
+    """Median and worst absolute error of the steps' times: of all, and by what groups them if it does."""
     found = [_errors("all", "", rows)]
     for by in GROUPS:
-        found += [
-            _errors(by, value, [r for r in rows if r[by] == value]) for value in dict.fromkeys(r[by] for r in rows)
-        ]
+        values = list(dict.fromkeys(row[by] for row in rows))
+        found += [_errors(by, value, [r for r in rows if r[by] == value]) for value in values if len(values) > 1]
     return found
 
 
