@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
 from syncline.costmodel.algorithms import NoClosedForm
+from syncline.costmodel.gloo import GLOO, GlooCosts
 from syncline.costmodel.graph import Edge, Graph
 from syncline.costmodel.memory import Memory, update_s
 from syncline.costmodel.sites import Sites
@@ -85,7 +86,8 @@ OF_LINKS = Checked("test_links_inside_networks")
 ONE_HOP = Checked("test_graphs")
 
 FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
-    Link: {**LINK},
+    Link: {**LINK, "gloo": Checked("test_dearer_software_takes_longer")},
+    GlooCosts: dict.fromkeys(("message_s", "call_s", "byte_s"), Checked("test_dearer_software_takes_longer")),
     Hardware: HARDWARE_FIELDS,
     TwoLevel: {
         "per_node": Checked("test_more_workers_in_a_node_are_nearer"),
@@ -112,6 +114,23 @@ def test_every_parameter_is_accounted_for() -> None:
         assert {field.name for field in dataclasses.fields(part)} == set(known), part
     tests = {entry.by for known in FIELDS.values() for entry in known.values() if isinstance(entry, Checked)}
     assert tests <= set(globals())
+
+
+@pytest.mark.parametrize("kind", GLOO)
+@pytest.mark.parametrize(
+    ("field", "dearer"),
+    [("message_s", 2e-4), ("call_s", ((WORKERS, 2e-3),)), ("byte_s", tuple((kind, 2e-10) for kind in GLOO))],
+)
+def test_dearer_software_takes_longer(kind: str, field: str, dearer: Any) -> None:
+    costs = GlooCosts(1e-4, ((WORKERS, 1e-3),), tuple((kind, 1e-10) for kind in GLOO))
+
+    def of(link: Link) -> list[float]:
+        call = Call(0, kind, NBYTES)
+        by_events = [clock([call], 0.0, link, WORKERS, 1, evaluator=name).wall_s for name in ("events", "auto")]
+        return [float(collective_s(kind, WORKERS, NBYTES, link)), *by_events]
+
+    cheap, dear = Link(1e-3, 1e8, gloo=costs), Link(1e-3, 1e8, gloo=replace(costs, **{field: dearer}))
+    assert all(less < more for less, more in zip(of(cheap), of(dear), strict=True))
 
 
 def outputs(network: Network, workers: int, nbytes: float) -> dict[tuple[str, ...], float]:
