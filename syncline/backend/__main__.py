@@ -10,22 +10,17 @@ from typing import Annotated
 
 import typer
 
+from syncline.cli.shell import TIMEOUT, BackendOption, DeviceOption, ReproducibleOption, SetOption, TimeoutOption
 from syncline.errors import SpecError, SynclineError
 
 
 def main(
     spec: Annotated[str | None, typer.Argument(help="A YAML file or a bundled spec.")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a field.")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    backend: Annotated[str, typer.Option("--backend", help="auto, gloo or nccl.")] = "auto",
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="How long all may stand still before they are ended.")
-    ] = "120 s",
-    reproducible: Annotated[
-        bool, typer.Option("--reproducible", help="Add up in the simulator's order: its bits, for the same bytes.")
-    ] = False,
+    overrides: SetOption = None,
+    device: DeviceOption = "auto",
+    backend: BackendOption = "auto",
+    timeout: TimeoutOption = TIMEOUT,
+    reproducible: ReproducibleOption = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where rank 0 writes results.")] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Do what 'syncline calibrate' does, and write cluster.yaml or --out.")

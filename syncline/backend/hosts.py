@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 from syncline.backend.meeting import LOOPBACK, host_store
@@ -162,8 +161,3 @@ def end(process: subprocess.Popen[Any]) -> None:
             os.killpg(process.pid, kind)
         with suppress(subprocess.TimeoutExpired):
             process.wait(3)
-
-
-def module(name: str, plan: Path) -> list[str]:
-    """What Python is told to run a module of this package on a plan."""
-    return ["-m", name, str(plan)]

@@ -13,11 +13,16 @@ import typer
 
 from syncline.cli.shell import (
     INTERRUPTED,
+    TIMEOUT,
+    BackendOption,
+    DeviceOption,
     JsonOption,
     NetworkOption,
     OutOption,
+    ReproducibleOption,
     SetOption,
     SpecArgument,
+    TimeoutOption,
     app,
     emit,
     finish,
@@ -38,15 +43,11 @@ def launch(
     ] = None,
     overrides: SetOption = None,
     network: NetworkOption = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    backend: Annotated[str, typer.Option("--backend", help="auto, gloo or nccl.")] = "auto",
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="How long all may stand still before they are ended.")
-    ] = "120 s",
+    device: DeviceOption = "auto",
+    backend: BackendOption = "auto",
+    timeout: TimeoutOption = TIMEOUT,
     port: Annotated[int, typer.Option("--port", help="Where processes meet; any that is free by default.")] = 0,
-    reproducible: Annotated[
-        bool, typer.Option("--reproducible", help="Add up in the simulator's order: its bits, for the same bytes.")
-    ] = False,
+    reproducible: ReproducibleOption = False,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -101,11 +102,9 @@ def calibrate(
     window: Annotated[
         str | None, typer.Option("--window", metavar="TIME", help="For training steps, and for products; 1 s.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    backend: Annotated[str, typer.Option("--backend", help="auto, gloo or nccl.")] = "auto",
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="How long all may stand still before they are ended.")
-    ] = "120 s",
+    device: DeviceOption = "auto",
+    backend: BackendOption = "auto",
+    timeout: TimeoutOption = TIMEOUT,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The cluster file; cluster.yaml by default.")
     ] = None,

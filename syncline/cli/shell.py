@@ -40,6 +40,17 @@ NetworkOption = Annotated[
     typer.Option("--network", metavar="NET", help="A preset, a YAML file, or latency,bandwidth as in 50us,10Gbit/s."),
 ]
 
+# Of commands that start processes, and of the processes that torchrun starts.
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+BackendOption = Annotated[str, typer.Option("--backend", help="auto, gloo or nccl.")]
+TimeoutOption = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help="How long all may stand still before they are ended.")
+]
+ReproducibleOption = Annotated[
+    bool, typer.Option("--reproducible", help="Add up in the simulator's order: its bits, for the same bytes.")
+]
+TIMEOUT = "120 s"
+
 
 def new_console() -> Console:
     """Progress and tables go to standard error; standard output is for JSON."""

@@ -44,9 +44,9 @@ class RunFolder:
     def __init__(self, path: Path, exact: bool = False) -> None:
         if exact and path.exists():
             raise SpecError("--out", str(path), "a folder that does not exist yet")
-        self._asked, self.path = path, _free(path)
+        self._asked, self.path = path, free_path(path)
         # Free as well: in containers, a crashed run and the next one can have the same process id.
-        self.working = _free(path.with_name(f".{path.name}.partial-{os.getpid()}"))
+        self.working = free_path(path.with_name(f".{path.name}.partial-{os.getpid()}"))
         try:
             self.working.mkdir(parents=True)
             (self.working / "figures").mkdir()
@@ -58,7 +58,7 @@ class RunFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None:
-            self.path = _free(self._asked)  # another run may have taken the name meanwhile
+            self.path = free_path(self._asked)  # another run may have taken the name meanwhile
             self.working.rename(self.path)
         elif issubclass(kind, SynclineError) and not any(self.working.glob("*.parquet")):
             shutil.rmtree(self.working)
@@ -99,12 +99,12 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _free(path: Path) -> Path:
-    """The path, or the first of ``path-2``, ``path-3``, ... that does not exist."""
+def free_path(path: Path, suffix: str = "") -> Path:
+    """The path, or the first of ``path-2``, ``path-3``, ... that does not exist; the number is before the suffix."""
     number, free = 1, path
     while free.exists():
         number += 1
-        free = path.with_name(f"{path.name}-{number}")
+        free = path.with_name(f"{path.name.removesuffix(suffix)}-{number}{suffix}")
     return free
 
 

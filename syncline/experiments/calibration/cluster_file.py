@@ -21,6 +21,7 @@ from syncline.costmodel.link_fields import link_fields
 from syncline.costmodel.link_fit import NOTHING, LinkFit, Timed, fit_link
 from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
+from syncline.experiments.folder import free_path
 
 Fields = dict[str, Any]
 
@@ -65,21 +66,13 @@ class ClusterFile:
 
     def write(self, result: Fields) -> Fields:
         """Write the file; ``result`` with the ``file`` and its ``name``."""
-        path = _free(self._asked)  # another calibration may have taken the name meanwhile
+        path = free_path(self._asked, self._asked.suffix)  # another calibration may have taken the name meanwhile
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
         text = yaml.safe_dump(rounded(fields), sort_keys=False, allow_unicode=True, width=200, default_flow_style=None)
         self._working.write_text(text, encoding="utf-8")
         self._working.rename(path)
         return {"file": str(path), "name": path.stem, **result, "rows": result["collectives"]}
-
-
-def _free(path: Path) -> Path:
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    return free
 
 
 def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> Fields:

@@ -49,11 +49,11 @@ class Software:
 
     def of(self, trained: Sequence[tuple[Sent, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds of steps in which this is sent: of the same step if it sent the same, else the median of such."""
-        return tuple(np.stack([self._of(times, t, sent) for t, sent in enumerate(trained)], 1) for times in self._both)  # type: ignore[return-value]
-
-    @property
-    def _both(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.step_s, self.inside_s
+        step_s, inside_s = (
+            np.stack([self._of(times, t, sent) for t, sent in enumerate(trained)], 1)
+            for times in (self.step_s, self.inside_s)
+        )
+        return step_s, inside_s
 
     def _of(self, times: NDArray[np.float64], t: int, sent: tuple[Sent, ...]) -> NDArray[np.float64]:
         if t < len(self.sent) and self.sent[t] == sent:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.backend.hosts import Hosts, module
+from syncline.backend.hosts import Hosts
 from syncline.costmodel.gloo import FREE
 from syncline.costmodel.link import Link
 from syncline.costmodel.link_fields import link_fields
@@ -142,7 +142,7 @@ def _trainings(question: Question, workers: int) -> Iterator[Training]:
 def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[Training], folder: Path) -> None:
     cases = tuple(Case(one.name, one.spec.model_dump(mode="json"), question.repeats) for one in trainings)
     plan = Plan(folder.absolute(), cases, question.timeout_s, link_fields(link))
-    hosts.run(link, trainings[0].spec.workers, module(PROCESS, plan.write()), question.timeout_s)
+    hosts.run(link, trainings[0].spec.workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
 
 
 def _named(one: Training, link: Link) -> dict[str, Any]:
