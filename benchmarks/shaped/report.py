@@ -124,7 +124,10 @@ def collectives(told: Sequence[Row], learned: Sequence[Row], rows: Sequence[Row]
             for hosts in sorted({row["hosts"] for row in rows})
         },
     }
-    save(predicted_against_measured(of_kind, panels, title="errors, unseen settings"), page.with_suffix(".png"))  # type: ignore[arg-type]
+    save(
+        predicted_against_measured(of_kind, panels, title="errors, unseen settings", measured="collective"),
+        page.with_suffix(".png"),
+    )  # type: ignore[arg-type]
 
 
 def trainings(folder: Path, command: str, told: Row, page: Path) -> None:

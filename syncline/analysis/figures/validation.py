@@ -25,6 +25,7 @@ def predicted_against_measured(
     errors: Mapping[str, Mapping[str, Sequence[float]]],
     *,
     title: str = "",
+    measured: str = "step time",
 ) -> Figure:
     """Times over each other, with a band of 10 %, larger; beside it a panel of errors for each of what groups them.
 
@@ -33,6 +34,7 @@ def predicted_against_measured(
         errors: what points are grouped by -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
             group's median.
         title: above the errors: of which points they are.
+        measured: above the scatter: what took the times.
 
     Raises:
         SpecError: there is no point.
@@ -45,7 +47,7 @@ def predicted_against_measured(
         across = min(PANELS_PER_ROW, len(errors))
         fig = new_figure(3.6 + 2.1 * across, max(3.4, 0.7 + 2.0 * down))
         grid = fig.add_gridspec(down, across + 1, width_ratios=[1.7, *([1.0] * across)])
-        _scatter(fig.add_subplot(grid[:, 0]), points, styles)
+        _scatter(fig.add_subplot(grid[:, 0]), points, styles, measured)
         most = max((abs(e) for groups in errors.values() for of in groups.values() for e in of), default=0.0)
         for place, (name, groups) in enumerate(errors.items()):
             row, column = divmod(place, across)
@@ -63,7 +65,10 @@ def predicted_against_measured(
 
 
 def _scatter(
-    ax: Axes, points: Mapping[str, tuple[Sequence[float], Sequence[float]]], styles: Mapping[str, MethodStyle]
+    ax: Axes,
+    points: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    styles: Mapping[str, MethodStyle],
+    what: str,
 ) -> None:
     times = np.concatenate([np.concatenate(pair) for pair in points.values()])
     low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
@@ -80,7 +85,7 @@ def _scatter(
         axis.minorticks_off()
     ax.set_xlabel("measured")
     ax.set_ylabel("predicted")
-    ax.set_title(f"step time; band: {BAND:.0%}", loc="left")
+    ax.set_title(f"{what}; band: {BAND:.0%}", loc="left")
 
 
 def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
@@ -100,7 +105,7 @@ def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], most: fl
     ax.set_ylim(-1.1 * most or -0.01, 1.1 * most or 0.01)
     ax.set_xticks(range(len(groups)), list(groups))
     ax.grid(False, axis="x")
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     ax.tick_params(labelleft=labelled)
     ax.set_xlabel(name)
     if labelled:

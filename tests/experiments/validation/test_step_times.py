@@ -275,3 +275,11 @@ def test_every_fifth_serves_as_well_as_another():
         fitted, _ = calibrate([point for point in points if point.part(5) == fold], HARDWARE["a100"])
         others = [point for point in points if point.part(5) != fold]
         assert np.abs(step_s(layouts(others), fitted) / measured_s(others) - 1).mean() < 0.025
+
+
+def test_axes_of_errors_say_where_their_ticks_are() -> None:
+    figure = predicted_against_measured({"one": ([1.0], [1.08])}, {"size": {"1": [0.08, -0.09]}})
+    figure.canvas.draw()
+    axis = figure.axes[1].yaxis
+    labels = [label.get_text().replace("\N{MINUS SIGN}", "-") for label in axis.get_ticklabels()]
+    assert [float(text.rstrip("%")) / 100 for text in labels] == pytest.approx(list(axis.get_ticklocs()))
