@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from benchmarks.command import parser_of, show
 from syncline.costmodel import Link
-from syncline.costmodel.topology import Network, Topology, topology
-from syncline.costmodel.two_level import TwoLevel
+from syncline.costmodel.network.topology import Network, Topology, topology
+from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import rounds, rounds_finish_s
-from syncline.sim.lockstep import run_rounds
-from syncline.sim.rounds import rounds_on
+from syncline.sim.collectives.rounds import rounds_on
+from syncline.sim.lockstep.waves import run_rounds
 
 WORKERS = (64, 256, 1024)
 NBYTES = 1e6

@@ -25,8 +25,8 @@ from benchmarks.command import parser_of, show
 from syncline.costmodel import Link
 from syncline.problems import TextGPT, cut
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
-from syncline.sim.schedules import Task
-from syncline.sim.staged import StagedMath
+from syncline.sim.pipelines.schedules import Task
+from syncline.sim.pipelines.staged import StagedMath
 
 STAGES, MICROBATCHES = 64, 1024
 LINK = Link(1e-3, 1e9)

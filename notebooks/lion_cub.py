@@ -48,7 +48,7 @@ from syncline.costmodel import (
     vote_crossover,
     vote_s,
 )
-from syncline.costmodel.packing import sum_levels
+from syncline.costmodel.traffic.packing import sum_levels
 from syncline.experiments import quantisers, vote_ties
 from syncline.experiments.quantisers import quantised_sums
 from syncline.experiments.vote_ties import tie_rate

@@ -26,11 +26,11 @@ from torch import nn
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 from syncline.analysis.style import figure_style
 from syncline.costmodel import Link
-from syncline.costmodel.pipelines import delayed_sgd_limit, effective_delay, pipeline_s, stage_delays
+from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, effective_delay, pipeline_s, stage_delays
 from syncline.problems import DelayedTask, Quadratic, Rows
 from syncline.seeds import generator
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule, task_spans
-from syncline.sim.staged import StagedMath
+from syncline.sim.pipelines.staged import StagedMath
 
 torch.set_num_threads(1)  # the tensors are small
 COLORS, MARKERS = ("black", "#D55E00", "#0072B2", "#009E73"), "os^D"

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from syncline.cli import app
-from syncline.costmodel.link_fields import LINK_FIELDS
+from syncline.costmodel.network.link_fields import LINK_FIELDS
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, METHODS, ComputeSpec, bundled, validate
 from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec

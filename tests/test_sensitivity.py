@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
-from syncline.costmodel.algorithms import NoClosedForm
-from syncline.costmodel.gloo import GLOO, GlooCosts
-from syncline.costmodel.graph import Edge, Graph
-from syncline.costmodel.memory import Memory, update_s
-from syncline.costmodel.sites import Sites
-from syncline.costmodel.topology import Network, topology
-from syncline.costmodel.two_level import TwoLevel
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
+from syncline.costmodel.compute.memory import Memory, update_s
+from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.topology import Network, topology
+from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call, clock
-from syncline.sim.lockstep_plan import Contention
+from syncline.sim.lockstep.plan import Contention
 
 WORKERS, NBYTES = 4, 1e6
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
-from syncline.costmodel.traffic import bytes_per_step
+from syncline.costmodel.traffic.exchanges import bytes_per_step
 from syncline.errors import SpecError
 from syncline.specs import MethodSpec, validate
 from syncline.specs.methods import compressors, method_of, outer, rules, streaming

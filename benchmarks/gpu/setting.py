@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from syncline.costmodel import HARDWARE, Hardware
-from syncline.costmodel.models import MODELS, ModelShape
+from syncline.costmodel.compute.models import MODELS, ModelShape
 
 PRESETS = (
     (r"\bB200\b", "b200"),

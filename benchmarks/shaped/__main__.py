@@ -39,7 +39,7 @@ from benchmarks.shaped.network import (
     run_on_hosts,
     sweep,
 )
-from syncline.costmodel.gloo import GLOO
+from syncline.costmodel.collectives.gloo.times import GLOO
 from syncline.errors import SpecError
 from syncline.experiments.validation.processes import Question, validate_processes
 from syncline.experiments.validation.tables import validation_tables

@@ -20,7 +20,7 @@ from benchmarks.shaped.network import (
 )
 from syncline.backend.hosts import run_together
 from syncline.costmodel import AnyNetwork, Link
-from syncline.costmodel.gloo import GlooCosts
+from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.errors import SpecError
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.shaped.measure import link
-from syncline.costmodel.gloo import GLOO, GlooCosts
-from syncline.costmodel.gloo_fit import Measured, errors, fit_costs
+from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
+from syncline.costmodel.fitting.gloo import Measured, errors, fit_costs
 from syncline.errors import SpecError
 
 

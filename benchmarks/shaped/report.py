@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.shaped.learned import points
 from syncline.analysis import save
 from syncline.analysis.figures.validation import predicted_against_measured
-from syncline.costmodel.gloo import GlooCosts
-from syncline.costmodel.gloo_fit import errors
+from syncline.costmodel.collectives.gloo.times import GlooCosts
+from syncline.costmodel.fitting.gloo import errors
 from syncline.experiments.validation.processes import GROUPS, figure_of
 from syncline.units import format_bandwidth, format_seconds
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.pipelines import effective_delay
+from syncline.costmodel.pipeline.closed_form import effective_delay
 
 Floats = NDArray[np.floating[Any]]
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from syncline.cli.shell import TIMEOUT, BackendOption, DeviceOption, ReproducibleOption, SetOption, TimeoutOption
+from syncline.commands.shell import TIMEOUT, BackendOption, DeviceOption, ReproducibleOption, SetOption, TimeoutOption
 from syncline.errors import SpecError, SynclineError
 
 

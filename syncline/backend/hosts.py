@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from syncline.backend.meeting import LOOPBACK, host_store
 from syncline.costmodel import AnyNetwork, Link
-from syncline.costmodel.gloo_wire import ETHERNET_MSS
+from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS
 from syncline.errors import SynclineError
 
 POLL_S = 0.25

@@ -1,6 +1,6 @@
 """One stage of a pipeline in a process of its own: the schedule's order, tensors by send and receive.
 
-What a stage computes is `syncline.sim.staged.StagedMath`, the same code that the simulator's events drive. A receive
+What a stage computes is `syncline.sim.pipelines.staged.StagedMath`, the same code that the simulator's events drive. A receive
 blocks until its message is there. Sends go out one after another from a thread of their own, so that no stage ever
 waits for the other end to be ready: stages that send to each other at the same time would wait for ever.
 """
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from syncline.backend.stopwatch import Stopwatch
 from syncline.errors import SpecError
-from syncline.sim.schedules import KINDS, Schedule, Task, source_of, target_of
-from syncline.sim.staged import StagedMath
+from syncline.sim.pipelines.schedules import KINDS, Schedule, Task, source_of, target_of
+from syncline.sim.pipelines.staged import StagedMath
 
 
 class Message(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.bits import fields_of_bytes, look_up, pack, padded_to
-from syncline.costmodel.packing import field_bytes
+from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.bits import fields_of_bytes, look_up, pack
-from syncline.costmodel.packing import packed_bytes
+from syncline.costmodel.traffic.packing import packed_bytes
 
 
 @dataclass(frozen=True)

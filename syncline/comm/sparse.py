@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.bits import pack, unpack
-from syncline.costmodel.packing import index_width, packed_bytes, pairs_bytes
+from syncline.costmodel.traffic.packing import index_width, packed_bytes, pairs_bytes
 from syncline.errors import SpecError, one_of
 
 VALUE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}

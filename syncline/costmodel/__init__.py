@@ -6,8 +6,7 @@ NumPy and the standard library only, so that a projection answers at once. Every
 from __future__ import annotations
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.batch_times import BatchTimes
-from syncline.costmodel.collectives import (
+from syncline.costmodel.collectives.cost import (
     ALGORITHMS,
     COLLECTIVES,
     HIERARCHICAL,
@@ -28,16 +27,24 @@ from syncline.costmodel.collectives import (
     rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.gloo import gloo_message_s, gloo_s
-from syncline.costmodel.gloo_costs import GLOO, GlooCosts, costs_on
-from syncline.costmodel.gloo_fit import Measured, fit_costs
-from syncline.costmodel.gloo_wire import Wire, gloo_wire
-from syncline.costmodel.graph import Edge, Graph
-from syncline.costmodel.hardware import HARDWARE, Hardware, compute_s, hardware, hardware_fields
-from syncline.costmodel.hierarchy import node_size
-from syncline.costmodel.layers import chosen_layers, first_and_last_layers
-from syncline.costmodel.link import Link
-from syncline.costmodel.memory import (
+from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts, costs_on
+from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
+from syncline.costmodel.collectives.gloo.wire import Wire, gloo_wire
+from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
+from syncline.costmodel.collectives.votes import (
+    VOTES,
+    VotePart,
+    vote_bits_per_parameter,
+    vote_by_collectives_s,
+    vote_crossover,
+    vote_parts,
+    vote_s,
+)
+from syncline.costmodel.compute.batch_times import BatchTimes
+from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s, hardware, hardware_fields
+from syncline.costmodel.compute.layers import chosen_layers, first_and_last_layers
+from syncline.costmodel.compute.memory import (
     Activations,
     Memory,
     Precision,
@@ -47,16 +54,16 @@ from syncline.costmodel.memory import (
     model_memory,
     update_s,
 )
-from syncline.costmodel.models import MODELS, ModelShape, model
-from syncline.costmodel.networks import NETWORKS, AnyNetwork, Preset, network, network_fields
-from syncline.costmodel.overlap import Bucket, gradient_buckets
-from syncline.costmodel.packing import sum_levels
-from syncline.costmodel.policies import POLICIES, chosen_algorithm
-from syncline.costmodel.sites import Sites
-from syncline.costmodel.steptime import StepTime, mean_step, step_time_s
-from syncline.costmodel.tensors import TensorShape, balanced_parts, dion_rank, is_worth_factors, largest_divisor
-from syncline.costmodel.topology import Network, Topology, topology
-from syncline.costmodel.traffic import (
+from syncline.costmodel.compute.models import MODELS, ModelShape, model
+from syncline.costmodel.compute.tensors import TensorShape, balanced_parts, dion_rank, is_worth_factors, largest_divisor
+from syncline.costmodel.fitting.gloo import Measured, fit_costs
+from syncline.costmodel.network.described import NETWORKS, AnyNetwork, Preset, network, network_fields
+from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.topology import Network, Topology, topology
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.traffic.exchanges import (
     Call,
     CallPattern,
     Exchange,
@@ -68,17 +75,9 @@ from syncline.costmodel.traffic import (
     joined,
     mean_bytes_per_step,
 )
-from syncline.costmodel.two_level import TwoLevel
-from syncline.costmodel.votes import (
-    VOTES,
-    VotePart,
-    vote_bits_per_parameter,
-    vote_by_collectives_s,
-    vote_crossover,
-    vote_parts,
-    vote_s,
-)
-from syncline.costmodel.wallclock import (
+from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
+from syncline.costmodel.traffic.packing import sum_levels
+from syncline.costmodel.traffic.papers import (
     curvadion_speedup,
     curvadion_step_s,
     half_life,
@@ -87,6 +86,7 @@ from syncline.costmodel.wallclock import (
     mt_dao_all_reduce_s,
     unified_total_s,
 )
+from syncline.costmodel.traffic.step_time import StepTime, mean_step, step_time_s
 
 __all__ = [
     "ALGORITHMS",

@@ -29,13 +29,13 @@ from syncline.costmodel import (
     rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.collectives import Rule
-from syncline.costmodel.gloo_costs import gloo_of
-from syncline.costmodel.gloo_wire import gloo_messages
-from syncline.costmodel.hierarchy import HIERARCHIES
+from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel.collectives.gloo.costs import gloo_of
+from syncline.costmodel.collectives.gloo.wire import gloo_messages
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
-from syncline.sim.lockstep_plan import Contention
+from syncline.sim.lockstep.plan import Contention
 from syncline.units import parse_bytes, parse_seconds
 
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel.gloo_costs import GlooCosts, costs_on
-from syncline.costmodel.topology import Network, Topology
-from syncline.costmodel.traffic import Algorithms, carried_by
+from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.traffic.exchanges import Algorithms, carried_by
 from syncline.sim import Call, Clock, clock, phased_clock
 from syncline.specs import Training
 
@@ -33,7 +33,7 @@ def faulty_clock(
         network: what joins the workers when nothing is wrong.
         algorithm: what carries the collectives.
         costs: of gloo's software; those of the network unless given.
-        options: others of `syncline.sim.clock`.
+        options: others of `syncline.sim.clocks.training`.
     """
     # Before slow links make it a topology, which knows nothing of gloo.
     options |= {"algorithm": carried_by(algorithm, network), "costs": costs_on(network, costs)}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.pipelines import CLOSED_FORMS, pipeline_s
+from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline, task_spans
-from syncline.sim.schedules import LIMITED
+from syncline.sim.pipelines.schedules import LIMITED
 
 if TYPE_CHECKING:
     from syncline.sim import PipelineReport

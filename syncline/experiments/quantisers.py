@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.analysis import median_and_range
-from syncline.costmodel.packing import sum_levels
+from syncline.costmodel.traffic.packing import sum_levels
 from syncline.experiments.draws import draw_of
 from syncline.experiments.trained import train_method
 from syncline.specs import MethodBase, QuantisersSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel import Exchange, Network, TensorShape
-from syncline.costmodel.overlap import gradient_buckets
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
 from syncline.sim import Call, Clock

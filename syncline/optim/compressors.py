@@ -16,7 +16,7 @@ from torch import Tensor
 
 from syncline.comm import Communicator, PackedIntegers, SparsePairs, flat, for_all, once
 from syncline.comm.bits import pack, unpack
-from syncline.costmodel.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
+from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.noise import uniform
 from syncline.optim.quantisers import most_levels, power_mean, qsgd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from syncline.costmodel.layers import chosen_layers
+from syncline.costmodel.compute.layers import chosen_layers
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
 from syncline.optim.lion import LionRule

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from syncline.costmodel.layers import is_of
+from syncline.costmodel.compute.layers import is_of
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.orthogonal import newton_schulz

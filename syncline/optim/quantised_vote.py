@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, PackedIntegers, once
-from syncline.costmodel.packing import sum_levels
+from syncline.costmodel.traffic.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.noise import uniform

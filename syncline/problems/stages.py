@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from syncline.costmodel.pipelines import block_stages, even_parts
+from syncline.costmodel.pipeline.closed_form import block_stages, even_parts
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
 

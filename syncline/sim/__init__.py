@@ -1,26 +1,26 @@
 """The discrete-event simulator: workers that run programs over links, and the clock of a training.
 
->>> from syncline.costmodel.networks import network
+>>> from syncline.costmodel.network.described import network
 >>> each_step = [Call(step, "all_reduce", 619 * 2**20) for step in range(10)]
 >>> f"{clock(each_step, 3.375, network('wan'), workers=2, steps=10).step_time_s:.3f}"
 '8.618'
 """
 
-from syncline.sim.clock import Clock, clock
-from syncline.sim.collective import collective_finish_s, rounds_finish_s
-from syncline.sim.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
-from syncline.sim.events import run_events
-from syncline.sim.faults import LatencyJitter, SlowLink, with_slow_links
-from syncline.sim.lockstep_plan import Contention
-from syncline.sim.overlap import calls_of, data_parallel, run_lockstep
-from syncline.sim.phases import phased_clock
-from syncline.sim.pipeline import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
+from syncline.sim.clocks.overlap import calls_of, data_parallel, run_lockstep
+from syncline.sim.clocks.phases import phased_clock
+from syncline.sim.clocks.training import Clock, clock
+from syncline.sim.collectives.alone import collective_finish_s, rounds_finish_s
+from syncline.sim.collectives.rounds import Round, rounds
+from syncline.sim.events.run import run_events
+from syncline.sim.lockstep.plan import Contention
+from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
+from syncline.sim.pipelines.schedules import SCHEDULES, Schedule, Task, schedule
 from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait
-from syncline.sim.rounds import Round, rounds
-from syncline.sim.schedules import SCHEDULES, Schedule, Task, schedule
-from syncline.sim.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 from syncline.sim.timeline import STREAMS, Span, Timeline
 from syncline.sim.trace import chrome_trace
+from syncline.sim.workers.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+from syncline.sim.workers.faults import LatencyJitter, SlowLink, with_slow_links
+from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
 __all__ = [
     "SCHEDULES",

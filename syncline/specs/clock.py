@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from syncline.costmodel.collectives import ALGORITHMS, HIERARCHICAL, OF_GLOO
-from syncline.costmodel.networks import AnyNetwork
-from syncline.costmodel.overlap import BUCKET_BYTES
-from syncline.costmodel.policies import POLICIES
-from syncline.costmodel.traffic import carried_by
+from syncline.costmodel.collectives.cost import ALGORITHMS, HIERARCHICAL, OF_GLOO
+from syncline.costmodel.collectives.policies import POLICIES
+from syncline.costmodel.network.described import AnyNetwork
+from syncline.costmodel.traffic.exchanges import carried_by
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES
 from syncline.errors import SpecError, one_of
 from syncline.specs.base import Spec, parsed
 from syncline.specs.methods.base import MethodBase

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from syncline.comm import Presence
-    from syncline.costmodel.topology import Network, Topology
-    from syncline.sim.stragglers import Straggler
+    from syncline.costmodel.network.topology import Network, Topology
+    from syncline.sim.workers.stragglers import Straggler
 
 AVERAGING = ("ddp", "local", "diloco", "mt-dao", "des-loc")
 """Kinds of methods that send nothing but means, so that workers may be absent; a compressor makes them others."""
@@ -52,7 +52,7 @@ class StragglersSpec(Spec):
         return factors
 
     def _parts(self) -> dict[str, Straggler]:
-        from syncline.sim.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
+        from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
         parts: dict[str, Straggler] = {}
         if self.exponential is not None:
@@ -155,8 +155,8 @@ class FaultsSpec(Spec):
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
         """The network with its slow links; itself, if there are none."""
-        from syncline.costmodel.topology import topology
-        from syncline.sim.faults import SlowLink, with_slow_links
+        from syncline.costmodel.network.topology import topology
+        from syncline.sim.workers.faults import SlowLink, with_slow_links
 
         if not self.slow_links:
             return network
@@ -165,8 +165,8 @@ class FaultsSpec(Spec):
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
         """By how much each message is late; None if none is."""
-        from syncline.costmodel.topology import topology
-        from syncline.sim.faults import LatencyJitter
+        from syncline.costmodel.network.topology import topology
+        from syncline.sim.workers.faults import LatencyJitter
 
         jitter = self.latency_jitter
         if jitter is None or not (jitter.sigma or jitter.mean):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel import AnyNetwork, Link, compute_s
-from syncline.costmodel.memory import FP32_BYTES, MODEL_BYTES, Precision
-from syncline.costmodel.stages import stage_activation_bytes, stage_flops, stage_parameters
+from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
+from syncline.costmodel.pipeline.stages import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
 from syncline.specs.base import Seconds, Spec, parsed, refusal
 from syncline.specs.experiment import (
@@ -24,8 +24,8 @@ from syncline.specs.network import check_workers
 from syncline.units import parse_bytes
 
 if TYPE_CHECKING:
-    from syncline.sim.pipeline import Durations, Pipeline
-    from syncline.sim.schedules import Schedule
+    from syncline.sim.pipelines.run import Durations, Pipeline
+    from syncline.sim.pipelines.schedules import Schedule
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b", "greedy"]
 
@@ -128,7 +128,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> PipelineSpec:
-        from syncline.sim.schedules import LIMITED
+        from syncline.sim.pipelines.schedules import LIMITED
 
         check_distinct("schedules", list(self.schedules))
         check_distinct("networks", [network.name for network in self.networks])
@@ -159,7 +159,7 @@ class PipelineSpec(Experiment):
 
     def build_schedule(self, name: str) -> Schedule:
         """Who runs what when."""
-        from syncline.sim.schedules import LIMITED, schedule
+        from syncline.sim.pipelines.schedules import LIMITED, schedule
 
         limits = self.in_flight if name in LIMITED else None
         one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
@@ -172,7 +172,7 @@ class PipelineSpec(Experiment):
 
     def pipeline(self, name: str) -> Pipeline:
         """What the events play of a schedule."""
-        from syncline.sim.pipeline import Pipeline
+        from syncline.sim.pipelines.run import Pipeline
 
         sends = bool(self.networks)
         return Pipeline(
@@ -217,8 +217,8 @@ class PipelineSpec(Experiment):
         import numpy as np
 
         from syncline.seeds import generator
-        from syncline.sim.compute import lognormal_factors
-        from syncline.sim.pipeline import Durations
+        from syncline.sim.pipelines.run import Durations
+        from syncline.sim.workers.compute import lognormal_factors
 
         rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches)
         times = []

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.costmodel.packing import sum_levels
+from syncline.costmodel.traffic.packing import sum_levels
 from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.base import Positive, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct

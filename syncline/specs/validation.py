@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
+from syncline.costmodel.compute.transformer_time import STEP_TIMES, StepConstants
 from syncline.costmodel.presets import preset
-from syncline.costmodel.transformer_time import STEP_TIMES, StepConstants
 from syncline.specs.base import parsed, refusal
 from syncline.specs.experiment import Experiment
 from syncline.specs.memory import HardwareField
@@ -22,7 +22,7 @@ ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainS
 
 
 class StepTimesSpec(Experiment):
-    """Measured step times of GPTs on GPUs against `syncline.costmodel.transformer_time`.
+    """Measured step times of GPTs on GPUs against `syncline.costmodel.compute.transformer_time`.
 
     One part in ``folds`` of the points on single nodes calibrates, the rest is predicted: a point is in the part that
     a hash of its configuration says, so that no order and no choice is involved. ``constants`` that are known need no

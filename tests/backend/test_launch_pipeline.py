@@ -16,7 +16,7 @@ from syncline.experiments.launching.pipeline import check_pipeline, launch_pipel
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.stage_process import Stages
 from syncline.sim import run_pipeline
-from syncline.sim.pipeline import Pipeline
+from syncline.sim.pipelines.run import Pipeline
 from syncline.specs import PipelineSpec, load_spec
 
 TEXT = {

@@ -20,7 +20,7 @@ from syncline.comm import Record
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.launching.launch import PRELOAD
 from syncline.experiments.launching.parts import in_lanes
-from syncline.sim.schedules import Task
+from syncline.sim.pipelines.schedules import Task
 
 
 def own_progress(processes: int = 1, rank: int = 0) -> Progress:

@@ -17,13 +17,13 @@ from syncline.backend.pipeline import Message, play_stage
 from syncline.backend.progress import WORDS, Progress
 from syncline.backend.stopwatch import Lap, Stopwatch
 from syncline.backend.watchdog import watched
-from syncline.costmodel.link import Link
+from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.experiments.launching.launch import PRELOAD
 from syncline.problems import Rows, TextGPT, cut
-from syncline.sim.pipeline import Durations, Pipeline, run_pipeline
-from syncline.sim.schedules import schedule
-from syncline.sim.staged import StagedMath
+from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
+from syncline.sim.pipelines.schedules import schedule
+from syncline.sim.pipelines.staged import StagedMath
 
 TEXT = TextGPT(width=8, layers=4, heads=2, context=8, batch_size=2, tied=False)
 MESSAGE = Message((2, 8, 8))

@@ -17,7 +17,7 @@ from benchmarks.gpu.__main__ import PARTS, SKIPPED, main
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.setting import TINY, Setting, preset_of
 from syncline.costmodel import HARDWARE
-from syncline.costmodel.models import MODELS
+from syncline.costmodel.compute.models import MODELS
 from syncline.problems.gpt import training_flops_per_token
 
 CPU = Setting("cpu", tiny=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from syncline.comm import SparsePairs
 from syncline.comm.bits import pack, unpack
-from syncline.costmodel.packing import packed_bytes
+from syncline.costmodel.traffic.packing import packed_bytes
 from syncline.errors import SpecError
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

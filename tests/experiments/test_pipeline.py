@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.analysis.figures.pipeline import draw_schedules
-from syncline.costmodel.link import Link
-from syncline.costmodel.pipelines import CLOSED_FORMS, bubble
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, bubble
 from syncline.experiments import pipeline as experiment
 from syncline.experiments.pipeline import closed_form_s, pipeline
 from syncline.experiments.pipeline_tables import MOST_STAGES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncline.costmodel import mean_step
-from syncline.costmodel.overlap import gradient_buckets
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.trained import time_method, train_method
 from syncline.specs import RunSpec, validate
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from torch.testing import assert_close
 
-from syncline.costmodel.packing import sum_levels
+from syncline.costmodel.traffic.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim import (
     log_quantise,

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel.rotation import rotation_work
+from syncline.costmodel.compute.rotation import rotation_work
 from syncline.errors import SpecError
 from syncline.optim import DDP, RotatedAdam, adam, basis_rotation, full_rotation, galore, rotated, soap
 from syncline.optim.bases import exact_basis, in_order, power_basis, rayleigh_order, rotate, rotate_back

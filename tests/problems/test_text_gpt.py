@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from syncline.costmodel.models import MODELS
+from syncline.costmodel.compute.models import MODELS
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
 from syncline.problems.corpus import standard_library

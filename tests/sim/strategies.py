@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives import ALGORITHMS, COLLECTIVES, algorithms_on
-from syncline.costmodel.link import Link
-from syncline.costmodel.sites import Sites
-from syncline.costmodel.two_level import TwoLevel
+from syncline.costmodel.collectives.cost import ALGORITHMS, COLLECTIVES, algorithms_on
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call
 
 EVERY_ALGORITHM = [(kind, algorithm) for kind, of in ALGORITHMS.items() for algorithm in of]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.costmodel.link import Link
+from syncline.costmodel.network.link import Link
 from syncline.sim import Collective, Compute, Recv, Send, Span, Timeline, Wait, run_events
 
 LINK = Link(10.0, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from syncline.costmodel.link import Link
+from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.sim import Collective, Compute, Recv, Send, Wait, chrome_trace, run_events, run_lockstep
 from tests.sim.strategies import trainings

@@ -21,8 +21,8 @@ from syncline.analysis.figures.axes import (
     time_unit,
 )
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
-from syncline.costmodel.link import Link
-from syncline.costmodel.topology import Network
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_seconds
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator
 from syncline.analysis.figures.axes import new_figure, time_unit
 from syncline.analysis.style import figure_style
 from syncline.errors import SpecError
-from syncline.sim.pipeline_report import TaskSpan
+from syncline.sim.pipelines.report import TaskSpan
 
 COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
 LATER_CHUNKS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}

@@ -15,10 +15,10 @@ import torch
 import yaml
 
 from syncline import __version__
-from syncline.costmodel.fit import relative_fit
-from syncline.costmodel.gloo import GlooCosts
-from syncline.costmodel.link_fields import link_fields
-from syncline.costmodel.link_fit import NOTHING, LinkFit, Timed, fit_link
+from syncline.costmodel.collectives.gloo.times import GlooCosts
+from syncline.costmodel.fitting.least_squares import relative_fit
+from syncline.costmodel.fitting.link import NOTHING, LinkFit, Timed, fit_link
+from syncline.costmodel.network.link_fields import link_fields
 from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
 from syncline.experiments.folder import free_path

@@ -8,8 +8,8 @@ import numpy as np
 
 from syncline.costmodel import Link
 from syncline.sim import Timeline, run_pipeline
-from syncline.sim.pipeline import Durations, Pipeline
-from syncline.sim.schedules import KINDS, Schedule
+from syncline.sim.pipelines.run import Durations, Pipeline
+from syncline.sim.pipelines.schedules import KINDS, Schedule
 
 UPDATE = "optimizer"
 """What an update is called on a measured timeline."""

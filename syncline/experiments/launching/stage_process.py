@@ -15,11 +15,11 @@ from syncline.backend.meeting import Place, clock_offset_ns, group, join_store
 from syncline.backend.pipeline import Message, play_stage
 from syncline.backend.progress import Progress
 from syncline.backend.stopwatch import Stopwatch
-from syncline.costmodel.pipelines import stage_delays
+from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.experiments.launching.process import Launch, meet
 from syncline.experiments.staleness.late_events import stage_optimizer
 from syncline.problems import Rows, cut
-from syncline.sim.staged import StagedMath
+from syncline.sim.pipelines.staged import StagedMath
 from syncline.specs import PipelineSpec
 
 if TYPE_CHECKING:

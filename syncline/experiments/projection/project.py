@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from syncline.costmodel import AnyNetwork, Exchange, Link, StepTime, bytes_per_step, mean_step
-from syncline.costmodel.algorithms import NoClosedForm
-from syncline.costmodel.collectives import algorithm_name
-from syncline.costmodel.overlap import gradient_buckets
-from syncline.costmodel.traffic import algorithm_for, calls_by_step
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.cost import algorithm_name
+from syncline.costmodel.traffic.exchanges import algorithm_for, calls_by_step
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError, within
 from syncline.experiments.projection.memory import memory_of, memory_record, with_activations
 from syncline.experiments.projection.paper_tables import sync_rows, traffic_rows, volume_rows

@@ -16,7 +16,7 @@ from syncline.costmodel import (
     vote_crossover,
     vote_s,
 )
-from syncline.costmodel.votes import VotePart, vote_parts
+from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.specs import VoteFigureSpec, VoteTableSpec
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.costmodel import AnyNetwork, Hardware, ModelShape, compute_s
-from syncline.costmodel.pipelines import stage_delays
-from syncline.costmodel.stages import stage_blocks, stage_flops
+from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.costmodel.pipeline.stages import stage_blocks, stage_flops
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
 from syncline.specs.staleness import LateMethod, PipelineClockSpec, StalenessSpec
 

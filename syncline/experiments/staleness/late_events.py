@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.costmodel.pipelines import stage_delays
+from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.experiments.in_turn import histories_in_turn
 from syncline.experiments.staleness.late_rates import late_schedule
@@ -58,7 +58,7 @@ def _train_seed(
 
     from syncline.problems import Rows, cut
     from syncline.sim import Durations, Pipeline, run_pipeline, schedule
-    from syncline.sim.staged import StagedMath
+    from syncline.sim.pipelines.staged import StagedMath
 
     task = spec.problem.build(Rows.whole_group(1, (seed,)), device=spec.device)
     parts = cut(spec.problem.weighted(seed).to(spec.device), stages)

@@ -30,8 +30,8 @@ from syncline.backend.progress import WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import Carried, ProcessGroupCommunicator, Record, SharedMemory
 from syncline.costmodel import Link
-from syncline.costmodel.gloo import gloo_s
-from syncline.costmodel.link_fields import link_of
+from syncline.costmodel.collectives.gloo.times import gloo_s
+from syncline.costmodel.network.link_fields import link_of
 from syncline.experiments.launching.parts import Part
 from syncline.experiments.launching.process import Launch, meet, train_seed
 from syncline.experiments.plain import plain

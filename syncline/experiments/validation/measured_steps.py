@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.transformer_time import Layouts
+from syncline.costmodel.compute.transformer_time import Layouts
 from syncline.errors import SpecError, SynclineError
 
 WHERE = (

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.backend.collective_times import spread
-from syncline.costmodel.gloo import FREE, GlooCosts
-from syncline.costmodel.gloo_wire import ETHERNET_MSS, gloo_wire
-from syncline.costmodel.link import Link
+from syncline.costmodel.collectives.gloo.times import FREE, GlooCosts
+from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS, gloo_wire
+from syncline.costmodel.network.link import Link
 from syncline.errors import SynclineError
 from syncline.experiments.launching.parts import Measured, lines_of, read_parts
 from syncline.experiments.trained import Trained

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from syncline.backend.hosts import Hosts
-from syncline.costmodel.gloo import FREE
-from syncline.costmodel.link import Link
-from syncline.costmodel.link_fields import link_fields
+from syncline.costmodel.collectives.gloo.times import FREE
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.link_fields import link_fields
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.trained import Trained, train_method

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware
-from syncline.costmodel.fit import Fit, relative_fit
-from syncline.costmodel.transformer_time import STEP_FIELDS, TENSOR_FIELDS, Layouts, StepConstants, step_s
+from syncline.costmodel.compute.transformer_time import STEP_FIELDS, TENSOR_FIELDS, Layouts, StepConstants, step_s
+from syncline.costmodel.fitting.least_squares import Fit, relative_fit
 from syncline.experiments.validation.measured_steps import Point, layouts, measured_s, read_points, recomputes
 from syncline.seeds import generator
 from syncline.specs import StepTimesSpec

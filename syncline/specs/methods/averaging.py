@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange, Hardware, TensorShape, half_life_period
-from syncline.costmodel.orthogonal import newton_schulz_flops
+from syncline.costmodel.compute.orthogonal import newton_schulz_flops
 from syncline.specs.base import Period, Positive, Rate, refusal
 from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
 from syncline.specs.methods.compressors import CompressibleBase

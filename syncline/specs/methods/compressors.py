@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.packing import (
+from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,
     field_bytes,

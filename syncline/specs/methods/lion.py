@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from syncline.costmodel import Exchange
-from syncline.costmodel.layers import chosen_layers
+from syncline.costmodel.compute.layers import chosen_layers
 from syncline.specs.base import Period, Rate, refusal
 from syncline.specs.methods.base import BYTES_PER_ELEMENT, Tensors, elements, every, tensors_of
 from syncline.specs.methods.votes import VotingBase

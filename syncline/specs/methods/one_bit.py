@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from syncline.costmodel import Exchange
-from syncline.costmodel.packing import SCALE_BYTES, packed_bytes
+from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.specs.base import Period, Rate
 from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
 

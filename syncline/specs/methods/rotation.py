@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from syncline.costmodel import Hardware
-from syncline.costmodel.layers import is_of
-from syncline.costmodel.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
+from syncline.costmodel.compute.layers import is_of
+from syncline.costmodel.compute.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
 from syncline.specs.base import Period, Positive, Rate, refusal
 from syncline.specs.methods.base import Tensors, elements, tensors_of
 from syncline.specs.methods.data_parallel import DataParallelBase

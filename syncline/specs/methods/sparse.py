@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from syncline.costmodel import Exchange, largest_divisor
-from syncline.costmodel.packing import pairs_bytes
+from syncline.costmodel.traffic.packing import pairs_bytes
 from syncline.specs.base import Period, Rate
 from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange
-from syncline.costmodel.packing import field_bytes
+from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.specs.base import refusal
 from syncline.specs.methods.base import FP32_BYTES, MethodBase

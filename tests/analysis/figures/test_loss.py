@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syncline.analysis import Curve, loss_against_clock, loss_against_steps, time_to_target_s
-from syncline.costmodel.link import Link
+from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 
 METHODS = {"ddp-adam": 1.0, "local-adam": 0.1, "diloco": 0.01, "mt-dao": 0.1}

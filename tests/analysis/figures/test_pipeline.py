@@ -6,7 +6,7 @@ from matplotlib.collections import PatchCollection
 from syncline.analysis import save
 from syncline.analysis.figures.pipeline import MOST_LABELS, SchedulePanel, draw_schedules
 from syncline.errors import SpecError
-from syncline.sim.pipeline_report import TaskSpan
+from syncline.sim.pipelines.report import TaskSpan
 
 BOXES = [TaskSpan(0, "forward", 0, 0, 0.0, 1.0, False), TaskSpan(0, "backward", 0, 0, 1.0, 3.0, True)]
 

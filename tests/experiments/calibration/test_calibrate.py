@@ -19,7 +19,7 @@ from syncline.backend.collective_times import Timing
 from syncline.backend.watchdog import Failure
 from syncline.cli import app
 from syncline.costmodel import GlooCosts, Link, hardware, network
-from syncline.costmodel.link_fit import predicted_s
+from syncline.costmodel.fitting.link import predicted_s
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.calibration.calibrate import calibrate, failure_line
 from syncline.experiments.calibration.cluster_file import ClusterFile, cluster_of, quantity

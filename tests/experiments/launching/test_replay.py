@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link
-from syncline.costmodel.pipelines import pipeline_s
+from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.experiments.launching.replay import UPDATE, replayed_s
 from syncline.sim import Timeline, run_pipeline
-from syncline.sim.pipeline import Durations, Pipeline
-from syncline.sim.schedules import Schedule, schedule
+from syncline.sim.pipelines.run import Durations, Pipeline
+from syncline.sim.pipelines.schedules import Schedule, schedule
 
 STAGES, MICROBATCHES = 4, 8
 FREE = Link(0.0, 1e15)

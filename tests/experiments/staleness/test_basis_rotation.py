@@ -9,7 +9,7 @@ import torch
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, model
-from syncline.costmodel.rotation import rotation_work, stage_frequencies
+from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
 from syncline.experiments.staleness import study as staleness
 from syncline.experiments.staleness.clock import added_s, asynchronous, stage_work

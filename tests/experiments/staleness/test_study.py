@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from syncline.costmodel import Link
-from syncline.costmodel.pipelines import delayed_sgd_limit, pipeline_s
+from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
 from syncline.errors import SpecError
 from syncline.experiments.run import steps_of
 from syncline.experiments.staleness import study as staleness

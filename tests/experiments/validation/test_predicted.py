@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link
-from syncline.costmodel.gloo import GlooCosts, gloo_s
-from syncline.costmodel.gloo_wire import gloo_wire
+from syncline.costmodel.collectives.gloo.times import GlooCosts, gloo_s
+from syncline.costmodel.collectives.gloo.wire import gloo_wire
 from syncline.experiments.trained import Trained
 from syncline.experiments.validation.predicted import Software, predict, sent_by_step, typical_step_s
 from syncline.sim import clock

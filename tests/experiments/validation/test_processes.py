@@ -12,7 +12,7 @@ import pytest
 
 from syncline.backend.hosts import LocalHosts, run_together
 from syncline.costmodel import Link
-from syncline.costmodel.gloo import SHAPED
+from syncline.costmodel.collectives.gloo.times import SHAPED
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.validation.cases import Case, Plan
 from syncline.experiments.validation.processes import Question, summarise, validate_processes

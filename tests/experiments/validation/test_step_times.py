@@ -15,7 +15,7 @@ import pytest
 
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.costmodel import HARDWARE
-from syncline.costmodel.transformer_time import STEP_FIELDS, STEP_TIMES, TENSOR_FIELDS, step_s
+from syncline.costmodel.compute.transformer_time import STEP_FIELDS, STEP_TIMES, TENSOR_FIELDS, step_s
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.validation.measured_steps import (
     COLUMNS,

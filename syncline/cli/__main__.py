@@ -1,5 +1,0 @@
-"""``python -m syncline.cli``."""
-
-from syncline.cli import main
-
-main()

@@ -1,0 +1,47 @@
+"""The command that lists what can be named."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from syncline.commands.shell import (
+    JsonOption,
+    app,
+    emit,
+    new_console,
+)
+from syncline.errors import SpecError, one_of
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="networks, hardware, models, methods, problems or specs")],
+    model: Annotated[
+        str | None, typer.Option("--model", help="For whose tensors 'list methods' counts bytes; gpt-160m by default.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="For how many workers 'list methods' counts; 8 by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what a spec can name."""
+    from syncline.costmodel import model as model_shape
+    from syncline.experiments.catalogue import CATALOGUES
+
+    if what not in CATALOGUES:
+        raise SpecError("list", what, one_of(CATALOGUES, what))
+    options: dict[str, Any] = {"shape": model and model_shape(model, "--model"), "workers": workers}
+    given = {name: value for name, value in options.items() if value is not None}
+    if what != "methods":
+        for name, value in (("model", model), ("workers", workers)):
+            if value is not None:
+                raise SpecError(f"--{name}", value, f"no {name}, as a list of {what} depends on none")
+    rows = CATALOGUES[what](**given)
+    if as_json:
+        emit({"rows": rows})
+        return
+    from syncline.experiments import display
+
+    new_console().print(display.catalogue_table(what, rows))

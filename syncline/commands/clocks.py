@@ -1,0 +1,170 @@
+"""Commands that train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from syncline.commands.shell import (
+    JsonOption,
+    NetworkOption,
+    OutOption,
+    SetOption,
+    SpecArgument,
+    app,
+    emit,
+    finish,
+    new_console,
+    say,
+    warn,
+    with_networks,
+)
+
+
+@app.command()
+def project(
+    spec: SpecArgument = "project-gpt-160m",
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    workers: Annotated[str | None, typer.Option("--workers", metavar="P,...", help="How many: 8,64,512.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME,...", help="Models; see 'syncline list models'.")
+    ] = None,
+    hardware: Annotated[
+        list[str] | None, typer.Option("--hardware", metavar="NAME,...", help="See 'syncline list hardware'.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", metavar="NAME,...", help="Methods; the first is the baseline.")
+    ] = None,
+    overlap: Annotated[str | None, typer.Option("--overlap", help="none, ddp or async.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", metavar="NAME", help="Of collectives, or auto, gloo, nccl.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows there.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw: speedup against bandwidth, or a paper's figure."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Project the clock in closed form: no training, an answer at once. All options together: every combination."""
+    from syncline.specs import ProjectSpec, TableSpec, load_spec
+
+    given = with_networks(overrides, network, "networks")
+    loaded = load_spec(spec, given, ProjectSpec, *get_args(TableSpec))
+    assert isinstance(loaded, ProjectSpec | TableSpec)
+    warn(loaded.warnings())
+    from syncline.experiments.projection import projections
+
+    options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm)
+    specs = projections.variants(loaded, options)
+    warn(projections.left_out(specs))
+    rows = projections.rows_of(specs)
+    written = [projections.write_csv(rows, csv)] if csv else []
+    written += [projections.plot(specs, plot)] if plot else []
+    if as_json:
+        emit({"spec": loaded.name, "rows": rows})
+    else:
+        from syncline.experiments.projection.tables import project_tables
+
+        console = new_console()
+        for table in project_tables(rows, *specs):
+            console.print(table)
+    for file in written:
+        say(f"{'rows' if file == csv else 'figure'} in {file}")
+
+
+@app.command()
+def collectives(
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="How many; 8 by default, or one per start.", show_default=False)
+    ] = None,
+    nbytes: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE", help="As in 619MiB; of a gather, what each worker gives.")
+    ] = "619 MiB",
+    network: NetworkOption = None,
+    collective: Annotated[
+        list[str] | None, typer.Option("--collective", metavar="NAME", help="Only this one; all_reduce, for example.")
+    ] = None,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option("--algorithm", metavar="NAME", help="Only this one; auto, gloo and nccl for their choice."),
+    ] = None,
+    rule: Annotated[str, typer.Option("--rule", help="When messages start: eager or rendezvous.")] = "eager",
+    starts: Annotated[
+        str | None, typer.Option("--starts", metavar="TIMES", help="When each worker enters: 0,0,0,1.0 or 0,0,0,50ms.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw cost against size: a .png, .pdf or .svg.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
+    from syncline.experiments import collectives as experiment
+
+    question = experiment.Question.of(workers, nbytes, network, collective, starts, algorithm, rule)
+    drawn = plot and experiment.plot(question, plot)
+    result = experiment.collectives(question)
+    if as_json:
+        emit(result)
+    else:
+        from syncline.experiments.collective_tables import collectives_tables
+
+        console = new_console()
+        for table in collectives_tables(result["rows"], question):
+            console.print(table)
+    if drawn:
+        say(f"figure in {drawn}")
+
+
+@app.command()
+def pipeline(
+    spec: SpecArgument = "pipeline-schedules",
+    overrides: SetOption = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option("--schedule", metavar="NAME,...", help="gpipe, 1f1b, interleaved, zb-h1, async-1f1b, greedy."),
+    ] = None,
+    stages: Annotated[int | None, typer.Option("--stages", metavar="K", help="How many.")] = None,
+    microbatches: Annotated[int | None, typer.Option("--microbatches", metavar="M", help="How many.")] = None,
+    forward: Annotated[
+        str | None, typer.Option("--forward", metavar="TIME,...", help="Of a micro-batch: 20ms, or one per stage.")
+    ] = None,
+    backward: Annotated[str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise.")] = None,
+    weight: Annotated[
+        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, for zb-h1.")
+    ] = None,
+    chunks: Annotated[int | None, typer.Option("--chunks", metavar="V", help="Per stage, when interleaved.")] = None,
+    in_flight: Annotated[
+        str | None, typer.Option("--in-flight", metavar="N,...", help="Most micro-batches at a stage, or at each.")
+    ] = None,
+    network: NetworkOption = None,
+    activation_bytes: Annotated[
+        str | None, typer.Option("--activation-bytes", metavar="SIZE", help="That a micro-batch sends on: 8MB.")
+    ] = None,
+    replicas: Annotated[int | None, typer.Option("--replicas", metavar="D", help="Pipelines side by side.")] = None,
+    jitter: Annotated[float | None, typer.Option("--jitter", help="Of the times: sigma of their logarithm.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the jitter.")] = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play the schedules of a pipeline: bubbles, delays, memory, with a picture and a trace. Nothing is trained."""
+    from syncline.specs import PipelineSpec, load_spec
+
+    lists = {"schedules": schedule and ",".join(schedule), "forward": forward, "backward": backward, "weight": weight,
+             "in_flight": in_flight}  # fmt: skip
+    options = {field: f"[{text}]" for field, text in lists.items() if text is not None} | {
+        "stages": stages, "microbatches": microbatches, "chunks": chunks, "activation_bytes": activation_bytes,
+        "replicas": replicas, "jitter": jitter, "seed": seed,
+    }  # fmt: skip
+    given = with_networks(overrides, network, "networks")
+    given += [f"{field}={value}" for field, value in options.items() if value is not None]
+    loaded = load_spec(spec, given, PipelineSpec)
+    warn(loaded.warnings())
+    from syncline.experiments.pipeline import pipeline as run_schedules
+    from syncline.experiments.pipeline_tables import pipeline_tables
+
+    result = run_schedules(loaded, out or Path("runs") / loaded.name, exact=out is not None)
+    finish(new_console(), result, as_json, pipeline_tables(result["rows"], loaded))

@@ -1,0 +1,210 @@
+"""Commands that start real processes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from syncline.commands.shell import (
+    INTERRUPTED,
+    TIMEOUT,
+    BackendOption,
+    DeviceOption,
+    JsonOption,
+    NetworkOption,
+    OutOption,
+    ReproducibleOption,
+    SetOption,
+    SpecArgument,
+    TimeoutOption,
+    app,
+    emit,
+    finish,
+    new_console,
+    say,
+    show_files,
+    warn,
+    with_networks,
+)
+from syncline.errors import SpecError
+
+
+@app.command()
+def launch(
+    spec: SpecArgument,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes, one worker each; the spec's by default.")
+    ] = None,
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    device: DeviceOption = "auto",
+    backend: BackendOption = "auto",
+    timeout: TimeoutOption = TIMEOUT,
+    port: Annotated[int, typer.Option("--port", help="Where processes meet; any that is free by default.")] = 0,
+    reproducible: ReproducibleOption = False,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a spec on real processes of this machine, and measure it: one process per worker, or per stage."""
+    from syncline.specs import PipelineSpec, RunSpec, kind_of, load_spec
+
+    of_pipeline = kind_of(spec, overrides or ()) == "pipeline"
+    given = with_networks(overrides, network, "networks" if of_pipeline else "network")
+    given += [] if workers is None else [f"{'stages' if of_pipeline else 'workers'}={workers}"]
+    loaded = load_spec(spec, given, RunSpec, PipelineSpec)
+    assert isinstance(loaded, RunSpec | PipelineSpec)
+    warn(loaded.warnings())
+    from syncline.experiments import display
+    from syncline.experiments.launching.launch import launch as run_launch
+    from syncline.experiments.launching.launch import launch_warnings
+    from syncline.experiments.launching.pipeline import launch_pipeline
+    from syncline.experiments.launching.process import Launch
+    from syncline.experiments.launching.tables import launch_tables, launched_steps
+    from syncline.units import parse_seconds
+
+    warn(launch_warnings(loaded))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible, port)
+    console, target = new_console(), out or Path("runs") / loaded.name
+    with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
+        run_it: Any = launch_pipeline if isinstance(loaded, PipelineSpec) else run_launch
+        result = run_it(loaded, target, how, exact=out is not None, on_progress=lambda done: update([done]))
+    finish(console, result, as_json, launch_tables(result, loaded))
+    if result["failed"]:
+        say(f"error: {result['failed']}; what was measured until then is in the folder above")
+        raise typer.Exit(1)
+
+
+@app.command()
+def calibrate(
+    spec: Annotated[
+        str | None, typer.Argument(help="Whose problem's training steps are timed; the problem digits by default.")
+    ] = None,
+    workers: Annotated[
+        str, typer.Option("--workers", metavar="P,P", help="Numbers of processes, one after another.")
+    ] = "2,4",
+    overrides: SetOption = None,
+    known: Annotated[
+        str | None, typer.Option("--network", metavar="NET", help="Latency and bandwidth, if known; else fitted.")
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option("--sizes", metavar="SIZE,SIZE", help="Of the collectives; 4 B to 16 MiB by default.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="For each collective and size; 150 ms by default.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="TIME", help="For training steps, and for products; 1 s.")
+    ] = None,
+    device: DeviceOption = "auto",
+    backend: BackendOption = "auto",
+    timeout: TimeoutOption = TIMEOUT,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The cluster file; cluster.yaml by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this machine: collectives, training steps, wire formats. Writes a file that specs take as network."""
+    from syncline.experiments import display
+    from syncline.experiments.calibration.calibrate import calibrate as run_calibration
+    from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
+    from syncline.experiments.calibration.tables import calibrate_tables
+    from syncline.experiments.launching.process import Launch
+    from syncline.units import parse_seconds
+
+    plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
+    numbers = numbers_of(workers)
+    warn(calibrate_warnings(numbers))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
+    command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
+    try:
+        with display.progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
+            result = run_calibration(
+                plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
+                on_progress=lambda done: update([done]),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        say("interrupted: nothing is written")
+        raise typer.Exit(INTERRUPTED) from None
+    if "failed" in result:
+        say(f"error: {result['failed']}")
+        raise typer.Exit(1)
+    for table in calibrate_tables(result):
+        console.print(table)
+    console.print(f"\nresults in {result['file']}", highlight=False, soft_wrap=True)
+    if as_json:
+        emit(result)
+
+
+@app.command()
+def validate(
+    specs: Annotated[list[str], typer.Argument(help="YAML files or bundled specs; see 'syncline list specs'.")],
+    overrides: SetOption = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", help="Where others' measurements are; else the spec says."),
+    ] = None,
+    workers: Annotated[
+        str | None, typer.Option("--workers", metavar="P,...", help="Processes of trainings: 2,4. Else the spec says.")
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="What 'syncline calibrate' wrote; else it runs first."),
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Trainings of each that count.")] = 5,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold predictions against measurements that they were not made from: errors, residuals, a figure.
+
+    Trainings (specs of kind run or compare) are predicted, then run between processes of this machine, all together.
+    """
+    from syncline.specs import VALIDATIONS, CompareSpec, RunSpec, kind_of, load_spec
+
+    others = [json.dumps(str(data))] if data else []
+    loaded = [
+        load_spec(
+            spec,
+            [*(overrides or []), *(f"data={at}" for at in others if kind_of(spec) not in ("run", "compare"))],
+            *VALIDATIONS, RunSpec, CompareSpec,
+        )
+        for spec in specs
+    ]  # fmt: skip
+    trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
+    published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
+    if out is not None and len(published) + bool(trainings) > 1:
+        raise SpecError("--out", str(out), "one spec, as this names the folder of one; without it each has its own")
+    from syncline.experiments.validation.step_times import validate as run_validation
+    from syncline.experiments.validation.tables import validate_tables, validation_tables
+
+    console, results = new_console(), []
+    for spec in published:
+        result = run_validation(spec, out or Path("runs") / spec.name, exact=out is not None)
+        for table in validate_tables(result, spec):
+            console.print(table)
+        show_files(console, result["folder"])
+        results.append(result)
+    for training in trainings:
+        warn(training.warnings())
+    if trainings:
+        from syncline.experiments.validation.local import validate_local
+
+        target = out or Path("runs") / "-".join(spec.name for spec in trainings)
+        result = validate_local(trainings, workers, cluster, repeats, target, exact=out is not None, on_progress=say)
+        for table in validation_tables(result):
+            console.print(table)
+        show_files(console, result["folder"])
+        results.append(result)
+    if as_json:
+        together = {
+            "validations": results,
+            "rows": [{"spec": one.get("spec")} | row for one in results for row in one["rows"]],
+        }
+        emit(results[0] if len(results) == 1 else together)

@@ -1,0 +1,79 @@
+"""Commands that train in one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from syncline.commands.shell import (
+    JsonOption,
+    NetworkOption,
+    OutOption,
+    SetOption,
+    SpecArgument,
+    app,
+    finish,
+    new_console,
+    warn,
+    with_networks,
+)
+
+
+@app.command()
+def compare(
+    spec: SpecArgument = "compare-text",
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    text: Annotated[Path | None, typer.Option("--text", help="Train on this text file instead.")] = None,
+    out: OutOption = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings side by side; one per core.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train several methods and time each on several networks: the loss and the clock."""
+    from syncline.specs import CompareSpec, load_spec
+
+    given = with_networks(overrides, network, "networks")
+    if text is not None:
+        given.append(f"problem.path={json.dumps(str(text))}")
+    loaded = load_spec(spec, given, CompareSpec)
+    warn(loaded.warnings())
+    from syncline.experiments import display
+    from syncline.experiments.compare import compare as run_compare
+
+    console = new_console()
+    with display.progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
+        result = run_compare(
+            loaded, out or Path("runs") / loaded.name, exact=out is not None, jobs=jobs, on_progress=update
+        )
+    finish(console, result, as_json, display.compare_tables(result["rows"], loaded))
+
+
+@app.command()
+def run(
+    spec: SpecArgument,
+    overrides: SetOption = None,
+    network: NetworkOption = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", metavar="NAME", help="One of the spec's scales: gpu, where it has that.")
+    ] = None,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train one method on one network, in full detail; or run a study, which no network times."""
+    from syncline.specs import RunSpec, StudySpec, load_spec
+
+    loaded = load_spec(spec, with_networks(overrides, network, "network"), RunSpec, *get_args(StudySpec), scale=scale)
+    assert isinstance(loaded, RunSpec | StudySpec)
+    warn(loaded.warnings())
+    from syncline.experiments import display
+    from syncline.experiments.run import run as run_run
+    from syncline.experiments.run import steps_of
+
+    console = new_console()
+    with display.progress(console, [display.subject(loaded)], steps_of(loaded)) as update:
+        target = out or Path("runs") / loaded.name
+        result = run_run(loaded, target, exact=out is not None, on_progress=lambda done: update([done]))
+    finish(console, result, as_json, display.run_tables(result["rows"], loaded))

@@ -1,0 +1,328 @@
+"""What a collective costs, in closed form.
+
+With P equal workers that start together on a link of latency alpha, overhead o per message and R bytes per second,
+
+    time = messages (alpha + o) + bytes / R,
+
+where the messages, so many bytes in all, wait for each other. Where a worker sends several without waiting, the eager
+rule counts fewer latencies than messages. Each collective's first algorithm, which is taken if none is named:
+
+| collective       | n: bytes                      | algorithm     | messages     | bytes       |
+|------------------|-------------------------------|---------------|--------------|-------------|
+| `all_reduce`     | of the tensor, on each worker | ring          | 2(P - 1)     | 2n(P - 1)/P |
+| `all_gather`     | that each worker contributes  | ring          | P - 1        | n(P - 1)    |
+| `reduce_scatter` | of each worker's full input   | ring          | P - 1        | n(P - 1)/P  |
+| `all_to_all`     | that a worker holds for all   | pairwise      | P - 1        | n(P - 1)/P  |
+| `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n x messages|
+| `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
+
+`syncline.costmodel.collectives.algorithms` has the table of all algorithms, `syncline.costmodel.collectives.hierarchical` those for networks of
+nodes, `syncline.costmodel.collectives.gloo.times` what gloo really runs. Blocks of n / P bytes are exact, not rounded up. One worker pays
+nothing. Where a link knows what gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs.
+On a link all arguments broadcast: P, n and the fields of the link may be arrays. All forms are exact for every
+P. Eager messages of a gather pay floor(log2 P) latencies only, for the root receives its last, smaller subtree right
+after another one.
+
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
+(2005), sections 4.1 to 4.5, without the cost of the additions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.collectives.algorithms import TABLE, Algorithm, NoClosedForm
+from syncline.costmodel.collectives.gloo.costs import gloo_of
+from syncline.costmodel.collectives.gloo.times import GLOO, gloo_s, gloo_sent_bytes
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, flat_link, levels, node_count, node_size
+from syncline.costmodel.network.link import Link
+from syncline.errors import SpecError, one_of
+
+if TYPE_CHECKING:
+    from syncline.costmodel.network.topology import Network
+
+Rule = Literal["eager", "rendezvous"]
+"""When a message starts: when its sender has it and the ports are free, or when both ends have come to it."""
+
+ALGORITHMS: dict[str, tuple[str, ...]] = {kind: tuple(of) for kind, of in TABLE.items()}
+"""The names of each collective's algorithms for any network; the first is taken if none is named."""
+
+HIERARCHICAL: dict[str, tuple[str, ...]] = {kind: () for kind in TABLE} | {"all_reduce": tuple(HIERARCHIES)}
+"""The names of those that need nodes."""
+
+OF_GLOO: dict[str, tuple[str, ...]] = {kind: (name,) for kind, name in GLOO.items()}
+"""The names of what gloo runs. Its messages wait for their receiver's notice, whatever the rule; nobody chooses one for
+its speed, so `best_algorithm` leaves them out."""
+
+SERVERS = ("server-naive", "server-efficient")
+"""All-reduces by a parameter server. Nobody chooses one for its speed, so neither does `best_algorithm`: where messages
+cost no overhead, a server's many short ones would look free."""
+
+COLLECTIVES = tuple(ALGORITHMS)
+"""The names of the collectives, as the traffic ledger writes them."""
+
+
+def algorithm_name(kind: str, algorithm: str | None = None) -> str:
+    """The algorithm's name: of none, the collective's first.
+
+    Raises:
+        SpecError: an unknown collective, or an algorithm that it does not have.
+    """
+    if kind not in TABLE:
+        raise SpecError("collective", kind, one_of(TABLE, str(kind)))
+    if algorithm is None:
+        return ALGORITHMS[kind][0]
+    known = (*ALGORITHMS[kind], *HIERARCHICAL[kind], *OF_GLOO[kind])
+    if algorithm not in known:
+        raise SpecError(f"{kind}.algorithm", algorithm, one_of(known, str(algorithm)))
+    return algorithm
+
+
+def first_on(kind: str, network: object) -> str:
+    """What carries a collective if nothing is named: its first algorithm, or gloo's where the network knows its costs.
+
+    Raises:
+        SpecError: an unknown collective.
+    """
+    first = algorithm_name(kind)
+    return first if gloo_of(network) is None else GLOO[kind]
+
+
+def algorithms_on(kind: str, network: Network | Link, workers: int) -> tuple[str, ...]:
+    """The algorithms that can run on a network: the hierarchical ones where it has several nodes of several workers.
+
+    Raises:
+        SpecError: an unknown collective, or a number of workers that the network cannot join.
+    """
+    algorithm_name(kind)
+    size = node_size(network, workers)
+    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if size is not None and 1 < size < workers else ())
+
+
+def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> str:
+    """The algorithm's name, for a P and an n that can be."""
+    name = algorithm_name(kind, algorithm)
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    return name
+
+
+def rounds_and_block(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None
+) -> tuple[IntOrArray, FloatOrArray]:
+    """How many messages a collective has on its longest way and how many bytes one has (the mean), by the tables.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, at least 0, with the meaning the table gives it.
+        algorithm: one of ``ALGORITHMS[kind]``, the first unless given.
+
+    Raises:
+        SpecError: an unknown collective, an algorithm that is none of a flat network's, no worker, or a negative size.
+    """
+    name = _checked(kind, workers, nbytes, algorithm)
+    if name not in TABLE[kind]:
+        raise SpecError(f"{kind}.algorithm", name, one_of(TABLE[kind], name))
+    of = TABLE[kind][name]
+    messages = of.messages(workers)
+    return messages, of.nbytes(workers, nbytes) / np.maximum(messages, 1)
+
+
+def collective_s(
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    network: Link | Network,
+    algorithm: str | None = None,
+    *,
+    rule: Rule = "eager",
+    group: int | None = None,
+) -> FloatOrArray:
+    """Seconds that a collective takes, from the common start until the last worker is through.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, at least 0, with the meaning the table gives it.
+        network: a link that all workers have; or nodes or sites, for which P is one number.
+        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]`` or ``OF_GLOO[kind]``; see ``first_on``.
+        rule: when a message starts.
+        group: workers of a node for a hierarchical algorithm on a link.
+
+    Raises:
+        SpecError: an unknown collective or algorithm, no worker, a negative size, a hierarchical algorithm without
+            nodes.
+        NoClosedForm: a flat algorithm on nodes, or one that is uneven on half-duplex links.
+
+    >>> from syncline.costmodel.network.described import network
+    >>> f"{collective_s('all_reduce', 2, 619 * 2**20, network('wan')):.3f}"
+    '5.243'
+    >>> f"{collective_s('all_reduce', 8, 1000, network('wan'), 'recursive-doubling'):.3f}"
+    '0.075'
+    """
+    name = _checked(kind, workers, nbytes, first_on(kind, network) if algorithm is None else algorithm)
+    if rule not in ("eager", "rendezvous"):
+        raise SpecError("rule", rule, "'eager' or 'rendezvous'")
+    if name in HIERARCHIES:
+        return _hierarchical_s(name, int(workers), nbytes, network, rule, group)
+    link = network if isinstance(network, Link) else flat_link(network, int(workers))
+    if link is None:
+        expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
+        raise NoClosedForm(f"{kind}.algorithm", name, expected)
+    if name in OF_GLOO[kind]:
+        return gloo_s(kind, workers, nbytes, link)
+    return _on_link_s(kind, name, workers, nbytes, link, rule)
+
+
+def _on_link_s(kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule) -> FloatOrArray:
+    of = TABLE[kind][name]
+    messages = of.messages(workers)
+    latencies = messages if rule == "rendezvous" or of.latencies is None else of.latencies(workers)
+    sent = of.nbytes(workers, nbytes) * (_directions(kind, name, of, workers) if link.duplex == "half" else 1)
+    return latencies * link.latency_s + messages * link.overhead_s + sent / link.goodput_bytes_per_s
+
+
+def _directions(kind: str, name: str, of: Algorithm, workers: IntOrArray) -> int:
+    """Transfers that share a worker's half-duplex link."""
+    expected = "an algorithm with a closed form on half-duplex links"
+    if np.all(np.less_equal(workers, 1)):
+        return 1
+    if of.directions is None:
+        raise NoClosedForm(
+            f"{kind}.algorithm", name, f"{expected} (here some workers send only while others send and receive)"
+        )
+    if of.folds and np.any(np.bitwise_and(workers, np.subtract(workers, 1))):
+        raise NoClosedForm(
+            f"{kind}.algorithm", name, f"{expected} (workers beyond a power of two are folded in, beside exchanges)"
+        )
+    return of.directions
+
+
+def _hierarchical_s(
+    name: str, workers: int, nbytes: FloatOrArray, network: Link | Network, rule: Rule, group: int | None
+) -> FloatOrArray:
+    of, on = HIERARCHIES[name], levels(network, workers, group)
+    if on.exchanges:  # shares of a half-duplex link that are right if all send and receive
+        _directions("all_reduce", name, TABLE["all_reduce"][of.between], on.nodes)
+    between = on.crossing(1 if of.leaders else on.group)
+    if of.leaders:
+        tree_s = _on_link_s("broadcast", "binomial", on.group, nbytes, on.inner, rule)
+        return 2 * tree_s + _on_link_s("all_reduce", of.between, on.nodes, nbytes, between, rule)
+    part = nbytes / on.group
+    return (
+        _on_link_s("reduce_scatter", "ring", on.group, nbytes, on.inner, rule)
+        + _on_link_s("all_reduce", of.between, on.nodes, part, between, rule)
+        + _on_link_s("all_gather", "ring", on.group, part, on.inner, rule)
+    )
+
+
+def closed_form_s(
+    kind: str, workers: int, nbytes: float, network: Link | Network, algorithm: str, rule: Rule = "eager"
+) -> float | None:
+    """Seconds by `collective_s`, or None where the algorithm has no closed form on this network."""
+    try:
+        return float(collective_s(kind, workers, nbytes, network, algorithm, rule=rule))
+    except NoClosedForm:
+        return None
+
+
+def best_algorithm(kind: str, workers: int, nbytes: float, network: Link | Network, rule: Rule = "eager") -> str:
+    """The algorithm with the least closed form; of several, the first; where none has one, the collective's first.
+
+    Parameter servers are left out.
+
+    Raises:
+        SpecError: an unknown collective, or a number of workers that the network cannot join.
+
+    >>> from syncline.costmodel.network.described import network
+    >>> [best_algorithm("all_reduce", 8, nbytes, network("10gbe")) for nbytes in (1e3, 1e9)]
+    ['recursive-doubling', 'rabenseifner']
+    """
+    costs = {
+        name: closed_form_s(kind, workers, nbytes, network, name, rule)
+        for name in algorithms_on(kind, network, workers)
+        if name not in SERVERS
+    }
+    known = {name: seconds for name, seconds in costs.items() if seconds is not None}
+    return min(known, key=known.__getitem__, default=ALGORITHMS[kind][0])
+
+
+def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds by the fastest algorithm on each of several links, whose fields are arrays: the least closed form.
+
+    Parameter servers are left out. Arguments as in `collective_s`.
+    """
+    costs = []
+    for name in ALGORITHMS[kind]:
+        if name not in SERVERS:
+            with contextlib.suppress(NoClosedForm):
+                costs.append(collective_s(kind, workers, nbytes, link, name))
+    return functools.reduce(np.minimum, costs)
+
+
+def wire_bytes(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None, group: int | None = None
+) -> FloatOrArray:
+    """Bytes that each worker sends in a collective, the mean over workers where they differ.
+
+    In a ring or a pairwise exchange all bytes in sequence. In a broadcast along a tree P - 1 workers receive n bytes
+    each, so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In a gather the n bytes of worker i travel once
+    for each binary one of i, so the mean is n times the mean number of ones in 0, ..., P - 1 (the root sends nothing).
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, at least 0.
+        algorithm: one of ``ALGORITHMS[kind]``, the first unless given, or of ``HIERARCHICAL[kind]``.
+        group: workers of a node, for the latter.
+
+    Raises:
+        SpecError: an argument that cannot be used.
+    """
+    name = _checked(kind, workers, nbytes, algorithm)
+    if name in HIERARCHIES:
+        nodes, of = node_count(int(workers), group), HIERARCHIES[name]
+        size = int(workers) // nodes
+        inside = 2 * nbytes * ((size - 1) / size)
+        return inside + wire_bytes(kind, nodes, nbytes, of.between) / size  # of n/g by all, or of n by one in g
+    if name in OF_GLOO[kind]:
+        return gloo_sent_bytes(kind, workers, nbytes)
+    of_table = TABLE[kind][name]
+    sent = of_table.nbytes if of_table.sent is None else of_table.sent
+    return sent(workers, nbytes)
+
+
+def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of a ring all-reduce of n bytes: ``2 (P - 1) (alpha + n / (P B))``."""
+    return collective_s("all_reduce", workers, nbytes, link, "ring")
+
+
+def ring_all_gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of a ring all-gather to which each worker contributes n bytes: ``(P - 1) (alpha + n / B)``."""
+    return collective_s("all_gather", workers, nbytes, link, "ring")
+
+
+def ring_reduce_scatter_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of a ring reduce-scatter, n bytes into each worker: ``(P - 1) (alpha + n / (P B))``."""
+    return collective_s("reduce_scatter", workers, nbytes, link, "ring")
+
+
+def all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of a pairwise all-to-all, n bytes held by each worker: ``(P - 1) (alpha + n / (P B))``."""
+    return collective_s("all_to_all", workers, nbytes, link, "pairwise")
+
+
+def broadcast_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of a binomial-tree broadcast of n bytes: ``ceil(log2 P) (alpha + n / B)``."""
+    return collective_s("broadcast", workers, nbytes, link, "binomial")
+
+
+def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of a binomial-tree gather of n bytes from each worker: ``floor(log2 P) alpha + (P - 1) n / B``."""
+    return collective_s("gather", workers, nbytes, link, "binomial")

@@ -1,0 +1,205 @@
+"""What gloo's collectives take, as torch.distributed calls them: the real algorithms, and the cost of their software.
+
+gloo's sends are **receiver-driven**: the receiver posts its buffer and tells the sender so by a notice, and only then
+do the data leave. A lone message takes ``2 alpha + n / R``. Rings keep two messages posted ahead: the notice of a
+message leaves when the one two before it has arrived. K messages of s bytes through one hop of such a ring take, with
+``x = s / R``,
+
+    W(K, s) = 2 alpha + 2x + (K/2 - 1) y            for K even,   y = max(2x, 2 alpha + x)
+              2 alpha +  x + (K - 1)/2 y            for K odd
+
+With two workers notices and data share one connection. A notice that is written while data leave waits behind them,
+so that ``y = 2 alpha + 2x`` there, once messages take longer than the latency (x >= alpha).
+
+| collective       | algorithm         | what it does                              | time                              |
+|------------------|-------------------|-------------------------------------------|-----------------------------------|
+| `all_reduce`     | `gloo-ring`       | two rings of k (P - 1) segments each      | 2 W(k (P - 1), n/(kP)) - 2u alpha |
+| `reduce_scatter` | `gloo-all-reduce` | a copy, the all-reduce, a copy            | the same                          |
+| `all_gather`     | `gloo-ring`       | a ring, each part in two halves           | W(2 (P - 1), n/2)                 |
+| `all_to_all`     | `gloo-posted`     | all messages posted at once               | 2 alpha + n (P - 1)/(P R)         |
+| `broadcast`      | `gloo-tree`       | a tree; children share their parent's link| (d + 1) alpha + n d (d + 1)/(2R)  |
+| `gather`         | `gloo-posted`     | everybody to worker 0, posted at once     | 2 alpha + n (P - 1)/R             |
+
+n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the tree's slowest
+way is taken. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P, each
+rounded up to whole elements. Segments beyond the end of a short tensor are not sent: with c of P chunks in use the
+ring pays only ``min(4 (P - 1), max(2 P - 2 + c, P - 2 + 3 c))`` latencies, 2u fewer than 4 (P - 1); a tensor of one
+element 2 P - 1.
+
+What the software takes comes on top, see `syncline.costmodel.collectives.gloo.costs`.
+
+Source: pytorch/gloo: gloo/allreduce.cc, allgather.cc, alltoall.cc, broadcast.cc, gather.cc, and transport/tcp/pair.cc
+for the notices; torch's ProcessGroupGloo for the reduce-scatter. Held against measurements in docs/validation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.gloo.costs import FREE, GLOO, SHAPED, GlooCosts, costs_on, tensor_bytes
+from syncline.costmodel.network.link import Link
+from syncline.errors import SpecError, one_of
+
+__all__ = [
+    "FREE",
+    "GLOO",
+    "SHAPED",
+    "GlooCosts",
+    "gloo_message_s",
+    "gloo_s",
+    "gloo_sent_bytes",
+    "segments",
+    "tensor_bytes",
+    "tree_ways",
+    "window_s",
+]
+
+SEGMENT_BYTES = 1 << 20
+"""The longest message of an all-reduce. Source: gloo/allreduce.h, kMaxSegmentSize."""
+
+HEADER_BYTES = 48
+"""Of a message's header, and all of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
+
+
+def gloo_s(
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    link: Link,
+    costs: GlooCosts | None = None,
+    element_bytes: int = 4,
+) -> FloatOrArray:
+    """Seconds that gloo takes for a collective of workers that start together.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1; it, n and the fields of the link broadcast.
+        nbytes: n, at least 0.
+        link: each worker's link; its overhead counts per message, as ``message_s`` does.
+        costs: of the software; the link's own unless given, nothing where it has none.
+        element_bytes: of one element, that a segment of an all-reduce is a multiple of.
+
+    Raises:
+        SpecError: an unknown collective, no worker, or a negative size.
+        NoClosedForm: a half-duplex link.
+
+    >>> link = Link(5e-3, 125e6)
+    >>> f"{gloo_s('all_reduce', 4, 2**20, link):.4f}", f"{gloo_s('all_reduce', 4, 4, link):.4f}"
+    ('0.0684', '0.0350')
+    """
+    if kind not in _FORMS:
+        raise SpecError("collective", kind, one_of(_FORMS, str(kind)))
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    if link.duplex == "half":
+        raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
+    costs = costs_on(link, costs)
+    alpha = link.latency_s + link.overhead_s + costs.message_s
+    of_link = _FORMS[kind](np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes)
+    seconds = of_link + costs.beside_s(kind, workers, nbytes)
+    return np.where(np.greater(workers, 1), seconds, 0.0)[()]
+
+
+def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
+    """Seconds of a lone message whose ends come to it together, send and recv: ``2 alpha + n / R``."""
+    message_s = costs_on(link, costs).message_s
+    return 2 * (link.latency_s + link.overhead_s + message_s) + nbytes / link.goodput_bytes_per_s
+
+
+def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Payload bytes that each worker sends, mean over workers, without headers and notices."""
+    others = np.subtract(workers, 1)
+    if kind == "all_gather":
+        return nbytes * others
+    return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * others / workers)
+
+
+def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) -> tuple[IntOrArray, FloatOrArray]:
+    """Segments of an all-reduce, k P, and bytes of one."""
+    count = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
+    count = np.ceil(count / workers) * workers
+    size = np.ceil(np.ceil(nbytes / count) / element_bytes) * element_bytes
+    return count.astype(np.int64), np.minimum(size, nbytes)
+
+
+def window_s(messages: IntOrArray, x: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray) -> FloatOrArray:
+    """W: so many messages of x seconds each through a hop, two posted ahead; ``one_socket`` for two workers."""
+    shared = np.where(np.greater_equal(x, alpha), 2 * alpha + 2 * x, 2 * alpha + x)
+    pair = np.where(one_socket, shared, np.maximum(2 * x, 2 * alpha + x))
+    odd = np.mod(messages, 2)
+    return 2 * alpha + (2 - odd) * x + ((messages + odd) // 2 - 1) * pair
+
+
+def _all_reduce(
+    workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, element_bytes: int
+) -> FloatOrArray:
+    count, size = segments(workers, nbytes, element_bytes)
+    per_chunk = count // workers
+    rings = 2 * window_s(per_chunk * (workers - 1), size / link.goodput_bytes_per_s, alpha, np.equal(workers, 2))
+    used = np.ceil(np.ceil(nbytes / np.maximum(size, 1)) / per_chunk)
+    most = 4 * (workers - 1)
+    paid = np.minimum(most, np.maximum(2 * workers - 2 + used, workers - 2 + 3 * used))
+    return np.where(nbytes > 0, rings - (most - paid) * alpha, 0.0)
+
+
+def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    ring = window_s(2 * (workers - 1), nbytes / 2 / link.goodput_bytes_per_s, alpha, np.equal(workers, 2))
+    return np.where(nbytes > 0, ring, 0.0)
+
+
+def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    return 2 * alpha + nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
+
+
+def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    incoming = (workers - 1) * nbytes / link.down_bytes_per_s
+    return 2 * alpha + np.maximum(incoming, nbytes / link.up_bytes_per_s)
+
+
+def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    slowest: FloatOrArray = 0.0
+    x = nbytes / link.goodput_bytes_per_s
+    for count in np.unique(workers).tolist():
+        ways = [hops * alpha + shares * x for hops, shares in tree_ways(count)]
+        slowest = slowest + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*ways), axis=0), 0.0)
+    return slowest
+
+
+@lru_cache(maxsize=256)
+def tree_ways(workers: int) -> tuple[tuple[int, int], ...]:
+    """The ways down a broadcast's tree: latencies on each, the first notice included, and n bytes that flow.
+
+    Worker v hears in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once; the
+    bytes of children of one parent share its link.
+    """
+    at: dict[int, tuple[int, int]] = {0: (1, 0)}
+    ways = set()
+    for worker in range(workers):
+        hops, shares = at[worker]
+        children = []
+        bit = worker.bit_length()
+        while worker + (1 << bit) < workers:
+            children.append(worker + (1 << bit))
+            bit += 1
+        for child in children:
+            at[child] = hops + 1, shares + len(children)
+        if not children:
+            ways.add((hops, shares))
+    return tuple(sorted(ways))
+
+
+_Form = Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
+
+_FORMS: dict[str, _Form] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _all_reduce,
+    "all_to_all": _all_to_all,
+    "broadcast": _broadcast,
+    "gather": _gather,
+}

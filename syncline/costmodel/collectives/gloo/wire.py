@@ -1,0 +1,118 @@
+"""What gloo's collectives put on the wire, as a device counts it: payload, headers, notices, acknowledgements.
+
+For each message of s payload bytes, of which `gloo_messages` tells how many there are,
+
+    sender to receiver:     a notice of 48 bytes, and s + 48 bytes (header) in ceil((s + 48) / MSS) segments
+    receiver to sender:     a notice of 48 bytes, and an acknowledgement for every second segment,
+
+with 52 bytes of IP, TCP and time stamps in front of every segment and acknowledgement. Notices are segments of their
+own. The receiver's is acknowledged by the data that it calls for.
+
+Source: pytorch/gloo, gloo/transport/tcp/pair.cc and pair.h; RFC 1122, section 4.2.3.2 (every second segment); RFC 7323
+(time stamps).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.arrays import require
+from syncline.costmodel.collectives.gloo.times import GLOO, HEADER_BYTES, gloo_sent_bytes, segments
+from syncline.errors import SpecError, one_of
+
+PACKET_HEADER_BYTES = 52
+"""IP 20, TCP 20, time stamps 12."""
+
+ETHERNET_MSS = 1448
+"""Payload of a segment in a frame of 1,500 bytes, with time stamps."""
+
+
+class Wire(NamedTuple):
+    """What a worker sends in a call, mean over workers.
+
+    Attributes:
+        payload_bytes: of the tensors.
+        gloo_bytes: headers of messages, and notices.
+        packet_bytes: headers of segments that carry any of that.
+        acknowledgement_bytes: of packets that carry nothing else.
+    """
+
+    payload_bytes: float
+    gloo_bytes: float
+    packet_bytes: float
+    acknowledgement_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """What a device counts."""
+        return float(sum(self))
+
+    def __add__(self, other: object) -> Wire:
+        """Of both."""
+        if not isinstance(other, Wire):
+            return NotImplemented
+        return Wire(*(own + their for own, their in zip(self, other, strict=True)))
+
+
+def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
+    """How many messages a worker sends in a call, mean over workers, and payload bytes of one.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, at least 0, as the closed form counts it.
+        element_bytes: of one element.
+
+    Raises:
+        SpecError: an argument out of range.
+    """
+    if kind not in GLOO:
+        raise SpecError("collective", kind, one_of(GLOO, str(kind)))
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    others = workers - 1
+    if not others or not nbytes:
+        return 0.0, 0.0
+    if kind in ("all_reduce", "reduce_scatter"):
+        _, size = segments(workers, nbytes, element_bytes)
+        return 2 * others * ceil(nbytes / float(size)) / workers, float(size)
+    of = {
+        "all_gather": (2.0 * others, nbytes / 2),
+        "all_to_all": (float(others), nbytes / workers),
+        "broadcast": (others / workers, nbytes),
+        "gather": (others / workers, nbytes),
+    }
+    return of[kind]
+
+
+def gloo_wire(
+    kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS, element_bytes: int = 4
+) -> Wire:
+    """What a worker's device counts as sent in a call, mean over workers.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P, at least 1.
+        nbytes: n, as the closed form counts it.
+        segment_bytes: MSS, payload of a segment; where the device is handed several at once, of so many.
+        element_bytes: of one element.
+
+    Raises:
+        SpecError: an argument out of range.
+
+    >>> wire = gloo_wire("all_reduce", 4, 64 * 2**20)
+    >>> f"{wire.total_bytes / wire.payload_bytes:.3f}"
+    '1.054'
+    """
+    require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
+    messages, size = gloo_messages(kind, workers, nbytes, element_bytes)
+    there = ceil((size + HEADER_BYTES) / segment_bytes) + 1  # from the sender: data and a notice
+    return Wire(
+        float(gloo_sent_bytes(kind, workers, nbytes)),
+        3 * messages * HEADER_BYTES,
+        messages * (there + 1) * PACKET_HEADER_BYTES,
+        messages * there / 2 * PACKET_HEADER_BYTES,
+    )

@@ -1,0 +1,188 @@
+"""Which algorithm a library chooses: the names that stand for a choice, where an algorithm's name could stand.
+
+| policy | all-reduce                                | reduce-scatter    | others                                     |
+|--------|-------------------------------------------|-------------------|--------------------------------------------|
+| `auto` | the fastest by the closed form            | the same          | the same                                   |
+| `gloo` | `gloo-ring`                               | `gloo-all-reduce` | `gloo-ring`, `gloo-tree`, `gloo-posted`    |
+| `nccl` | ring or double binary tree, by its tables | ring              | all-gather ring, pairwise, gather tree     |
+
+**gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: those of
+`syncline.costmodel.collectives.gloo.times`, whose messages wait for their receiver's notice.
+
+**NCCL** estimates the time of each algorithm and protocol for an all-reduce from constants for the hardware, and takes
+the least; `nccl_estimates_s` is that model as far as a network's description can feed it:
+
+    time = lat + n / bw,   ring: lat = base + (steps - inter) intra + inter net,      bw = bus x P / steps
+                           tree: lat = base + 2 ((P / nodes - 1) intra + log2(nodes) net),  bw = bus x correction / 2
+
+Not modelled: channel counts and their caps, NVLS and CollNet (switches that reduce), PAT, what the tables say of other
+GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are. What it
+then runs is named by the nearest algorithm here: a broadcast is a pipelined ring in NCCL, and a scatter and an
+all-gather here; its double tree is pipelined in chunks, ours is not. On nodes its rings take turns over all network
+cards, so that the nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
+`hierarchical-rabenseifner`, with the same bytes and latencies between nodes.
+
+Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's constants, about
+2.25), without the parts named above.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from syncline.costmodel.collectives.cost import (
+    ALGORITHMS,
+    COLLECTIVES,
+    HIERARCHICAL,
+    OF_GLOO,
+    algorithm_name,
+    algorithms_on,
+    best_algorithm,
+    first_on,
+)
+from syncline.costmodel.collectives.gloo.times import GLOO
+from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError, one_of
+
+if TYPE_CHECKING:
+    from syncline.costmodel.network.topology import Network
+
+POLICIES = ("auto", "gloo", "nccl")
+"""The names of the policies."""
+
+NCCL = {
+    "all_gather": "ring",
+    "reduce_scatter": "ring",
+    "all_to_all": "pairwise",
+    "broadcast": "scatter-all-gather",
+    "gather": "binomial",
+}
+
+PROTOCOLS = ("LL", "LL128", "Simple")
+BASE_US = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
+STEP_US = {
+    "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
+    "pcie": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
+    "net": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+}
+"""NCCL's latencies of a collective and of a step, in microseconds, by protocol."""
+
+LL_BYTES_PER_S = (141e9, 39e9, 20.4e9)
+"""The most that protocol LL carries on one, two and more nodes (Hopper; Intel)."""
+
+TREE_CORRECTION = (
+    (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
+    (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
+    (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
+)
+"""What part of its bandwidth a tree gets by NCCL's tables, per protocol, for 64 B, 128 B, ..., 256 MB."""
+
+
+def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, network: Link | Network) -> str:
+    """The algorithm that carries a collective.
+
+    Args:
+        name: an algorithm, which stands for itself, or for the collective's first where it is another collective's; a
+            policy; or None, the collective's first, or gloo's on a link that knows what gloo's software takes.
+        kind: one of ``COLLECTIVES``.
+        workers: P.
+        nbytes: n, with the meaning the closed form gives it.
+        network: a link or another network.
+
+    Raises:
+        SpecError: an unknown collective, algorithm or policy, or a number of workers that the network cannot join.
+
+    >>> from syncline.costmodel.network.described import network
+    >>> [chosen_algorithm(name, "all_reduce", 64, 1e6, network("ib-ndr")) for name in (None, "auto", "gloo", "nccl")]
+    ['ring', 'rabenseifner', 'gloo-ring', 'double-binary-tree']
+    """
+    first = algorithm_name(kind)
+    if name is None:
+        return first_on(kind, network)
+    if name == "auto":
+        return best_algorithm(kind, workers, nbytes, network)
+    if name == "gloo":
+        return GLOO[kind]
+    if name == "nccl":
+        return NCCL[kind] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
+    if name in (*ALGORITHMS[kind], *HIERARCHICAL[kind], *OF_GLOO[kind]):
+        return name
+    known = [each for of in COLLECTIVES for each in (*ALGORITHMS[of], *HIERARCHICAL[of], *OF_GLOO[of])]
+    if name not in known:
+        raise SpecError("algorithm", name, one_of({*known, *POLICIES}, str(name)))
+    return first
+
+
+def _nccl_all_reduce(workers: int, nbytes: float, network: Link | Network) -> str:
+    if workers < 2:
+        return "ring"
+    estimates = nccl_estimates_s(workers, nbytes, network)
+    ring = min(estimates, key=estimates.__getitem__)[0] == "ring"
+    if "hierarchical" in algorithms_on("all_reduce", network, workers):
+        return "hierarchical" if ring else "hierarchical-rabenseifner"
+    return "ring" if ring else "double-binary-tree"
+
+
+def nccl_estimates_s(workers: int, nbytes: float, network: Link | Network) -> dict[tuple[str, str], float]:
+    """Seconds that NCCL's model gives an all-reduce, by algorithm (``ring``, ``tree``) and protocol.
+
+    Workers with a plain link are nodes of one GPU each, unless the link's name begins with ``nvlink`` or ``pcie``: then
+    they are one node. Protocol LL128 is left out where NCCL does by default: without NVLink.
+
+    Args:
+        workers: P, at least 2.
+        nbytes: n.
+        network: a link, or nodes; of another network no bandwidth is known, so the latencies alone count.
+
+    Raises:
+        SpecError: a number of workers that the network cannot join.
+    """
+    nodes, inside, bus = _as_nccl_sees(network, workers)
+    local, steps = workers // nodes, 2 * (workers - 1)
+    between = 2 * (nodes - 1)
+    estimates = {}
+    for p, protocol in enumerate(PROTOCOLS):
+        if protocol == "LL128" and inside != "nvlink":
+            continue
+        inner = {name: of[p] for name, of in STEP_US[inside].items()}
+        net = {name: of[p] for name, of in STEP_US["net"].items()}
+        ring_us = max(inner["ring"], (3.0 if protocol == "Simple" else 1.0) if nodes > 1 else 0.0)
+        ring_net_us = net["tree" if local == 1 else "ring"]
+        ring_s = 1e-6 * (BASE_US["ring"][p] + (steps - between) * ring_us + between * ring_net_us)
+        if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
+            ring_s *= 1.4
+        tree_s = 1e-6 * (
+            BASE_US["tree"][p] + 2 * ((local - 1) * inner["tree"] + (nodes.bit_length() - 1) * net["tree"])
+        )
+        most = LL_BYTES_PER_S[min(nodes, 3) - 1]
+        ring_rate = {"LL": min(most, bus / 2), "LL128": 0.92 * bus, "Simple": bus}[protocol]
+        tree_part = 7 / 9 if nodes == 1 else 120 / 128
+        tree_rate = 0.92 * bus * {"LL": 1 / 3.8, "LL128": tree_part, "Simple": 1.0}[protocol]
+        size = int(np.log2(max(nbytes, 64.0) / 64))
+        correction = TREE_CORRECTION[p][size] if nbytes >= 64 and size < len(TREE_CORRECTION[p]) else 1.0
+        tree_rate = (min(most, tree_rate) if protocol == "LL" else tree_rate) * correction / 2
+        estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
+        estimates["tree", protocol] = tree_s + nbytes / tree_rate
+    return estimates
+
+
+def _as_nccl_sees(network: Link | Network, workers: int) -> tuple[int, str, float]:
+    """Nodes, what joins the GPUs of one, and bytes per second of all channels of one."""
+    if isinstance(network, TwoLevel):
+        local = network.group(workers)
+        nodes, inner = workers // local, float(network.inner.goodput_bytes_per_s)
+        inside = "pcie" if network.inner.name.startswith("pcie") else "nvlink"
+        cards = network.nics * float(network.outer.goodput_bytes_per_s)
+        return nodes, inside, inner if nodes == 1 else min(inner, cards)
+    if isinstance(network, Link):
+        rate = float(network.goodput_bytes_per_s)
+        for inside in ("nvlink", "pcie"):
+            if network.name.startswith(inside):
+                return 1, inside, rate
+        return workers, "pcie", rate
+    size = node_size(network, workers)
+    return workers // (size or 1), "pcie", np.inf

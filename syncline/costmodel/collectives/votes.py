@@ -1,0 +1,173 @@
+"""What a majority vote over N parameters costs: Lion Cub's Table 1. All arguments broadcast.
+
+| how        | latencies          | bits that pass a link                  |
+|------------|--------------------|----------------------------------------|
+| naive      | 2 (P - 1)          | 2 P N b                                |
+| efficient  | 2 log2 P           | 3 (P - 1) / P N b                      |
+| direct     | 2 log2 P           | 2 (P - 1) / P N (log2 P + 1)           |
+| one-bit    | P - 1 + log2 P     | (1 + (P - 1) / P) N                    |
+
+``naive`` and ``efficient`` are parameter servers that move words of b bits, ``direct`` an all-reduce of sums of 0/1
+votes, ``one-bit`` an all-to-all and an all-gather of signs.
+
+These are the paper's rows. The table's last row prints R for P. Beside them, what our collectives take for the same:
+
+| how        | collectives                        | latencies      | bits                                       |
+|------------|------------------------------------|----------------|--------------------------------------------|
+| naive      | all-reduce `server-naive`          | 2              | 2 (P - 1) N b                              |
+| efficient  | all-reduce `server-efficient`      | 3 log2 P       | (P - 1) (1 + 2 / P) N b                    |
+| direct     | all-reduce `rabenseifner`          | 2 log2 P       | 2 (P - 1) / P N (log2 P + 1)               |
+| one-bit    | all-to-all `pairwise`, all-gather  | P - 1 + log2 P | 2 (P - 1) / P N                            |
+|            | `recursive-doubling`               |                |                                            |
+
+for P a power of two; a naive server has the printed 2 (P - 1) latencies with the rendezvous rule. Where they part: the
+server need not send to itself; an efficient server receives everybody's N b bits, (P - 1) N b of them, where the row
+counts (P - 1) / P N b, and a scatter and an all-gather have log2 P latencies each; of an all-to-all a P-th stays where
+it is. The sums of the direct vote take ceil(log2 (P + 1)) bits.
+
+Source: Lion Cub, Table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.collectives.algorithms import tree_depth
+from syncline.costmodel.collectives.cost import Rule, collective_s
+from syncline.costmodel.network.link import Link
+from syncline.errors import SpecError, one_of
+
+_LATENCIES: dict[str, Callable[[IntOrArray], FloatOrArray]] = {
+    "naive": lambda workers: 2.0 * (workers - 1),
+    "efficient": lambda workers: 2 * np.log2(workers),
+    "direct": lambda workers: 2 * np.log2(workers),
+    "one-bit": lambda workers: workers - 1.0 + np.log2(workers),
+}
+_BITS: dict[str, Callable[[IntOrArray, IntOrArray], FloatOrArray]] = {
+    "naive": lambda workers, word_bits: 2.0 * workers * word_bits,
+    "efficient": lambda workers, word_bits: 3 * (workers - 1) / workers * word_bits,
+    "direct": lambda workers, _: 2 * (workers - 1) / workers * (np.log2(workers) + 1),
+    "one-bit": lambda workers, _: 1 + (workers - 1) / workers,
+}
+
+VOTES = tuple(_BITS)
+"""The rows of the table."""
+
+
+def _known(how: str, workers: IntOrArray) -> None:
+    if how not in _BITS:
+        raise SpecError("vote", how, one_of(_BITS, str(how)))
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+
+
+def vote_bits_per_parameter(how: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
+    """Bits per parameter that pass a worker's (or the server's) link in a vote of P workers, by the table above.
+
+    Args:
+        how: one of ``VOTES``.
+        workers: P, at least 1.
+        word_bits: b, the width of a word of the parameter servers.
+
+    Raises:
+        SpecError: another row, or no worker.
+
+    >>> [float(vote_bits_per_parameter(how, 8)) for how in VOTES]
+    [512.0, 84.0, 7.0, 1.875]
+    """
+    _known(how, workers)
+    return _BITS[how](workers, word_bits)
+
+
+def vote_s(
+    how: str, workers: IntOrArray, parameters: IntOrArray, link: Link, word_bits: IntOrArray = 32
+) -> FloatOrArray:
+    """Seconds of a vote: ``latencies alpha + bits N / (8 B)``, by the table above.
+
+    Args:
+        how: one of ``VOTES``.
+        workers: P, at least 1.
+        parameters: N.
+        link: alpha and B.
+        word_bits: b.
+
+    Raises:
+        SpecError: another row, or no worker.
+    """
+    bits = vote_bits_per_parameter(how, workers, word_bits)
+    return _LATENCIES[how](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
+
+
+class VotePart(NamedTuple):
+    """A collective of a vote, with the bytes that the cost model counts for it."""
+
+    collective: str
+    nbytes: float
+    algorithm: str
+
+
+def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
+    """The collectives that a vote is, one after another, by the second table above.
+
+    Args:
+        how: one of ``VOTES``.
+        workers: P, at least 1.
+        parameters: N.
+        word_bits: b.
+
+    Raises:
+        SpecError: another row, or no worker.
+    """
+    _known(how, workers)
+    words, signs = parameters * word_bits / 8, parameters / 8
+    if how == "one-bit":
+        return (
+            VotePart("all_to_all", signs, "pairwise"),
+            VotePart("all_gather", signs / workers, "recursive-doubling"),
+        )
+    if how == "direct":
+        return (VotePart("all_reduce", signs * int(tree_depth(workers + 1)), "rabenseifner"),)
+    return (VotePart("all_reduce", words, f"server-{how}"),)
+
+
+def vote_by_collectives_s(
+    how: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
+) -> float:
+    """Seconds of `vote_parts` in closed form.
+
+    Args:
+        how: one of ``VOTES``.
+        workers: P, at least 1.
+        parameters: N.
+        link: each worker's.
+        word_bits: b.
+        rule: when a message starts.
+
+    Raises:
+        SpecError: another row, or no worker.
+    """
+    parts = vote_parts(how, workers, parameters, word_bits)
+    return sum(
+        float(collective_s(part.collective, workers, part.nbytes, link, part.algorithm, rule=rule)) for part in parts
+    )
+
+
+def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_latencies: str = "direct") -> FloatOrArray:
+    """The N beta / alpha above which the vote with fewer bits is the faster one; beta is seconds per bit.
+
+    Infinite where it never is, 0 where it always is.
+
+    Raises:
+        SpecError: an unknown row, or no worker.
+
+    >>> [round(float(vote_crossover(workers)), 2) for workers in (8, 128)]
+    [0.78, 8.64]
+    """
+    saved = vote_bits_per_parameter(fewer_latencies, workers) - vote_bits_per_parameter(fewer_bits, workers)
+    paid = _LATENCIES[fewer_bits](workers) - _LATENCIES[fewer_latencies](workers)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        crossover = np.divide(paid, saved)
+    return np.where(np.less_equal(saved, 0), np.inf, np.maximum(crossover, 0.0))

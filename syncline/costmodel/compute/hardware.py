@@ -1,0 +1,220 @@
+"""Hardware by name: how long a worker computes, and what fits into its memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.network.cluster_files import AS_IN, is_file, section_of
+from syncline.errors import SpecError, one_of
+from syncline.units import parse_bandwidth, parse_bytes
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One accelerator, or one core: its peak, the part of it that training reaches, its memory.
+
+    Args:
+        name: for people.
+        peak_flops: the vendor's dense peak at ``precision`` (without structured sparsity), in FLOP/s; positive.
+        mfu: model FLOPs utilisation, the fraction of the peak that a training step does useful work at; in (0, 1].
+            A default, not a law: it falls for small models and small batches, so measure yours and
+            ``dataclasses.replace(hardware, mfu=...)``.
+        precision: the number format of the peak.
+        source: where the numbers come from.
+        memory_bytes: M, what one worker's tensors have to fit into, in bytes; None if it is not known.
+        memory_bytes_per_s: bandwidth of that memory, in bytes/s; None if it is not known.
+
+    Raises:
+        SpecError: a peak, a utilisation or a memory out of range.
+
+    Source: mfu as defined in A. Chowdhery et al., "PaLM" (2022), section 4.1 and appendix B.
+    """
+
+    name: str
+    peak_flops: float
+    mfu: float
+    precision: str
+    source: str
+    memory_bytes: float | None = None
+    memory_bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.peak_flops < float("inf"):
+            raise SpecError("hardware.peak_flops", self.peak_flops, "a positive number of FLOP/s")
+        if not 0 < self.mfu <= 1:
+            raise SpecError("hardware.mfu", self.mfu, "a fraction above 0 and at most 1")
+        for field, unit in (("memory_bytes", "bytes"), ("memory_bytes_per_s", "bytes per second")):
+            value = getattr(self, field)
+            if value is not None and not 0 < value < float("inf"):
+                raise SpecError(f"hardware.{field}", value, f"a positive number of {unit}, or none")
+
+
+_LLAMA_3 = "mfu: 0.38 to 0.43 on 8,192 and more H100 (A. Grattafiori et al., The Llama 3 Herd of Models, 2024, Table 4)"
+
+_NARAYANAN = (
+    "mfu: 44% at 1.7B parameters, 52% at 1T (D. Narayanan et al., Efficient Large-Scale Language Model Training on GPU "
+    "Clusters, 2021, Table 1; it counts recomputation as work)"
+)
+_MEGATRON = (
+    "mfu: 39 TFLOP/s at 1.2B parameters, 30% of one GPU's peak (M. Shoeybi et al., Megatron-LM, 2019, section 1)"
+)
+_A100 = f"Peak and memory: NVIDIA A100 SXM data sheet, {{}}. {_NARAYANAN}."
+_V100 = f"Peak and memory: NVIDIA V100 SXM2 data sheet (no bf16), {{}}. {_MEGATRON}."
+
+# Vendors write GB for powers of two: of a "40 GB" A100 a driver reports 42,405,855,232 bytes, which is 98.7% of 40 GiB
+# and more than 40e9. Bandwidths are decimal.
+_GIB = 2.0**30
+
+HARDWARE: dict[str, Hardware] = {
+    preset.name: preset
+    for preset in (
+        Hardware(
+            "b200",
+            2250e12,
+            0.40,
+            "bf16",
+            "Peak and memory: NVIDIA DGX B200 data sheet, an eighth of 72 PFLOP/s of fp8 with sparsity (dense: half, "
+            "bf16: half again), of 1,440 GB and of 64 TB/s. mfu: an assumption, the H100's.",
+            180 * _GIB,
+            8e12,
+        ),
+        Hardware(
+            "h200",
+            989e12,
+            0.40,
+            "bf16",
+            "Peak: NVIDIA H200 SXM data sheet, half of the 1,979 TFLOP/s with sparsity; the H100's chip. Memory: the "
+            f"same sheet, 141 GB at 4.8 TB/s. {_LLAMA_3}.",
+            141 * _GIB,
+            4.8e12,
+        ),
+        Hardware(
+            "h100",
+            989e12,
+            0.40,
+            "bf16",
+            "Peak: NVIDIA H100 SXM data sheet, half of the 1,979 TFLOP/s with sparsity. Memory: the same sheet, 80 GB "
+            f"at 3.35 TB/s. {_LLAMA_3}.",
+            80 * _GIB,
+            3.35e12,
+        ),
+        Hardware("a100", 312e12, 0.44, "bf16", _A100.format("80 GB at 2,039 GB/s"), 80 * _GIB, 2039e9),
+        Hardware("a100-40gb", 312e12, 0.44, "bf16", _A100.format("40 GB at 1,555 GB/s"), 40 * _GIB, 1555e9),
+        Hardware("v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9),
+        Hardware("v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9),
+        Hardware(
+            "rtx-4090",
+            165.2e12,
+            0.40,
+            "bf16",
+            "Peak and memory: NVIDIA Ada GPU architecture white paper, bf16 with fp32 accumulation, 24 GB at 1,008 "
+            "GB/s. mfu: an assumption.",
+            24 * _GIB,
+            1008e9,
+        ),
+        Hardware(
+            "rtx-3090",
+            71e12,
+            0.40,
+            "bf16",
+            "Peak and memory: NVIDIA Ampere GA102 GPU architecture white paper, Appendix A, bf16 with fp32 "
+            "accumulation, 24 GB at 936 GB/s. mfu: an assumption.",
+            24 * _GIB,
+            936e9,
+        ),
+        Hardware(
+            "cpu-core",
+            96e9,
+            0.50,
+            "fp32",
+            "An assumption: one core with two 256-bit fused multiply-add units at 3 GHz, 2 x 8 x 2 x 3e9 FLOP/s. "
+            "mfu: an assumption. Memory: the machine's, so not known; its bandwidth: an assumption, one channel of "
+            "DDR4-3200.",
+            memory_bytes_per_s=25.6e9,
+        ),
+    )
+}
+
+
+def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
+    """The hardware that a user means.
+
+    Args:
+        value: a name in ``HARDWARE``; a mapping of a ``Hardware``'s fields, of which ``peak_flops`` and ``mfu`` are
+            needed; the path of a ``.yaml`` file that holds one, or has it as its section ``hardware``; or a
+            ``Hardware``.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+
+    >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
+    8589934592.0
+    """
+    if isinstance(value, Hardware):
+        return value
+    if is_file(value):
+        return _from_mapping(section_of(Path(value), "hardware", path), path)
+    if isinstance(value, Mapping):
+        return _from_mapping(value, path)
+    if not isinstance(value, str) or value.lower() not in HARDWARE:
+        raise SpecError(path, value, f"{one_of(HARDWARE, str(value).lower())}, or a .yaml file")
+    return HARDWARE[value.lower()]
+
+
+def hardware_fields(given: Hardware) -> dict[str, Any] | str:
+    """What describes hardware: ``hardware`` makes the same one of it. A preset's name, or the fields."""
+    if HARDWARE.get(given.name) == given:
+        return given.name
+    return {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
+
+
+def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
+    known = [field.name for field in fields(Hardware)]
+    for key, value in given.items():
+        if key not in known:
+            raise SpecError(f"{path}.{key}", value, f"no such field here, but {one_of(known, str(key))}")
+    peak, mfu = (_number(given.get(key), f"{path}.{key}") for key in ("peak_flops", "mfu"))
+    memory, rate = given.get("memory_bytes"), given.get("memory_bytes_per_s")
+    try:
+        return Hardware(
+            str(given.get("name") or f"{1e-9 * peak:.3g} GFLOP/s"),
+            peak,
+            mfu,
+            str(given.get("precision", "fp32")),
+            str(given.get("source", "")),
+            None if memory is None else parse_bytes(memory, f"{path}.memory_bytes"),
+            None if rate is None else parse_bandwidth(rate, f"{path}.memory_bytes_per_s"),
+        )
+    except SpecError as error:
+        below = error.path.removeprefix(path).removeprefix(".").removeprefix("hardware.")
+        raise SpecError(f"{path}.{below}", error.value, error.expected) from None
+
+
+def _number(value: Any, path: str) -> float:
+    """A number; as text, too, which is what YAML 1.1 makes of 4e10."""
+    with contextlib.suppress(TypeError, ValueError):
+        if not isinstance(value, bool):
+            return float(value)
+    raise SpecError(path, value, f"a number: {AS_IN['hardware']}")
+
+
+def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:
+    """Seconds that a worker computes: ``flops / (mfu * peak)``.
+
+    Args:
+        flops: floating-point operations of the worker's share of a step (`ModelShape.flops_per_token` x its tokens).
+        hardware: one worker's.
+
+    Raises:
+        SpecError: a negative number of operations.
+    """
+    require(np.greater_equal(flops, 0), "flops", flops, "at least 0")
+    return flops / (hardware.mfu * hardware.peak_flops)

@@ -1,0 +1,206 @@
+"""What one worker keeps in memory: the model, what its method keeps, what is on the wire, activations.
+
+Of a model with N parameters and a method that keeps S numbers beyond them and E numbers of error feedback:
+
+| bytes           | fp32 | mixed   |
+|-----------------|------|---------|
+| weights         | 4 N  | 2 N     |
+| gradients       | 4 N  | 2 N     |
+| optimizer state | 4 S  | 4 N + 4 S |
+| error feedback  | 4 E  | 4 E     |
+
+Mixed precision computes with 16-bit copies of parameters that the optimizer keeps in fp32: both come to 16 bytes per
+parameter with Adam (S = 2 N). Every number is counted as if it lay in memory all the time, and allocators' rounding
+and fragmentation, the framework and its libraries are not counted: what fits here by a few percent may not fit.
+
+Source: S. Rajbhandari et al., "ZeRO" (2020), section 3.1, of mixed precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+from syncline.costmodel.collectives.cost import COLLECTIVES
+from syncline.costmodel.compute.hardware import Hardware
+from syncline.costmodel.compute.models import ModelShape
+from syncline.costmodel.traffic.exchanges import Call, CallPattern
+from syncline.errors import SpecError, one_of
+
+Precision = Literal["fp32", "mixed"]
+
+Activations = Literal["stored", "selective", "recomputed"]
+
+FP32_BYTES = 4
+
+MODEL_BYTES: dict[str, int] = {"fp32": 4, "mixed": 2}
+"""Bytes of a parameter, and of a gradient, as the model computes with them."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one worker.
+
+    Args:
+        weights_bytes: the parameters that the model computes with.
+        gradients_bytes: one gradient of each.
+        optimizer_state_bytes: momenta, anchors, references, and fp32 copies of 16-bit weights.
+        error_feedback_bytes: what compressors still owe.
+        wire_bytes: buffers of the largest call, both ways.
+        activations_bytes: an estimate of what the backward pass needs; 0 if it is not counted.
+
+    >>> adam = model_memory(1_000, state_elements=2_000)
+    >>> adam.total_bytes
+    16000.0
+    """
+
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_state_bytes: float
+    error_feedback_bytes: float = 0.0
+    wire_bytes: float = 0.0
+    activations_bytes: float = 0.0
+
+    @property
+    def total_bytes(self) -> float:
+        """The sum."""
+        return float(sum(astuple(self)))
+
+    def fits(self, hardware: Hardware | None) -> bool | None:
+        """Whether it is no more than the hardware's memory; None if that is not known."""
+        if hardware is None or hardware.memory_bytes is None:
+            return None
+        return self.total_bytes <= hardware.memory_bytes
+
+
+def model_memory(
+    parameters: int,
+    state_elements: int = 0,
+    error_elements: int = 0,
+    precision: Precision = "fp32",
+    wire_bytes: float = 0.0,
+    activations_bytes: float = 0.0,
+) -> Memory:
+    """The memory of a model and a method.
+
+    Args:
+        parameters: N.
+        state_elements: S, numbers that the method keeps beyond the parameters, without error feedback.
+        error_elements: E, numbers of error feedback.
+        precision: ``fp32``, or ``mixed`` for 16-bit weights and gradients with fp32 copies and states.
+        wire_bytes: see `largest_call_bytes`.
+        activations_bytes: see `activation_bytes`.
+
+    Raises:
+        SpecError: an unknown precision.
+
+    >>> model_memory(1_000, state_elements=2_000, precision="mixed").total_bytes
+    16000.0
+    """
+    if precision not in MODEL_BYTES:
+        raise SpecError("memory.precision", precision, one_of(MODEL_BYTES, str(precision)))
+    of_model = MODEL_BYTES[precision] * parameters
+    copies = parameters if precision == "mixed" else 0
+    return Memory(
+        of_model,
+        of_model,
+        FP32_BYTES * (copies + state_elements),
+        FP32_BYTES * error_elements,
+        wire_bytes,
+        activations_bytes,
+    )
+
+
+def call_bytes(call: Call, workers: int) -> float:
+    """Bytes of the buffers of one collective call on the worker that needs most: what it sends, and what it receives.
+
+    With n bytes of payload and P workers: an all-reduce sums in place and needs n, as a broadcast does; an all-to-all
+    2 n; an all-gather and, on the server, a gather ``n + P n``; a reduce-scatter ``n + n / P``.
+
+    >>> call_bytes(Call("all_gather", 10.0, ""), workers=4)
+    50.0
+    """
+    received = {"all_to_all": 1.0, "all_gather": workers, "gather": workers, "reduce_scatter": 1 / workers}
+    if call.collective not in COLLECTIVES:
+        raise SpecError("collective", call.collective, one_of(COLLECTIVES, call.collective))
+    return call.payload_bytes * (1.0 + received.get(call.collective, 0.0))
+
+
+def largest_call_bytes(patterns: Iterable[CallPattern], workers: int, together: bool = False) -> float:
+    """Bytes of wire buffers: those of the largest call, as calls follow each other and free what they took.
+
+    Args:
+        patterns: the calls of each kind of step, of `calls_by_step`.
+        workers: P; one worker needs none.
+        together: whether all calls of a step are under way at once, as in a stream.
+    """
+    if workers == 1:
+        return 0.0
+    of_steps = ([call_bytes(call, workers) for call in pattern.calls] for pattern in patterns)
+    return max((sum(calls) if together else max(calls) for calls in of_steps if calls), default=0.0)
+
+
+def activation_bytes(
+    shape: ModelShape, sequences: float, kept: Activations = "stored", bytes_per_number: int = 2
+) -> float:
+    """An estimate of what a transformer keeps for its backward pass.
+
+    With s tokens in a sequence, b sequences, width h, a heads, L layers, expansion e (twice that with a gate),
+    vocabulary V and w bytes per number, a layer keeps ``light = s b h ((8 + 2 e) w + 2)`` and, of attention's scores,
+    ``scores = (2 w + 1) a s^2 b``:
+
+        stored      L (light + scores)
+        selective   L light                        scores are computed again, or never stored (fused kernels)
+        recomputed  L w s b h + light + scores     layers' inputs, and one layer at a time
+
+    plus ``s b h (1 + 2 w) + 4 s b V`` for the embedding's dropout mask, the last norm's and the head's inputs and the
+    fp32 logits. With w = 2 and e = 4 a stored layer is ``s b h (34 + 5 a s / h)``. It counts two norms per layer and
+    three dropout masks of a byte each; kernels that fuse keep less.
+
+    Args:
+        shape: the model's.
+        sequences: b, sequences whose activations are kept at once: of a micro-batch, if there are several.
+        kept: see above.
+        bytes_per_number: w, 2 for bf16 and fp16, 4 for fp32.
+
+    Raises:
+        SpecError: an unknown ``kept``.
+
+    Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
+    equation 1 and Table 2; written for any w and e by telling its 16-bit numbers from its masks.
+    """
+    known = ("stored", "selective", "recomputed")
+    if kept not in known:
+        raise SpecError("memory.activations", kept, one_of(known, str(kept)))
+    w, tokens, gate = bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
+    inputs = tokens * shape.width * w
+    light = inputs * (8 + 2 * gate * shape.expansion) + 2 * tokens * shape.width
+    scores = (2 * w + 1) * shape.heads * shape.sequence * tokens
+    layers = {
+        "stored": shape.layers * (light + scores),
+        "selective": shape.layers * light,
+        "recomputed": shape.layers * inputs + light + scores,
+    }[kept]
+    return layers + tokens * (shape.width + 4 * shape.vocabulary) + 2 * inputs
+
+
+def update_s(memory: Memory, hardware: Hardware) -> float:
+    """Seconds of an update that memory bounds: everything read once, weights and states written once.
+
+        (gradients + 2 (weights + optimizer state + error feedback)) / bandwidth
+
+    A lower bound, which fused optimizers come near and others do not. No step time contains it: what was measured has
+    it already, and an mfu, which counts all time, too.
+
+    Raises:
+        SpecError: if the hardware's bandwidth is not known.
+
+    >>> from syncline.costmodel.compute.hardware import hardware
+    >>> round(1e3 * update_s(model_memory(10**9, state_elements=2 * 10**9), hardware("a100")), 1)  # 28 GB
+    13.7
+    """
+    if hardware.memory_bytes_per_s is None:
+        raise SpecError("hardware.memory_bytes_per_s", None, "the memory's bandwidth, to time an update by")
+    kept = memory.weights_bytes + memory.optimizer_state_bytes + memory.error_feedback_bytes
+    return (memory.gradients_bytes + 2 * kept) / hardware.memory_bytes_per_s

@@ -1,0 +1,246 @@
+"""The time of a transformer's training step on GPUs: data parallelism x pipeline x tensor parallelism, from constants.
+
+Of a layer with b sequences of s tokens, width h, a heads, split over t devices, w bytes per number (2):
+
+    device  g = (24 b s h^2 + 4 b s^2 h) / (t R) + ((13 b a s^2 + 20 b s h) / t + 22 b s h) / B
+    layer   n / 3 (serial + max(launch, 3 g)) + 2 (n - 1) [t > 1] (call + 2 (t - 1) / t w b s h / B_t)
+
+R is the rate of matrix products, B that of the memory, through which pass, in 16 bits: of each of attention's scores
+13 bytes (written by the product; read and written by softmax; read and written, with a mask, by dropout); of each
+activation 20 that tensor parallelism splits (GELU of four times the width 16, the context's transposition 4) and 22
+that it does not (two norms 8, two additions with dropout 14). g is a forward pass; a backward one takes 2 g.
+``launch`` is what the host takes to launch a layer's kernels both ways, which work on the device can hide; ``serial``
+are gaps that nothing hides. n is 3, or 4 where activations are computed again; a pass each way has two sums over t
+devices. Beyond the layers:
+
+    head    head + 6 b s h V / (t R_head)                                         at the last stage
+    1F1B    stages of l = L / K layers, w b s h / B_link per message: `syncline.costmodel.pipeline.one_f_one_b`
+    after   step + 28 N / (d B) + 2 (d - 1) / d w N / B_link
+
+of a stage with N = (12 h^2 l + V h at both ends) / t parameters on a device: d replicas reduce-scatter the gradient,
+each updates its share of fp32 weights and moments (28 bytes per parameter with Adam), and they gather the weights.
+Where K does not divide L the first stages have one layer more.
+
+The step is done when its slowest stage is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
+
+WORD_BYTES = 2
+"""fp16 or bf16: weights, gradients, activations as they are computed with and sent."""
+
+SCORE_BYTES, SPLIT_BYTES, WHOLE_BYTES = 13, 20, 22
+"""Through memory in a forward pass: of each score; of each activation, split by tensor parallelism or not."""
+
+UPDATE_BYTES = 28
+"""Of each parameter in Adam's update: gradient read, weights and two moments read and written, 16-bit copy written."""
+
+STATE_BYTES = 16
+"""Of each parameter in memory: 2 of weight and gradient each, 12 of fp32 weight and moments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layouts:
+    """Trainings of a GPT, and how devices share them: N at once, each field a number or an ``(N,)`` array.
+
+    Args:
+        layers: L, at least one for each stage.
+        width: h.
+        heads: a.
+        sequence: s, tokens.
+        micro_batch: b, sequences.
+        microbatches: M of a pipeline in a step; without a pipeline, steps of gradient accumulation.
+        data: d, replicas.
+        stages: K.
+        tensor: t, devices that share each layer.
+        vocabulary: V.
+        recomputed: whether each layer's activations are computed again for its backward pass.
+
+    Raises:
+        SpecError: a number below 1, or fewer layers than stages.
+    """
+
+    layers: Any
+    width: Any
+    heads: Any
+    sequence: Any
+    micro_batch: Any
+    microbatches: Any
+    data: Any = 1
+    stages: Any = 1
+    tensor: Any = 1
+    vocabulary: Any = 51200
+    recomputed: Any = False
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in fields(self)]
+        arrays = np.broadcast_arrays(*(np.atleast_1d(getattr(self, name)) for name in names))
+        for name, array in zip(names, arrays, strict=True):
+            require(array >= (name != "recomputed"), name, array, "at least 1")
+            object.__setattr__(self, name, array)
+        require(self.layers >= self.stages, "layers", self.layers, "a layer at least for each stage")
+
+    def __len__(self) -> int:
+        """N."""
+        return int(self.layers.size)
+
+    def of(self, index: NDArray[Any]) -> Layouts:
+        """Some of them."""
+        return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def layers_of(self, stage: int) -> NDArray[np.int_]:
+        """l of a stage from 0."""
+        return np.asarray(self.layers // self.stages + (stage < self.layers % self.stages))
+
+    def parameters_of(self, stage: int) -> NDArray[np.float64]:
+        """N of a stage from 0, on one device: ``(12 h^2 l + V h at both ends) / t``."""
+        at_an_end = (stage == 0) | (stage == self.stages - 1)
+        return (12.0 * self.width**2 * self.layers_of(stage) + at_an_end * self.vocabulary * self.width) / self.tensor
+
+    @property
+    def memory_bytes(self) -> NDArray[np.float64]:
+        """What the first stage needs of a device if it keeps every activation, with optimizer states split over d.
+
+        ``(4 + 12 / d) N + min(M, K) l s b h (10 + (24 + 5 a s / h) / t)``
+
+        Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), 4.1-4.2.
+        """
+        inputs = 1.0 * self.sequence * self.micro_batch * self.width
+        kept = inputs * (10 + (24 + 5 * self.heads * self.sequence / self.width) / self.tensor)
+        in_flight = np.minimum(self.microbatches, self.stages) * self.layers_of(0)
+        states = 4 + (STATE_BYTES - 4) / self.data
+        return np.asarray(states * self.parameters_of(0) + in_flight * kept)
+
+
+@dataclass(frozen=True)
+class StepConstants:
+    """What a machine and its software make of it: each a number, or an array of them that broadcasts before ``(N,)``.
+
+    Args:
+        serial_s: seconds of each layer and micro-batch, both ways, that nothing hides.
+        launch_s: seconds that the host needs for them, hidden by work on the device.
+        matmul_flops: R, FLOP/s of the layers' matrix products.
+        memory_bytes_per_s: B, of passes over activations and scores, and of the update.
+        head_s: seconds of each micro-batch at the last stage.
+        head_flops: R_head, FLOP/s of the output layer on one device; where it is split it runs at R.
+        step_s: seconds of each step.
+        link_bytes_per_s: B_link, between replicas and between stages.
+        tensor_call_s: call.
+        tensor_bytes_per_s: B_t, of the links between devices that share a layer.
+        name: for people.
+        source: where the numbers come from.
+    """
+
+    serial_s: FloatOrArray
+    launch_s: FloatOrArray
+    matmul_flops: FloatOrArray
+    memory_bytes_per_s: FloatOrArray
+    head_s: FloatOrArray
+    head_flops: FloatOrArray
+    step_s: FloatOrArray
+    link_bytes_per_s: FloatOrArray
+    tensor_call_s: FloatOrArray
+    tensor_bytes_per_s: FloatOrArray
+    name: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (*STEP_FIELDS, *TENSOR_FIELDS):
+            value = getattr(self, name)
+            require(np.greater(value, 0), name, value, "a positive number")
+
+
+TENSOR_FIELDS = ("tensor_call_s", "tensor_bytes_per_s")
+"""The constants of tensor parallelism."""
+
+STEP_FIELDS = tuple(
+    field.name for field in fields(StepConstants) if field.name not in (*TENSOR_FIELDS, "name", "source")
+)
+"""All others."""
+
+
+def layer_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
+    """Seconds of one layer and micro-batch, forward and backward, ``(..., N)``."""
+    c, tokens = constants, 1.0 * of.micro_batch * of.sequence
+    products = 24 * tokens * of.width**2 + 4 * tokens * of.sequence * of.width
+    split_bytes = SCORE_BYTES * tokens * of.heads * of.sequence + SPLIT_BYTES * tokens * of.width
+    passes_bytes = split_bytes / of.tensor + WHOLE_BYTES * tokens * of.width
+    device_s = products / (of.tensor * c.matmul_flops) + passes_bytes / c.memory_bytes_per_s
+    passes = np.where(of.recomputed, 4, 3)
+    wire_bytes = 2 * (of.tensor - 1) / of.tensor * WORD_BYTES * tokens * of.width
+    sums_s = 2 * (passes - 1) * np.where(of.tensor > 1, c.tensor_call_s + wire_bytes / c.tensor_bytes_per_s, 0.0)
+    return np.asarray(passes / 3 * (c.serial_s + np.maximum(c.launch_s, 3 * device_s)) + sums_s)
+
+
+def step_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
+    """Seconds of a training step, ``(..., N)``; see the module.
+
+    Args:
+        of: N trainings.
+        constants: of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
+    """
+    c, rate = constants, np.where(of.tensor > 1, constants.matmul_flops, constants.head_flops)
+    head_s = c.head_s + 6.0 * of.micro_batch * of.sequence * of.width * of.vocabulary / (of.tensor * rate)
+    send_s = 1.0 * WORD_BYTES * of.micro_batch * of.sequence * of.width / c.link_bytes_per_s
+    one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(layer_s(of, c), head_s, send_s, _after_s(of, c, 0))
+    out = np.empty(after_s.shape)
+    for (stages, microbatches), at in _alike(of).items():
+        some = of.of(at)
+        blocks_s = np.stack([one_layer_s[..., at] * some.layers_of(stage) for stage in range(stages)])
+        backward = np.where(some.recomputed, 3 / 4, 2 / 3)
+        forward_s, backward_s = blocks_s * (1 - backward), blocks_s * backward
+        forward_s[-1] += head_s[..., at] / 3
+        backward_s[-1] += head_s[..., at] * 2 / 3
+        done_s = one_f_one_b_s(forward_s, backward_s, microbatches, send_s[..., at])
+        ends_s = [done_s[stage] + _after_s(some, c, stage) for stage in range(stages)]
+        out[..., at] = np.max(ends_s, axis=0)
+    return out
+
+
+def _after_s(of: Layouts, c: StepConstants, stage: int) -> NDArray[np.float64]:
+    """What follows the last backward pass at a stage."""
+    parameters = of.parameters_of(stage)
+    update_s = UPDATE_BYTES * parameters / (of.data * c.memory_bytes_per_s)
+    wire_bytes = 2 * (of.data - 1) / of.data * WORD_BYTES * parameters
+    return np.asarray(c.step_s + update_s + wire_bytes / c.link_bytes_per_s)
+
+
+def _alike(of: Layouts) -> dict[tuple[int, int], NDArray[np.intp]]:
+    """Where pipelines have so many stages and micro-batches."""
+    shapes, which = np.unique(np.stack([of.stages, of.microbatches]), axis=1, return_inverse=True)
+    return {
+        (int(stages), int(count)): np.flatnonzero(np.ravel(which) == number)
+        for number, (stages, count) in enumerate(shapes.T)
+    }
+
+
+STEP_TIMES: dict[str, StepConstants] = {
+    constants.name: constants
+    for constants in (
+        StepConstants(
+            serial_s=1.34354e-3,
+            launch_s=1.68172e-3,
+            matmul_flops=271.44e12,
+            memory_bytes_per_s=1.28438e12,
+            head_s=2.67053e-3,
+            head_flops=92.7272e12,
+            step_s=1.81078e-3,
+            link_bytes_per_s=138.627e9,
+            tensor_call_s=51.3766e-6,
+            tensor_bytes_per_s=89.84e9,
+            name="a100-megatron-deepspeed",
+            source="Fitted by `syncline validate vtrain-a100` to 136 of vTrain's measurements (J. Bang et al., MICRO "
+            "2024; github.com/VIA-Research/vTrain) of Megatron-DeepSpeed on nodes of up to 8 A100.",
+        ),
+    )
+}
+"""Constants by name."""

@@ -1,0 +1,1 @@
+"""Constants from measurements: ``least_squares`` (the solver), ``link`` (latency and bandwidth), ``gloo`` (its software)."""

@@ -1,0 +1,191 @@
+"""Latency, bandwidth and software costs of an unknown network, from times of collectives and of single messages.
+
+The model is `gloo_s` for collectives and `gloo_message_s` for a message that both ends come to together:
+
+    send:         2 alpha + n / B
+    a collective: T(P, n; alpha, B) + g_P + e_kind N
+
+one alpha and one B for all, one g for each number of workers, one e for each collective but the broadcast. All are at
+least 0 and found together by `syncline.costmodel.fitting.least_squares.relative_fit`, in whose sense a few disturbed measurements count
+little.
+
+What cannot be told apart: latency and what the software takes per message are one sum, all of which is called latency
+here. And with one number of workers bytes on the wire and in the software are one sum, too. So those of messages and
+broadcasts, which copy and add nothing, are all the wire's; that is what B means here, and there have to be such. With a
+latency and a bandwidth that are given, `fit_costs` finds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.gloo.times import FREE, GLOO, GlooCosts, gloo_message_s, gloo_s, tensor_bytes
+from syncline.costmodel.fitting.gloo import Measured, fit_costs
+from syncline.costmodel.fitting.least_squares import relative_fit
+from syncline.costmodel.network.link import Link
+from syncline.errors import SpecError, one_of
+
+Floats = NDArray[np.float64]
+
+SEND = "send"
+"""A message from one worker to another, beside the collectives."""
+
+BARE = (SEND, "broadcast")
+"""What costs nothing per byte beside the wire."""
+
+START_CALL_S, START_BYTE_S = 1e-4, 1e-10
+"""Where costs start from."""
+
+NOTHING = 1e-3
+"""A cost whose largest share of any of its measurements is below this is none."""
+
+SCALE = 0.03
+"""Relative errors above this count less than squared: what a busy machine disturbs."""
+
+
+class Timed(NamedTuple):
+    """A collective, or a message, that was timed.
+
+    Attributes:
+        kind: one of ``COLLECTIVES``, or ``send``.
+        workers: P.
+        nbytes: n, with the meaning the closed form gives it.
+        seconds: from when all have come to it until the last worker is through.
+    """
+
+    kind: str
+    workers: int
+    nbytes: float
+    seconds: float
+
+
+class LinkFit(NamedTuple):
+    """A link as measurements tell it.
+
+    Attributes:
+        link: alpha and B.
+        costs: of the software.
+        errors: ``predicted / measured - 1`` of each measurement.
+        spread: relative standard error of each constant that was fitted, by name; large where it is not told.
+    """
+
+    link: Link
+    costs: GlooCosts
+    errors: Floats
+    spread: dict[str, float]
+
+
+def predicted_s(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, runs: str = "gloo"
+) -> FloatOrArray:
+    """Seconds of a collective or of a message.
+
+    Args:
+        kind: one of ``COLLECTIVES``, or ``send``.
+        workers: P; it, n and the fields of the link broadcast.
+        nbytes: n.
+        link: each worker's.
+        costs: of gloo's software.
+        runs: ``gloo``, or ``textbook``: each collective's first algorithm, and messages that wait for nobody.
+    """
+    if runs == "gloo":
+        return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
+    return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
+
+
+def fit_link(of: Sequence[Timed], link: Link | None = None, runs: str = "gloo") -> LinkFit:
+    """The link and the software costs that these measurements tell.
+
+    Args:
+        of: messages or broadcasts of several sizes, and other collectives of several sizes.
+        link: held as it is, where alpha and B are known; then costs alone are learned, per message as well.
+        runs: what was measured: ``gloo``, or ``textbook`` for what has no notices and costs that are not known (NCCL):
+            then latency and bandwidth alone are fitted.
+
+    Raises:
+        SpecError: no messages and no broadcasts, sizes that tell no bandwidth, or a time of 0.
+    """
+    for one in of:
+        if one.kind != SEND and one.kind not in GLOO:
+            raise SpecError("measured.kind", one.kind, one_of((SEND, *GLOO), str(one.kind)))
+        if not one.seconds > 0:
+            raise SpecError("measured.seconds", one.seconds, "a time above 0")
+    if link is not None:
+        taught = [Measured(one.kind, one.workers, one.nbytes, link, one.seconds) for one in of if one.kind != SEND]
+        costs = fit_costs(taught) if runs == "gloo" else FREE
+        return LinkFit(link, costs, _errors(of, link, costs, runs), {})
+    workers = sorted({one.workers for one in of if one.kind != SEND}) if runs == "gloo" else []
+    kinds = sorted({one.kind for one in of} - set(BARE)) if runs == "gloo" else []
+    linear = _linear(of, workers, kinds)
+    rest = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
+    starts = [[*start, *rest] for start in _starts(of)]
+    measured_s = np.array([one.seconds for one in of])
+    found = relative_fit(_model(of, linear, runs), measured_s, starts, scale=SCALE)
+    alpha, rate, *costs_s = found.constants.tolist()
+    weighs = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
+    values = np.where(weighs > NOTHING, costs_s, 0.0).tolist()
+    costs = GlooCosts(
+        call_s=tuple(zip(workers, values, strict=False)),
+        byte_s=tuple((kind, e) for kind, e in zip(kinds, values[len(workers) :], strict=True) if e),
+    )
+    names = ["latency", "bandwidth", *(f"call.{p}" for p in workers), *(f"byte.{kind}" for kind in kinds)]
+    told = [True, True, *(value > 0 for value in values)]
+    spread = {name: float(s) for name, s, kept in zip(names, found.spread, told, strict=True) if kept}
+    fitted = Link(alpha, rate)
+    return LinkFit(fitted, costs, _errors(of, fitted, costs, runs), spread)
+
+
+def _errors(of: Sequence[Timed], link: Link, costs: GlooCosts, runs: str) -> Floats:
+    return np.array([
+        float(predicted_s(one.kind, one.workers, one.nbytes, link, costs, runs)) / one.seconds - 1 for one in of
+    ])  # fmt: skip
+
+
+def _starts(of: Sequence[Timed]) -> list[tuple[float, float]]:
+    """Latencies and bandwidths to start from: of the smallest and largest messages, and broadcasts."""
+    starts = []
+    for kind in BARE:
+        bare = [one for one in of if one.kind == kind]
+        least, most = (f((one.nbytes for one in bare), default=0.0) for f in (min, max))
+        least_s, most_s = (
+            float(np.median([one.seconds for one in bare if one.nbytes == n] or [0])) for n in (least, most)
+        )
+        if most > least and most_s > least_s:
+            starts.append((least_s / 2, (most - least) / (most_s - least_s)))
+    if not starts:
+        expected = "messages ('send') or broadcasts of two sizes, larger ones longer: nothing else tells the bandwidth"
+        raise SpecError("measured", ", ".join(sorted({one.kind for one in of})) or "nothing", expected)
+    return starts
+
+
+def _linear(of: Sequence[Timed], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
+    """What each cost per call and per byte is multiplied by, ``(N, costs)``."""
+    return np.array([
+        [
+            *(float(one.kind != SEND and one.workers == p) for p in workers),
+            *(float(tensor_bytes(one.kind, one.workers, one.nbytes)) * (one.kind == kind) for kind in kinds),
+        ]
+        for one in of
+    ])  # fmt: skip
+
+
+def _model(of: Sequence[Timed], linear: Floats, runs: str) -> Callable[[Floats], Floats]:
+    """From constants ``(n, B, 1)`` to predictions ``(B, N)``: collectives of one kind at once."""
+    kinds = np.array([one.kind for one in of])
+    workers, nbytes = np.array([one.workers for one in of]), np.array([one.nbytes for one in of], dtype=float)
+    groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
+
+    def predict(constants: Floats) -> Floats:
+        link = Link(constants[0], constants[1])
+        seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
+        for kind, rows in groups:
+            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, runs=runs)
+        return seconds
+
+    return predict

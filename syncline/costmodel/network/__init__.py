@@ -1,0 +1,5 @@
+"""What joins workers: links, topologies, presets, and how a user describes them.
+
+In which order to read: ``link`` (alpha and beta of one message), ``paths`` and ``topology`` (which channels a message
+passes), ``two_level`` (nodes), ``sites``, ``graph`` (anything else), ``tcp`` (what losses leave), ``presets``.
+"""

@@ -1,0 +1,236 @@
+"""Any network: hosts and switches, links between them, and the ways that messages take."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Floats, Ints, Paths
+from syncline.errors import SpecError, one_of
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A link between two nodes.
+
+    Args:
+        source: a node's name; the end that sends at the link's upload bandwidth, if that is another one.
+        target: a node's name.
+        link: its latency is this edge's alone, one way.
+        directed: whether it leads only from source to target.
+    """
+
+    source: str
+    target: str
+    link: Link
+    directed: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Hosts and switches. A message passes the links of its way, and pays the sum of their latencies.
+
+    Its overhead is that of the first link, which is the sender's. Its way is the one that ``routes`` gives, else the
+    one of least latency, then of fewest links, then of the names that come first. Nodes forward at once (cut-through)
+    and are never the bottleneck; a host may lie on the way of others.
+
+    Args:
+        hosts: the workers' nodes, in the order of their ranks.
+        edges: at most one from a node to another.
+        routes: ways as the names of their nodes, from a host to a host; each for its direction only.
+        name: for people.
+
+    Raises:
+        SpecError: a host or an edge twice, a host without an edge, a route over edges that are not there.
+    """
+
+    hosts: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    routes: tuple[tuple[str, ...], ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            raise SpecError("network.hosts", [], "at least one host")
+        steps = self._steps()
+        nodes = {node for ends in steps for node in ends}
+        for i, host in enumerate(self.hosts):
+            if host in self.hosts[:i]:
+                raise SpecError(f"network.hosts.{i}", host, "a host that is not there already")
+            if host not in nodes and len(self.hosts) > 1:
+                raise SpecError(f"network.hosts.{i}", host, f"the end of an edge: {one_of(nodes, host)}")
+        for i, route in enumerate(self.routes):
+            if len(route) < 2 or not {route[0], route[-1]} <= set(self.hosts):
+                raise SpecError(f"network.routes.{i}", list(route), "nodes from a host to another one")
+            for a, b in itertools.pairwise(route):
+                if (a, b) not in steps:
+                    raise SpecError(f"network.routes.{i}", list(route), f"an edge from {a!r} to {b!r}")
+
+    def _steps(self) -> set[tuple[str, str]]:
+        """The pairs of nodes that an edge leads from and to."""
+        steps: set[tuple[str, str]] = set()
+        for i, edge in enumerate(self.edges):
+            ends = {(edge.source, edge.target)} | (set() if edge.directed else {(edge.target, edge.source)})
+            if edge.source == edge.target:
+                raise SpecError(f"network.edges.{i}", edge.source, "an edge between two different nodes")
+            if steps & ends:
+                raise SpecError(f"network.edges.{i}", f"{edge.source} to {edge.target}", "one edge between two nodes")
+            steps |= ends
+        return steps
+
+    @classmethod
+    def from_networkx(cls, graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
+        """The network that a NetworkX graph is.
+
+        Args:
+            graph: a ``Graph`` or a ``DiGraph``. Its edges have the fields of a link as attributes, in text or numbers:
+                ``latency``, ``bandwidth`` and at will the others (see ``network``).
+            hosts: the workers' nodes in the order of their ranks; by default those with a true attribute ``host``.
+            name: for people; the graph's own by default.
+
+        Raises:
+            SpecError: no hosts, or what is wrong with an edge.
+        """
+        from syncline.costmodel.network.link_fields import link_of
+
+        if graph.is_multigraph():
+            raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
+        chosen = [node for node, given in graph.nodes(data="host") if given] if hosts is None else list(hosts)
+        edges = [
+            Edge(str(a), str(b), link_of(given, f"network.edges.{a}-{b}"), graph.is_directed())
+            for a, b, given in graph.edges(data=True)
+        ]
+        return cls(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
+
+    def among(self, workers: int) -> Routed:
+        """The topology of the first so many hosts.
+
+        Raises:
+            SpecError: more workers than hosts, or a host that another one does not reach.
+        """
+        if workers > len(self.hosts):
+            raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
+        made = Routed(self, workers)
+        first = self.hosts[0]
+        for start, backwards in ((first, False), (first, True)):
+            reached = made.reached(start, backwards)
+            for host in self.hosts[:workers]:
+                if host not in reached:
+                    ends = (host, first) if backwards else (first, host)
+                    raise SpecError("network.edges", " to ".join(map(repr, ends)), "a way between these hosts")
+        return made
+
+    def describe(self) -> str:
+        """What it is, for people."""
+        switches = {node for edge in self.edges for node in (edge.source, edge.target)} - set(self.hosts)
+        return f"{len(self.hosts)} hosts, {len(switches)} switches, {len(self.edges)} links"
+
+
+class _Step(NamedTuple):
+    channel: int
+    link: Link
+    femtoseconds: int
+    """Its latency as a whole number, so that two ways of equal latency are equal however they are summed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Routed:
+    """The workers of a graph.
+
+    Channels: two per full-duplex edge, there and back, in the order of the edges; one per directed or half-duplex one.
+
+    Args:
+        network: the graph.
+        workers: P, its first hosts.
+    """
+
+    network: Graph
+    workers: int
+    bandwidth_bytes_per_s: Floats = field(init=False, repr=False)
+    _steps: dict[str, dict[str, _Step]] = field(init=False, repr=False)
+    _before: dict[str, dict[str, str]] = field(init=False, repr=False, default_factory=dict)
+    _ways: dict[tuple[str, str], list[_Step]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        steps: dict[str, dict[str, _Step]] = {}
+        rates: list[Any] = []
+        for edge in self.network.edges:
+            shared, latency = edge.link.duplex == "half", round(float(edge.link.latency_s) * 1e15)
+            steps.setdefault(edge.source, {})[edge.target] = _Step(len(rates), edge.link, latency)
+            rates.append(edge.link.up_bytes_per_s)
+            if not edge.directed:
+                steps.setdefault(edge.target, {})[edge.source] = _Step(len(rates) - shared, edge.link, latency)
+                rates += [] if shared else [edge.link.down_bytes_per_s]
+        object.__setattr__(self, "_steps", steps)
+        object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
+        for route in self.network.routes:
+            self._ways[route[0], route[-1]] = self._along(route)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.network.name
+
+    def paths(self, senders: Ints, receivers: Ints) -> Paths:
+        """Over the links of each message's way."""
+        pairs, which = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
+        ways = [self._way(*divmod(int(pair), self.workers)) for pair in pairs]
+        width = max((len(way) for way in ways), default=0)
+        channels = np.array([[s.channel for s in way] + [-1] * (width - len(way)) for way in ways], dtype=np.int64)
+        latency_s = np.array([sum(float(s.link.latency_s) for s in way) for way in ways], dtype=np.float64)
+        overhead_s = np.array([float(way[0].link.overhead_s) for way in ways], dtype=np.float64)
+        return Paths(channels.reshape(-1, width)[which], latency_s[which], overhead_s[which])
+
+    def _way(self, sender: int, receiver: int) -> list[_Step]:
+        source, target = self.network.hosts[sender], self.network.hosts[receiver]
+        if (source, target) not in self._ways:
+            # Behind a host's only link its ways are those of the node there, which all hosts at that node have.
+            (start, *others) = self._steps[source]
+            if others:
+                start = source
+            if start not in self._before:
+                self._before[start] = _least_latency(start, self._steps)
+            nodes = [target]
+            while nodes[-1] != start:
+                nodes.append(self._before[start][nodes[-1]])
+            self._ways[source, target] = self._along([*([] if others else [source]), *nodes[::-1]])
+        return self._ways[source, target]
+
+    def _along(self, nodes: Sequence[str]) -> list[_Step]:
+        return [self._steps[a][b] for a, b in itertools.pairwise(nodes)]
+
+    def reached(self, start: str, backwards: bool = False) -> set[str]:
+        """The nodes that a node reaches, or by which it is reached."""
+        nexts: dict[str, list[str]] = {}
+        for a, steps in self._steps.items():
+            for b in steps:
+                nexts.setdefault(b if backwards else a, []).append(a if backwards else b)
+        seen, waiting = {start}, [start]
+        while waiting:
+            new = [node for node in nexts.get(waiting.pop(), []) if node not in seen]
+            seen.update(new)
+            waiting += new
+        return seen
+
+
+def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]]) -> dict[str, str]:
+    """The node before each node on its way from the source (Dijkstra's algorithm)."""
+    best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}
+    heap, done = [(0, 0, source)], set()
+    while heap:
+        latency, hops, node = heapq.heappop(heap)
+        if node in done:
+            continue
+        done.add(node)
+        for to, step in steps.get(node, {}).items():
+            way = (latency + step.femtoseconds, hops + 1, node)
+            if to not in done and (to not in best or way < best[to]):
+                best[to] = way
+                heapq.heappush(heap, (*way[:2], to))
+    return {node: before for node, (_, _, before) in best.items()}

@@ -1,0 +1,137 @@
+"""Networks by name, with where each number comes from.
+
+Latencies are one way, from worker to worker, software included. Bandwidths are per direction and of the line: what
+headers take is a link's ``efficiency``, which is 1 here (TCP over Ethernet frames of 1,500 bytes: 1448 / 1538 = 0.94).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.two_level import TwoLevel
+
+
+class Preset(NamedTuple):
+    """A network with what it stands for and where its numbers come from."""
+
+    network: Link | TwoLevel | Sites
+    description: str
+    source: str
+
+
+def _rails(link: Link, rails: int) -> Link:
+    return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
+
+
+_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4")
+_HDR = Link(2e-6, 25e9, "ib-hdr")
+_NDR = Link(2e-6, 50e9, "ib-ndr")
+_TEN = Link(50e-6, 1.25e9, "10gbe")
+_WAN = Link(25e-3, 125e6, "wan")
+
+_RDMA_S = "Latency: assumed as for infiniband; NCCL's tuning table takes 2.7 us."
+_TCP_S = "Latency: as 10gbe, for TCP in the kernels dominates it."
+_VERIZON = "Latency: half the round trip of Verizon's service level agreement between hub routers"
+
+NETWORKS: dict[str, Preset] = {
+    "nvlink4": Preset(
+        _NVLINK4,
+        "NVLink 4 through NVSwitch: the GPUs of one node",
+        "Bandwidth: NVIDIA H100 data sheet, 900 GB/s for both directions together (18 links of 25 GB/s each way). "
+        "Latency: NCCL's tuning table (src/graph/tuning.cc), ring over NVLink with its low-latency protocol.",
+    ),
+    "pcie5": Preset(
+        Link(1e-6, 32e9 * 16 / 8 * 128 / 130, "pcie5"),
+        "PCI Express 5.0 x16: the GPUs of one node without NVLink",
+        "Bandwidth: PCI-SIG, PCI Express 5.0: 32 GT/s, 16 lanes, 128b/130b. Latency: NCCL's tuning table, ring over "
+        "PCI with its low-latency protocol.",
+    ),
+    "infiniband": Preset(
+        Link(2e-6, 12.5e9, "infiniband"),
+        "100 Gbit/s InfiniBand (EDR)",
+        "Bandwidth: CurvaDion, Appendix E (100 Gb/s). Latency: assumed, of the order of an RDMA message's; "
+        "CurvaDion measured 0.1 ms through its whole software stack (section 4.4).",
+    ),
+    "ib-hdr": Preset(_HDR, "200 Gbit/s InfiniBand (HDR)", f"Bandwidth: IBTA, HDR, 4 lanes. {_RDMA_S}"),
+    "ib-hdr-4": Preset(_rails(_HDR, 4), "4 rails of HDR", "As ib-hdr; messages are spread over the rails."),
+    "ib-hdr-8": Preset(_rails(_HDR, 8), "8 rails of HDR", "As ib-hdr; messages are spread over the rails."),
+    "ib-ndr": Preset(
+        _NDR, "400 Gbit/s InfiniBand (NDR)", f"Bandwidth: IBTA, NDR, 4 lanes; NVIDIA ConnectX-7 manual. {_RDMA_S}"
+    ),
+    "ib-ndr-4": Preset(_rails(_NDR, 4), "4 rails of NDR", "As ib-ndr; messages are spread over the rails."),
+    "ib-ndr-8": Preset(_rails(_NDR, 8), "8 rails of NDR", "As ib-ndr; messages are spread over the rails."),
+    "roce-100": Preset(
+        Link(3e-6, 12.5e9, "roce-100"),
+        "100 Gbit/s Ethernet with RDMA (RoCE v2)",
+        "Bandwidth: IEEE 802.3bj. Latency: assumed, a switch's forwarding more than InfiniBand's.",
+    ),
+    "100gbe": Preset(Link(50e-6, 12.5e9, "100gbe"), "100 Gbit/s Ethernet", f"Bandwidth: IEEE 802.3bj. {_TCP_S}"),
+    "25gbe": Preset(Link(50e-6, 3.125e9, "25gbe"), "25 Gbit/s Ethernet", f"Bandwidth: IEEE 802.3by. {_TCP_S}"),
+    "10gbe": Preset(
+        _TEN,
+        "10 Gbit/s Ethernet",
+        "Bandwidth: CurvaDion, Appendix E (10 Gb/s). Latency: assumed, of the order of TCP through two kernels and a "
+        "switch; CurvaDion's Table 3 lists 10 ms.",
+    ),
+    "1gbe": Preset(
+        Link(50e-6, 125e6, "1gbe"),
+        "1 Gbit/s Ethernet",
+        f"Bandwidth: IEEE 802.3ab (1000BASE-T). {_TCP_S}",
+    ),
+    "wan": Preset(
+        _WAN,
+        "1 Gbit/s between data centres, 50 ms round trip",
+        "CurvaDion, Appendix E: 1 Gb/s, 50 ms RTT, so 25 ms one way.",
+    ),
+    "wan-metro": Preset(
+        Link(0.5e-3, 1.25e9, "wan-metro"),
+        "10 Gbit/s between the sites of a city",
+        "Latency: 100 km of fibre at 5 us/km (refractive index 1.47). Bandwidth: assumed, a leased 10 Gbit/s.",
+    ),
+    "wan-continental": Preset(
+        Link(22.5e-3, 125e6, "wan-continental"),
+        "1 Gbit/s across a continent",
+        f"{_VERIZON} in North America, 45 ms. Bandwidth: as wan.",
+    ),
+    "wan-intercontinental": Preset(
+        Link(45e-3, 125e6, "wan-intercontinental"),
+        "1 Gbit/s across the Atlantic",
+        f"{_VERIZON} in London and New York, 90 ms. Bandwidth: as wan.",
+    ),
+    "home-broadband": Preset(
+        Link(15e-3, 12.5e6, "home-broadband", upload_bytes_per_s=2.5e6),
+        "from home to home: 100 Mbit/s down, 20 Mbit/s up",
+        "Bandwidths: the FCC's benchmark of fixed broadband since March 2024. Latency: assumed, half of each home's "
+        "round trip to the network's core of about 15 ms (FCC, Measuring Broadband America: 11 to 40 ms).",
+    ),
+    "dgx-h100": Preset(
+        TwoLevel(8, _NVLINK4, _NDR, name="dgx-h100"),
+        "DGX H100 machines: 8 GPUs, one NDR card each",
+        "NVIDIA DGX H100 user guide: 8 GPUs on NVSwitch, 8 ConnectX-7 cards of 400 Gbit/s. Links: nvlink4, ib-ndr.",
+    ),
+    "dgx-a100": Preset(
+        TwoLevel(8, Link(0.6e-6, 300e9, "nvlink3"), _HDR, name="dgx-a100"),
+        "DGX A100 machines: 8 GPUs, one HDR card each",
+        "NVIDIA DGX A100 data sheet: NVLink 3, 600 GB/s for both directions together; 8 cards of 200 Gbit/s for the "
+        "GPUs. Latency inside: as nvlink4. Cards: ib-hdr.",
+    ),
+    "two-sites": Preset(
+        Sites(2, _TEN, replace(_WAN, latency_s=12.5e-3), name="two-sites"),
+        "two sites of 10 Gbit/s Ethernet, joined by wan",
+        "Links: 10gbe, and wan with half of its latency on each site's uplink.",
+    ),
+    "two-homes": Preset(
+        Sites(
+            2,
+            Link(50e-6, 125e6, "1gbe"),
+            Link(7.5e-3, 12.5e6, "home-broadband", upload_bytes_per_s=2.5e6),
+            name="two-homes",
+        ),
+        "two homes with 1 Gbit/s Ethernet inside",
+        "Links: 1gbe, and home-broadband with half of its latency on each home's uplink.",
+    ),
+}
+"""Networks by name."""

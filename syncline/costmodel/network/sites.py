@@ -1,0 +1,165 @@
+"""Sites: a local network inside each, one uplink from each to a wide-area network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Floats, Ints, Paths
+from syncline.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Sites of consecutive ranks, each with one uplink to the core of a wide-area network that its workers share.
+
+    A message within a site pays the local link. One across passes its sender's local link up, both sites' uplinks and
+    its receiver's local link down; its latency is that of the local link and of both uplinks. Two sites joined by one
+    link of latency L are two uplinks of L / 2 each.
+
+    Args:
+        sites: how many there are, of nearly equal sizes (the first ones take the workers left over); or their sizes.
+        lan: the link that each worker has inside its site.
+        uplink: each site's link to the core of the wide-area network (one for all, or one per site): up is away from
+            the site, and its latency is one way, to the core.
+        name: for people.
+
+    Raises:
+        SpecError: no site, a site without workers, or another number of uplinks than of sites.
+    """
+
+    sites: int | tuple[int, ...]
+    lan: Link
+    uplink: Link | tuple[Link, ...]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        given = (self.sites,) if isinstance(self.sites, int) else self.sites
+        if not given or min(given) < 1:
+            raise SpecError("network.sites", self.sites, "a number of sites, or the workers of each, all at least 1")
+        if not isinstance(self.uplink, Link) and len(self.uplink) != self.count:
+            raise SpecError("network.uplink", len(self.uplink), f"one link, or one for each of the {self.count} sites")
+
+    @property
+    def count(self) -> int:
+        """How many sites there are."""
+        return self.sites if isinstance(self.sites, int) else len(self.sites)
+
+    @property
+    def uplinks(self) -> tuple[Link, ...]:
+        """The uplink of each site."""
+        return (self.uplink,) * self.count if isinstance(self.uplink, Link) else self.uplink
+
+    def sizes(self, workers: int) -> tuple[int, ...]:
+        """Workers of each site.
+
+        Raises:
+            SpecError: fewer workers than sites, or not the sum of given sizes.
+        """
+        if not isinstance(self.sites, int):
+            if sum(self.sites) != workers:
+                raise SpecError("workers", workers, f"{sum(self.sites)}, the workers of all sites")
+            return self.sites
+        if workers < self.sites:
+            raise SpecError("workers", workers, f"at least one for each of the {self.sites} sites")
+        each, more = divmod(workers, self.sites)
+        return (each + 1,) * more + (each,) * (self.sites - more)
+
+    def group(self, workers: int) -> int:
+        """Workers of one site, where all have the same number.
+
+        Raises:
+            SpecError: sites of different sizes, or as ``sizes``.
+        """
+        sizes = self.sizes(workers)
+        if len(set(sizes)) > 1:
+            raise SpecError("workers", workers, f"sites of one size, and these have {', '.join(map(str, sizes))}")
+        return sizes[0]
+
+    def crossing(self, flows: int = 1) -> Link:
+        """The link that a message across finds while so many workers of each site send and receive, on the worst way.
+
+        Its latency is the local link's and those of the two slowest uplinks, its bandwidth that of the narrowest link,
+        where the uplinks are shared.
+        """
+        shared = [link.shared_by(flows) for link in self.uplinks]
+        latencies = sorted((float(link.latency_s) for link in shared), reverse=True)
+        links = [self.lan.shared_by(1), *shared]
+        return Link(
+            float(self.lan.latency_s) + sum(latencies[:2]),
+            min(float(link.down_bytes_per_s) for link in links),
+            overhead_s=float(self.lan.overhead_s) + max(float(link.overhead_s) for link in shared),
+            upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in links),
+        )
+
+    def among(self, workers: int) -> Joined:
+        """The topology of so many workers.
+
+        Raises:
+            SpecError: as ``sizes``.
+        """
+        return Joined(self, np.repeat(np.arange(self.count), self.sizes(workers)))
+
+    def describe(self) -> str:
+        """What it is, for people."""
+        sizes = "" if isinstance(self.sites, int) else " of " + " + ".join(map(str, self.sites))
+        lan = self.lan.name or self.lan.describe()
+        up = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
+        return f"{self.count} sites{sizes}, {lan} inside, {up} to the core"
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The workers of some sites.
+
+    Channels: the P workers' local links up, the same down, then the S sites' uplinks up, and down. Of a half-duplex
+    link both directions are the channel up.
+
+    Args:
+        network: what the sites are.
+        site: of each worker, ``(P,)``.
+    """
+
+    network: Sites
+    site: NDArray[np.int64]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.network.name
+
+    @property
+    def workers(self) -> int:
+        """P."""
+        return len(self.site)
+
+    @property
+    def bandwidth_bytes_per_s(self) -> Floats:
+        """``(2 P + 2 S,)`` payload bytes per second that each channel carries."""
+        lan, uplinks = self.network.lan, self.network.uplinks
+        return np.concatenate([
+            np.repeat(np.array([lan.up_bytes_per_s, lan.down_bytes_per_s], dtype=np.float64), self.workers),
+            np.array([link.up_bytes_per_s for link in uplinks], dtype=np.float64),
+            np.array([link.down_bytes_per_s for link in uplinks], dtype=np.float64),
+        ])  # fmt: skip
+
+    def paths(self, senders: Ints, receivers: Ints) -> Paths:
+        """Up and down the local links within a site, over both sites' uplinks in between otherwise."""
+        lan, uplinks = self.network.lan, self.network.uplinks
+        latency_s = np.array([link.latency_s for link in uplinks], dtype=np.float64)
+        overhead_s = np.array([link.overhead_s for link in uplinks], dtype=np.float64)
+        half = np.array([link.duplex == "half" for link in uplinks])
+        source, target = self.site[senders], self.site[receivers]
+        across = source != target
+        first_uplink = 2 * self.workers
+        up = first_uplink + source
+        down = first_uplink + target + np.where(half[target], 0, len(uplinks))
+        last = receivers + (0 if lan.duplex == "half" else self.workers)
+        return Paths(
+            np.stack([senders, np.where(across, up, last), np.where(across, down, -1), np.where(across, last, -1)], 1),
+            np.where(across, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
+            np.where(across, overhead_s[source], 0.0) + np.float64(lan.overhead_s),
+        )

@@ -1,0 +1,1 @@
+"""Pipelines in closed form: ``closed_form`` (times and bubbles), ``one_f_one_b`` (uneven stages), ``stages`` (of a model)."""

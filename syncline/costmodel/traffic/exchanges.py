@@ -1,0 +1,313 @@
+"""Traffic: what a method sends in a training of T steps, and what that costs in closed form.
+
+A method's communication is a few *exchanges*, each a collective of so many bytes every so many steps, in all steps or
+in those of one phase (a warm-up that ends, an interval that grows). Exchanges of the same collective that are due at
+the same step travel as one call: their bytes add up and the latency is paid once. So the cost of T steps is a sum over
+the distinct *call patterns* of a step, each times the number of steps that have it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives.cost import ALGORITHMS, COLLECTIVES, Rule, collective_s, fastest_s
+from syncline.costmodel.collectives.gloo.costs import gloo_of
+from syncline.costmodel.network.link import Link
+from syncline.errors import SpecError, one_of
+
+Algorithms: TypeAlias = str | Mapping[str, str] | None
+"""What carries collectives: an algorithm's or a policy's name, for all or by kind; see `algorithm_for`."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective that happens after step t (from 0) when ``(t + 1 - offset) % period == 0``.
+
+    Args:
+        payload_bytes: n, as `syncline.costmodel.collectives.cost` counts it for this collective; at least 0.
+        period: K, the number of steps from one to the next; at least 1. With no offset the first is after step K - 1.
+        label: what is sent, for people.
+        collective: one of ``COLLECTIVES``.
+        offset: by how many steps the exchange is later than one without offset (periodic: offset K is offset 0).
+        joins: whether it travels in one call with the others of its collective that are due; else in its own.
+        start: the first step in which it may happen: a method's later phase.
+        stop: the first step in which it may not happen again; None for never.
+        wait_steps: steps until its result is needed; 0: before the next step. A method's own delay.
+        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
+        encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
+
+    Raises:
+        SpecError: a field that cannot be used.
+    """
+
+    payload_bytes: float
+    period: int = 1
+    label: str = ""
+    collective: str = "all_reduce"
+    offset: int = 0
+    joins: bool = True
+    start: int = 0
+    stop: int | None = None
+    wait_steps: int = 0
+    in_backward: bool = False
+    encoded_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
+            raise SpecError("exchange.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
+        if self.period != int(self.period) or self.period < 1:
+            raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")
+        if self.offset != int(self.offset):
+            raise SpecError("exchange.offset", self.offset, "a whole number of steps")
+        if self.collective not in COLLECTIVES:
+            raise SpecError("exchange.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
+        if self.start != int(self.start) or self.start < 0:
+            raise SpecError("exchange.start", self.start, "a step, at least 0")
+        if self.stop is not None and (self.stop != int(self.stop) or self.stop < self.start):
+            raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
+        if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
+            raise SpecError("exchange.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
+        if not (math.isfinite(self.encoded_bytes) and self.encoded_bytes >= 0):
+            raise SpecError("exchange.encoded_bytes", self.encoded_bytes, "a finite number of bytes, at least 0")
+
+    def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
+        """Whether it happens after step ``step`` (from 0), or after each of an array of steps."""
+        due = ((step + 1 - self.offset) % self.period == 0) & (step >= self.start)
+        return due if self.stop is None else due & (step < self.stop)
+
+    def times(self, steps: int) -> int:
+        """How often it happens in the first T steps: ``floor((end - o) / K) - floor((begin - o) / K)``.
+
+        ``end = min(T, stop)``, ``begin = min(start, end)``.
+        """
+        end = steps if self.stop is None else min(steps, self.stop)
+        begin = min(self.start, end)
+        return (end - self.offset) // self.period - (begin - self.offset) // self.period
+
+
+class Call(NamedTuple):
+    """One collective call: what of, how many payload bytes, what they are, and the rest as in `Exchange`."""
+
+    collective: str
+    payload_bytes: float
+    label: str
+    wait_steps: int = 0
+    in_backward: bool = False
+    encoded_bytes: float = 0.0
+
+
+class CallPattern(NamedTuple):
+    """The calls that follow one step, and the number of steps that they follow."""
+
+    calls: tuple[Call, ...]
+    steps: int
+
+
+def joined(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
+    """The calls in which exchanges that are due at the same step travel, in the order of the first of each call."""
+    calls: dict[object, Call] = {}
+    for index, exchange in enumerate(exchanges):
+        how = exchange.wait_steps, exchange.in_backward
+        key = (exchange.collective, *how) if exchange.joins else index
+        call = Call(exchange.collective, exchange.payload_bytes, exchange.label, *how, exchange.encoded_bytes)
+        calls[key] = _sum(calls[key], call) if key in calls else call
+    return tuple(calls.values())
+
+
+def calls_at(exchanges: Sequence[Exchange], step: int) -> tuple[Call, ...]:
+    """The calls that follow step ``step`` (from 0)."""
+    return joined(exchange for exchange in exchanges if exchange.is_due(step))
+
+
+def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
+    """The distinct call patterns of ``steps`` steps and how many steps have each; the numbers of steps add up to it.
+
+    A step without calls has the empty pattern. Between two steps where an exchange starts or stops, patterns repeat
+    after the least common multiple of the periods, so no more than one such cycle is looked at in each phase.
+
+    Args:
+        exchanges: what is sent.
+        steps: T, at least 0.
+
+    >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
+    [(0, 97), (1, 3)]
+    """
+    counts: dict[tuple[bool, ...], int] = {}
+    for begin, end in _phases(exchanges, _checked(steps)):
+        for due, count in _patterns_between(exchanges, begin, end):
+            counts[due] = counts.get(due, 0) + count
+    return [
+        CallPattern(joined(exchange for exchange, on in zip(exchanges, due, strict=True) if on), count)
+        for due, count in sorted(counts.items())
+    ]
+
+
+def _phases(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int]]:
+    """The runs of steps in which no exchange starts or stops."""
+    bounds = {bound for e in exchanges for bound in (e.start, e.stop) if bound is not None}
+    edges = sorted({0, steps} | {bound for bound in bounds if bound < steps})
+    return list(itertools.pairwise(edges))
+
+
+def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int, int]]:
+    """The runs of steps in which no exchange starts or stops, and after how many steps the calls repeat in each."""
+    return [(begin, end, _cycle(exchanges, begin, end)) for begin, end in _phases(exchanges, _checked(steps))]
+
+
+def _cycle(exchanges: Sequence[Exchange], begin: int, end: int) -> int:
+    going = (e.period for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
+    return min(math.lcm(*going), end - begin)
+
+
+def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int]]:
+    """Which exchanges are due together, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
+    cycle = _cycle(exchanges, begin, end)
+    step = np.arange(begin, begin + cycle)
+    times = -((step - end) // cycle)  # ceil((end - t) / cycle): how often this step of the cycle comes round
+    due = np.zeros((cycle, len(exchanges)), dtype=bool)
+    for column, exchange in enumerate(exchanges):
+        due[:, column] = exchange.is_due(step)
+    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # equal where the pattern is equal
+    for due_now in due.T:
+        code = np.unique(2 * code + due_now, return_inverse=True)[1]
+    first = np.unique(code, return_index=True)[1]
+    # Whole numbers of steps, that a float of bincount's would round beyond 2^53.
+    counts = np.zeros(len(first), dtype=np.int64)
+    np.add.at(counts, code, times)
+    return [(tuple(due[row].tolist()), int(count)) for row, count in zip(first, counts, strict=True)]
+
+
+def communication_s(
+    exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link, algorithm: Algorithms = None
+) -> FloatOrArray:
+    """Seconds that ``steps`` steps communicate: the sum over call patterns of steps x calls' `collective_s`.
+
+    Args:
+        exchanges: what is sent.
+        steps: T, at least 0.
+        workers: P; broadcasts with the fields of the link.
+        link: each worker's link.
+        algorithm: see `call_s`.
+    """
+    total: FloatOrArray = 0.0
+    for pattern in calls_by_step(exchanges, steps):
+        for call in pattern.calls:
+            total = total + pattern.steps * call_s(call.collective, workers, call.payload_bytes, link, algorithm)
+    return total
+
+
+def call_s(
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    link: Link,
+    algorithm: Algorithms = None,
+    rule: Rule = "eager",
+) -> FloatOrArray:
+    """`collective_s` by an algorithm, or by the choice of a policy.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P.
+        nbytes: n.
+        link: each worker's link.
+        algorithm: see `algorithm_for`; ``nccl`` needs a P and a link that are no arrays, ``auto`` only a P.
+        rule: when a message starts; ``auto`` chooses as if eager.
+    """
+    if (
+        rule == "eager"
+        and np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0))
+        and algorithm_of(algorithm, kind) == "auto"
+    ):
+        return fastest_s(kind, int(workers), nbytes, link)
+    return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
+
+
+def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
+    """What is wanted for this kind of collective, a policy's name included."""
+    return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
+
+
+def carried_by(wanted: Algorithms, network: object) -> Algorithms:
+    """What is wanted; and where nothing is, gloo's algorithms on a network that knows what gloo's software takes.
+
+    For those who take a network apart before they choose, so that this is not lost with it.
+    """
+    if gloo_of(network) is None or isinstance(wanted, str):
+        return wanted
+    given = {kind: name for kind, name in (wanted or {}).items() if name}
+    return dict.fromkeys(COLLECTIVES, "gloo") | given if given else "gloo"
+
+
+def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Any) -> str | None:
+    """The algorithm that carries a collective.
+
+    Args:
+        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first, and
+            none for gloo's where the network is a link that knows gloo's costs. Or a policy, that chooses by what the
+            other arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
+        kind: one of ``COLLECTIVES``.
+        workers: P.
+        nbytes: n.
+        network: a link, or what else the workers are joined by.
+
+    Raises:
+        SpecError: no such algorithm or policy.
+    """
+    wanted = algorithm_of(carried_by(wanted, network), kind)
+    if wanted is None or wanted in ALGORITHMS[kind]:
+        return wanted
+    from syncline.costmodel.collectives.policies import chosen_algorithm
+
+    return chosen_algorithm(wanted, kind, workers, nbytes, network)
+
+
+def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
+    """Mean payload bytes per worker and step over ``steps`` steps: ``sum n * times / T``; 0 without steps."""
+    return sum(exchange.payload_bytes * exchange.times(_checked(steps)) for exchange in exchanges) / max(steps, 1)
+
+
+def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
+    """Mean payload bytes per worker and step in the long run: ``sum n / K`` over the exchanges that never stop.
+
+    >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
+    6.0
+    """
+    return sum((e.payload_bytes / e.period for e in exchanges if e.stop is None), start=0.0)
+
+
+def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
+    """By how much the bytes shrink against one such exchange every step, in the long run: ``1 / sum_i 1 / K_i``.
+
+    Args:
+        periods: K_i, one per exchanged state, all of the same size (``math.inf``: never).
+
+    Source: MT-DAO, section 4 ("Baselines"): three states every 32 steps give 32 / 3.
+
+    >>> f"{communication_factor([32, 32, 32]):.2f}"
+    '10.67'
+    """
+    return 1 / sum((1 / period for period in periods), start=0.0)
+
+
+def _sum(call: Call, other: Call) -> Call:
+    labels = "+".join(label for label in (call.label, other.label) if label)
+    return call._replace(
+        payload_bytes=call.payload_bytes + other.payload_bytes,
+        label=labels,
+        encoded_bytes=call.encoded_bytes + other.encoded_bytes,
+    )
+
+
+def _checked(steps: int) -> int:
+    if steps < 0:
+        raise SpecError("steps", steps, "at least 0")
+    return steps

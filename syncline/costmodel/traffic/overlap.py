@@ -1,0 +1,281 @@
+"""Communication beside computing: gradient buckets, and the wait for what is needed later, in closed form.
+
+Collectives of one worker run one after another. With ``ready_k`` when the k-th can start and ``cost_k`` what it takes,
+
+    done_k = max(ready_k, done_(k-1)) + cost_k,
+
+and a worker that needs it before it goes on waits ``max(0, done_k - now)``: that time, with nothing to compute, is
+*exposed* communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray
+from syncline.costmodel.traffic.exchanges import Call, Exchange, calls_at, phase_cycles
+from syncline.errors import SpecError, one_of
+
+OVERLAPS = ("none", "ddp", "async")
+
+BUCKET_BYTES = 25 * 2**20
+"""Default size of a gradient bucket. Source: ``torch.nn.parallel.DistributedDataParallel``, ``bucket_cap_mb``; MiB."""
+
+FIRST_BUCKET_BYTES = 2**20
+"""Of the first bucket, if the others have the default size, so that something is sent early. Source: as above."""
+
+FORWARD_SHARE = 1 / 3
+"""Of the compute time: a backward pass takes twice the operations of a forward pass, one product for the inputs and one
+for the weights (J. Kaplan et al., "Scaling Laws for Neural Language Models", 2020, section 2.1)."""
+
+
+class Bucket(NamedTuple):
+    """Gradients that travel together.
+
+    Attributes:
+        share: part of the gradient's bytes, in (0, 1].
+        ready: part of the compute time after which the last of them is there, in (0, 1].
+    """
+
+    share: float
+    ready: float
+
+
+WHOLE = (Bucket(1.0, 1.0),)
+"""Everything in one bucket at the end of the backward pass: no overlap."""
+
+
+def gradient_buckets(
+    elements: Sequence[int],
+    bucket_bytes: float = BUCKET_BYTES,
+    *,
+    element_bytes: float = 4,
+    forward_share: float = FORWARD_SHARE,
+) -> tuple[Bucket, ...]:
+    """The buckets of a gradient, in the order in which they are ready.
+
+    They are filled from the last tensor to the first, the order in which a backward pass makes the gradients; one is
+    full when it holds ``bucket_bytes`` or more. The first holds only 1 MiB if the others have the default size. The
+    time of the backward pass is shared out by elements.
+
+    Args:
+        elements: of each tensor, in the order of the forward pass.
+        bucket_bytes: size of a bucket; positive.
+        element_bytes: of one gradient element.
+        forward_share: part of the compute time before the backward pass, from 0 to 1.
+
+    Raises:
+        SpecError: a size or a share out of range.
+
+    Source: S. Li et al., "PyTorch Distributed", VLDB 13 (2020), section 3.2; PyTorch's
+    ``_compute_bucket_assignment_by_size``.
+
+    >>> [(f"{b.share:.2f}", f"{b.ready:.2f}") for b in gradient_buckets([6, 1, 2, 1], 12.0)]
+    [('0.30', '0.53'), ('0.70', '1.00')]
+    """
+    if not bucket_bytes > 0:
+        raise SpecError("bucket", bucket_bytes, "a positive number of bytes")
+    if not 0 <= forward_share <= 1:
+        raise SpecError("forward_share", forward_share, "a part of the compute time, from 0 to 1")
+    total = sum(elements)
+    if not total:
+        return WHOLE
+    limit = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
+    buckets: list[Bucket] = []
+    held = done = 0
+    for count in reversed(elements):
+        held, done = held + count, done + count
+        if held * element_bytes >= limit or done == total:
+            if held:
+                buckets.append(Bucket(held / total, forward_share + (1 - forward_share) * (done / total)))
+            held, limit = 0, bucket_bytes
+    return tuple(buckets)
+
+
+class Share(NamedTuple):
+    """What travels by itself of a call: the part of its bytes, when it is ready, and the steps until it is needed."""
+
+    share: float
+    ready: float
+    wait_steps: int
+
+
+class Part(NamedTuple):
+    """A call, or a bucket of one, as the recurrence sees it.
+
+    Attributes:
+        cost_s: what the network takes for it.
+        encode_s: seconds of computing before it starts.
+        ready: part of the compute time after which it can start.
+        wait_steps: steps until its result is needed.
+    """
+
+    cost_s: FloatOrArray
+    encode_s: FloatOrArray = 0.0
+    ready: float = 1.0
+    wait_steps: int = 0
+
+
+class Splittable(Protocol):
+    """What can be sent in parts, or waited for later."""
+
+    @property
+    def wait_steps(self) -> int:
+        """Steps until its result is needed."""
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether parts of it are ready during the backward pass."""
+
+
+def split(call: Splittable, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Share]:
+    """What becomes of a call under an overlap.
+
+    Raises:
+        SpecError: no such overlap.
+    """
+    if overlap not in OVERLAPS:
+        raise SpecError("overlap", overlap, one_of(OVERLAPS, str(overlap)))
+    if overlap == "ddp" and call.in_backward:
+        return [Share(bucket.share, bucket.ready, call.wait_steps) for bucket in buckets]
+    return [Share(1.0, 1.0, max(call.wait_steps, int(overlap == "async")))]
+
+
+T = TypeVar("T")
+
+
+def in_order(calls: Sequence[T], ready: Callable[[T], float]) -> list[T]:
+    """Those that are ready before the end of the computing, the first ready first."""
+    return sorted((call for call in calls if ready(call) < 1), key=ready)
+
+
+class Worker:
+    """One worker's two streams, step by step: when it computes until, and when its network is free.
+
+    Args:
+        compute_s: of each step.
+        trigger_s: of each step, after computing and before what is sent at its end.
+    """
+
+    def __init__(self, compute_s: FloatOrArray, trigger_s: FloatOrArray = 0.0) -> None:
+        self.compute_s, self.trigger_s = compute_s, trigger_s
+        self.now_s: FloatOrArray = 0.0
+        self.free_s: FloatOrArray = 0.0
+        self.exposed_s: FloatOrArray = 0.0
+        self.pending: dict[int, list[FloatOrArray]] = {}  # step after which it is needed: when it is done
+
+    def skip(self, steps: int) -> None:
+        """Steps in which nothing is sent and nothing is waited for."""
+        self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s)
+
+    def step(self, number: int, parts: Sequence[Part]) -> None:
+        """One step: compute, start what is ready on the way, then what is ready at the end, then wait."""
+        begin, encoded = self.now_s, 0.0 * self.now_s
+        needed: FloatOrArray = begin
+        for part in in_order(parts, lambda one: one.ready):
+            encoded = encoded + part.encode_s
+            self._start(part, begin + part.ready * self.compute_s + encoded, number)
+            needed = needed if part.wait_steps else self.free_s
+        self.now_s = begin + self.compute_s + encoded + self.trigger_s
+        self._wait(needed)
+        for part in parts:
+            if part.ready >= 1:
+                self.now_s = self.now_s + part.encode_s
+                self._start(part, self.now_s, number)
+                if not part.wait_steps:
+                    self._wait(self.free_s)
+        for done_s in self.pending.pop(number, ()):
+            self._wait(done_s)
+
+    def _start(self, part: Part, at_s: FloatOrArray, number: int) -> None:
+        self.free_s = np.maximum(self.free_s, at_s) + part.cost_s
+        if part.wait_steps:
+            self.pending.setdefault(number + part.wait_steps, []).append(self.free_s)
+
+    def _wait(self, until_s: FloatOrArray) -> None:
+        after = np.maximum(self.now_s, until_s)
+        self.exposed_s, self.now_s = self.exposed_s + (after - self.now_s), after
+
+    def rebase(self) -> None:
+        """Count time from now on."""
+        self.free_s, now = np.maximum(self.free_s - self.now_s, 0.0), self.now_s
+        self.pending = {step: [done - now for done in waits] for step, waits in self.pending.items()}
+        self.now_s = 0.0
+
+    def ahead(self, number: int) -> list[tuple[int, FloatOrArray]]:
+        """Of a worker whose time begins with step ``number``, all that its future depends on."""
+        waits = [(step - number, done) for step in sorted(self.pending) for done in self.pending[step]]
+        return [(-1, self.free_s), *waits]
+
+
+def exposed_s(
+    compute_s: FloatOrArray,
+    exchanges: Sequence[Exchange],
+    steps: int,
+    parts_of: Callable[[Call], Sequence[Part]],
+    trigger_s: FloatOrArray = 0.0,
+) -> FloatOrArray:
+    """Seconds that a worker waits for the network in ``steps`` steps.
+
+    The steps of a cycle of the periods are gone through one by one, until a cycle leaves the worker as it found it: the
+    rest repeat it.
+
+    Args:
+        compute_s: seconds that it computes in a step.
+        exchanges: what is sent.
+        steps: T.
+        parts_of: what becomes of a call.
+        trigger_s: see `Worker`.
+    """
+    worker, known = Worker(compute_s, trigger_s), dict[tuple[Call, ...], list[Part]]()
+    at = 0
+    for _, end, cycle in phase_cycles(exchanges, steps):
+        before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray] | None = None
+        while at < end:
+            worker.rebase()
+            state, exposed = worker.ahead(at), worker.exposed_s
+            if before and _alike(before[0], state):
+                times = (end - at) // cycle
+                worker.exposed_s = exposed + times * (exposed - before[1])
+                worker.pending = {step + times * cycle: waits for step, waits in worker.pending.items()}
+                at, before = at + times * cycle, None
+                continue
+            before = state, exposed
+            until = min(end, at + cycle)
+            for step in _events(exchanges, at, until, worker):
+                worker.skip(step - at)
+                calls = calls_at(exchanges, step)
+                if calls not in known:
+                    known[calls] = [part for call in calls for part in parts_of(call)]
+                worker.step(step, known[calls])
+                at = step + 1
+            worker.skip(until - at)
+            at = until
+    return worker.exposed_s
+
+
+def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker) -> Iterator[int]:
+    """The steps of these after which something is sent or waited for, while the worker goes through them."""
+    steps = np.arange(begin, end)
+    due = np.zeros(len(steps), dtype=bool)
+    for exchange in exchanges:
+        due |= exchange.is_due(steps)
+    sends = iter(steps[due].tolist())
+    next_send = next(sends, end)
+    while True:
+        step = min([next_send, *worker.pending])
+        if step >= end:
+            return
+        yield step
+        if step == next_send:
+            next_send = next(sends, end)
+
+
+def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]]) -> bool:
+    """Whether two states are the same to rounding."""
+    return [step for step, _ in one] == [step for step, _ in other] and all(
+        np.allclose(a, b, rtol=1e-12, atol=0.0) for (_, a), (_, b) in zip(one, other, strict=True)
+    )

@@ -1,0 +1,144 @@
+"""The wall-clock models of the papers, as printed, to hold our own against. All arguments broadcast.
+
+They are simpler than `syncline.costmodel.traffic.step_time`: CurvaDion measures the time of a synchronisation instead of
+deriving it, and MT-DAO pays the latency once per all-reduce, where a ring pays it 2 (P - 1) times.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.network.link import Link
+
+
+def curvadion_step_s(
+    compute_s: FloatOrArray,
+    optimizer_s: FloatOrArray,
+    flag_s: FloatOrArray,
+    sync_s: FloatOrArray,
+    sync_rate: FloatOrArray,
+) -> FloatOrArray:
+    """Mean seconds of a step that synchronises on a trigger: ``compute + optimizer + flag + rate * sync``.
+
+    Args:
+        compute_s: forward and backward, in seconds.
+        optimizer_s: the update, in seconds.
+        flag_s: the all-reduce of the trigger, paid every step, in seconds.
+        sync_s: one full synchronisation, in seconds.
+        sync_rate: the fraction of steps that synchronise.
+
+    Source: CurvaDion, Appendix E.
+    """
+    return compute_s + optimizer_s + flag_s + sync_rate * sync_s
+
+
+def curvadion_speedup(
+    compute_s: FloatOrArray,
+    optimizer_s: FloatOrArray,
+    flag_s: FloatOrArray,
+    sync_s: FloatOrArray,
+    sync_rate: FloatOrArray,
+) -> FloatOrArray:
+    """How much faster than synchronising every step: ``(compute + optimizer + sync) / curvadion_step_s``.
+
+    The baseline has no trigger, so it pays no flag. Arguments as in `curvadion_step_s`.
+
+    Source: CurvaDion, Appendix E and Table 3 (a rate of 1% gives the table; the text's 1.203 and 4.396 use 0.76%).
+
+    >>> [f"{curvadion_speedup(3.375, 0.039, 0.0005, sync_s, 0.01):.4f}" for sync_s in (0.07, 0.7, 12.0)]
+    ['1.0201', '1.2024', '4.3610']
+    """
+    every_step_s = curvadion_step_s(compute_s, optimizer_s, 0.0, sync_s, 1.0)
+    return every_step_s / curvadion_step_s(compute_s, optimizer_s, flag_s, sync_s, sync_rate)
+
+
+def half_life(beta: FloatOrArray) -> FloatOrArray:
+    """Steps after which an exponential average has forgotten half: ``ln 0.5 / ln beta``, for beta in (0, 1).
+
+    Source: MT-DAO, Appendix E.2.
+
+    >>> [f"{half_life(beta):.2f}" for beta in (0.99, 0.999, 0.9999)]
+    ['68.97', '692.80', '6931.13']
+    """
+    return math.log(0.5) / np.log(beta)
+
+
+def half_life_period(beta: float, at_least: int = 1) -> int:
+    """Steps between averages of a state that forgets with ``beta``: its half-life, rounded, no less than ``at_least``.
+
+    A ``beta`` of 0 forgets at once.
+
+    Source: MT-DAO, Table 3 (69, 693 and 6931; its caption's "closest power of two" is not what the table has).
+
+    >>> [half_life_period(beta, at_least=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
+    [32, 69, 693, 6931]
+    """
+    return max(at_least, round(float(half_life(beta))) if beta > 0 else 1)
+
+
+def mt_dao_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+    """Seconds of an all-reduce as MT-DAO counts it: ``(2 n / B) (1 - 1 / M) + l``.
+
+    It is `ring_all_reduce_s` at its bandwidth, with the latency paid once.
+
+    Args:
+        workers: M.
+        nbytes: n, in bytes.
+        link: l and B.
+
+    Source: MT-DAO, Appendix E.1, the bracket of equations (5) and (6).
+    """
+    return 2 * nbytes / link.bandwidth_bytes_per_s * (1 - 1 / workers) + link.latency_s
+
+
+def unified_total_s(
+    compute_s: FloatOrArray,
+    *,
+    steps: FloatOrArray,
+    period: FloatOrArray,
+    state_bytes: FloatOrArray,
+    workers: IntOrArray,
+    link: Link,
+) -> FloatOrArray:
+    """Seconds of a training that averages three states together: ``t_compute + T / K [2 (3 d) / B (1 - 1 / M) + l]``.
+
+    Args:
+        compute_s: t_compute, of the whole training, in seconds.
+        steps: T.
+        period: K, steps between two synchronisations.
+        state_bytes: d, bytes of one state (the parameters, the first or the second momentum).
+        workers: M.
+        link: l and B.
+
+    Source: MT-DAO, Appendix E.1, equation (5).
+    """
+    return compute_s + steps / period * mt_dao_all_reduce_s(workers, 3 * state_bytes, link)
+
+
+def half_life_total_s(
+    compute_s: FloatOrArray,
+    *,
+    steps: FloatOrArray,
+    periods: tuple[FloatOrArray, FloatOrArray, FloatOrArray],
+    state_bytes: FloatOrArray,
+    workers: IntOrArray,
+    link: Link,
+) -> FloatOrArray:
+    """Seconds of a training that averages three states apart: ``t_compute + sum_i T / K_i [2 d / B (1 - 1 / M) + l]``.
+
+    Args:
+        compute_s: t_compute, of the whole training, in seconds.
+        steps: T.
+        periods: K_x, K_u, K_v of the parameters, the first and the second momentum; each a number or an array.
+        state_bytes: d, bytes of one state.
+        workers: M.
+        link: l and B.
+
+    Source: MT-DAO, Appendix E.1, equation (6).
+    """
+    k_x, k_u, k_v = periods
+    syncs = steps / k_x + steps / k_u + steps / k_v
+    return compute_s + syncs * mt_dao_all_reduce_s(workers, state_bytes, link)

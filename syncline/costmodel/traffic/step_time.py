@@ -1,0 +1,115 @@
+"""The time of a training step, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.traffic.exchanges import Algorithms, Call, Exchange, call_s, calls_by_step
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, Part, exposed_s, split
+from syncline.errors import SpecError
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Where the time of a mean step goes, in seconds; each field a number or an array.
+
+    Args:
+        compute_s: forward, backward and update of one worker.
+        communication_s: what the network takes.
+        encode_s: computing that turns what is sent into its wire format, and back.
+        trigger_s: computing that finds out whether to send.
+        hidden_communication_s: the part of the communication during which the worker computes.
+    """
+
+    compute_s: FloatOrArray
+    communication_s: FloatOrArray
+    encode_s: FloatOrArray = 0.0
+    trigger_s: FloatOrArray = 0.0
+    hidden_communication_s: FloatOrArray = 0.0
+
+    @property
+    def exposed_communication_s(self) -> FloatOrArray:
+        """Communication during which the worker waits, with nothing to compute."""
+        return self.communication_s - self.hidden_communication_s
+
+    @property
+    def step_time_s(self) -> FloatOrArray:
+        """``compute + encode + trigger + exposed communication``."""
+        return self.compute_s + self.encode_s + self.trigger_s + self.exposed_communication_s
+
+
+def step_time_s(compute_s: FloatOrArray, communication_s: FloatOrArray) -> FloatOrArray:
+    """Seconds of a step without overlap: ``compute + communication``."""
+    return StepTime(compute_s, communication_s).step_time_s
+
+
+def mean_step(
+    compute_s: FloatOrArray,
+    exchanges: Sequence[Exchange],
+    steps: int,
+    workers: IntOrArray,
+    link: Link,
+    *,
+    overlap: str = "none",
+    buckets: Sequence[Bucket] = WHOLE,
+    algorithm: Algorithms = None,
+    rule: Rule = "eager",
+    encode_bytes_per_s: FloatOrArray | None = None,
+    trigger_s: FloatOrArray = 0.0,
+) -> StepTime:
+    """The mean step of a training of T steps: ``compute + (what else T steps take) / T``.
+
+    What a worker waits for comes from the recurrence of `syncline.costmodel.traffic.overlap`; without overlap, and without
+    exchanges that are needed later, that is all communication.
+
+    Args:
+        compute_s: seconds that each worker computes in a step.
+        exchanges: what is sent, and how often.
+        steps: T, at least 1.
+        workers: P; it and the fields of the link broadcast.
+        link: each worker's link.
+        overlap: ``none``; ``ddp``: what is ready during the backward pass travels in ``buckets``; ``async``: what is
+            sent after a step is waited for one step later.
+        buckets: of the gradient, see `gradient_buckets`.
+        algorithm: what carries the collectives, see `syncline.costmodel.traffic.exchanges.algorithm_for`.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
+        trigger_s: seconds of each step in which it finds out whether to send.
+
+    Raises:
+        SpecError: no step, no such overlap, or a rate or time out of range.
+    """
+    if steps < 1:
+        raise SpecError("steps", steps, "at least 1")
+    if encode_bytes_per_s is not None:
+        require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
+
+    def parts_of(call: Call) -> list[Part]:
+        encode_s = 0.0 if encode_bytes_per_s is None else call.encoded_bytes / encode_bytes_per_s
+        return [
+            Part(
+                call_s(call.collective, workers, share * call.payload_bytes, link, algorithm, rule),
+                share * encode_s,
+                ready,
+                wait_steps,
+            )
+            for share, ready, wait_steps in split(call, overlap, buckets)
+        ]
+
+    communication_s: FloatOrArray = 0.0
+    encode_s: FloatOrArray = 0.0
+    overlaps = False
+    for pattern in calls_by_step(exchanges, steps):
+        for call in pattern.calls:
+            for part in parts_of(call):
+                communication_s = communication_s + pattern.steps * part.cost_s
+                encode_s = encode_s + pattern.steps * part.encode_s
+                overlaps |= part.ready < 1 or part.wait_steps > 0
+    hidden_s: FloatOrArray = 0.0
+    if overlaps:
+        hidden_s = communication_s - exposed_s(compute_s, exchanges, steps, parts_of, trigger_s)
+    return StepTime(compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps)

@@ -1,0 +1,218 @@
+"""Data-parallel training with communication beside computing: as programs, and as recurrences over all workers.
+
+In each step a worker computes; starts on the way what is ready before the end; finds out whether to send, if that takes
+time; waits for what it started on the way; starts what is ready at the end, each after the one before it is there; and
+waits for what earlier steps started and this one needs. Encoding is computing, right before what is encoded starts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts, costs_on, gloo_of
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Network, Topology, topology
+from syncline.costmodel.traffic.exchanges import Exchange, calls_at
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
+from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.waves import CollectiveMaps, Wave, key_of, timeline_of
+from syncline.sim.programs import Call, Collective, Compute, Instruction, Wait, calls_by_step, compute_times
+from syncline.sim.starts import Floats, start_times
+from syncline.sim.timeline import Timeline
+
+
+def calls_of(exchanges: Sequence[Exchange], steps: int, encode_bytes_per_s: float | None = None) -> list[Call]:
+    """The calls of a method that sends these exchanges, as the clock takes them.
+
+    Args:
+        exchanges: what is sent, and how often.
+        steps: T.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
+    """
+    return [
+        Call(
+            step,
+            call.collective,
+            call.payload_bytes,
+            call.label,
+            wait_steps=call.wait_steps,
+            encode_s=call.encoded_bytes / encode_bytes_per_s if encode_bytes_per_s else 0.0,
+            in_backward=call.in_backward,
+        )
+        for step in range(steps)
+        for call in calls_at(exchanges, step)
+    ]
+
+
+def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
+    """The calls as they travel: gradients in buckets, or everything waited for a step later.
+
+    Args:
+        calls: the collectives of the training.
+        overlap: ``none``, ``ddp`` or ``async``.
+        buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
+
+    Raises:
+        SpecError: no such overlap.
+    """
+    out = []
+    for call in calls:
+        parts = split(call, overlap, buckets)
+        for number, part in enumerate(parts, 1):
+            label = call.label if len(parts) == 1 else f"{call.label} {number}/{len(parts)}".strip()
+            out.append(
+                call._replace(
+                    nbytes=part.share * call.nbytes,
+                    encode_s=part.share * call.encode_s,
+                    ready=min(call.ready, part.ready),
+                    wait_steps=part.wait_steps,
+                    label=label,
+                )
+            )
+    return out
+
+
+def data_parallel(compute_s: ArrayLike, calls: Iterable[Call], trigger_s: float = 0.0) -> list[list[Instruction]]:
+    """Programs of data-parallel training.
+
+    Args:
+        compute_s: seconds that each worker computes in each step, ``(T, P)``.
+        calls: the collectives of the training.
+        trigger_s: seconds of each step in which a worker finds out whether to send.
+
+    Returns:
+        One program per worker.
+    """
+    times = compute_times(compute_s)
+    of_worker: list[list[Instruction]] = [[] for _ in range(times.shape[1])]
+    due, needed = calls_by_step(calls, len(times)), dict[int, list[Wait]]()
+    for step, row in enumerate(times.tolist()):
+        keyed = [((step, number), call) for number, call in enumerate(due.get(step, ()))]
+        early = in_order(keyed, lambda one: one[1].ready)
+        shares, started = [], list[list[Instruction]]()
+        at = 0.0
+        for key, call in early:
+            shares.append(call.ready - at)
+            started.append(_start(key, call, needed))
+            at = call.ready
+        after: list[Instruction] = [Compute(trigger_s, "trigger", step)] if trigger_s else []
+        after += [Wait(key) for key, call in early if not call.wait_steps][-1:]
+        for key, call in keyed:
+            if call.ready >= 1:
+                after += [*_start(key, call, needed), *([] if call.wait_steps else [Wait(key)])]
+        after += needed.pop(step, [])
+        for program, seconds in zip(of_worker, row, strict=True):
+            for share, start in zip(shares, started, strict=True):
+                program += [Compute(share * seconds, step=step), *start]
+            program += [Compute((1 - at) * seconds if at else seconds, step=step), *after]
+    return of_worker
+
+
+def _start(key: tuple[int, int], call: Call, needed: dict[int, list[Wait]]) -> list[Instruction]:
+    """The instructions that start a call; when it is needed is noted if that is later."""
+    if call.wait_steps:
+        needed.setdefault(call.step + call.wait_steps, []).append(Wait(key, step=call.step + call.wait_steps))
+    encode: list[Instruction] = [Compute(call.encode_s, "encode", call.step)] if call.encode_s else []
+    return [*encode, Collective(call.collective, call.nbytes, key, call.label, call.step, call.algorithm)]
+
+
+def run_lockstep(
+    compute_s: ArrayLike,
+    calls: Iterable[Call],
+    network: Network | Topology | Sequence[Link],
+    starts_s: ArrayLike | None = None,
+    rule: Rule = "eager",
+    trigger_s: float = 0.0,
+) -> Timeline:
+    """What happens in data-parallel training: `run_events` of `data_parallel`, only faster.
+
+    Args:
+        compute_s: seconds that each worker computes in each step, ``(T, P)``.
+        calls: the collectives of the training.
+        network: what joins the workers: the link that every worker has, one per worker, or a larger network.
+        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+        trigger_s: seconds of each step in which a worker finds out whether to send.
+
+    Raises:
+        Contention: transfers share a channel in a way that only the events can follow.
+    """
+    return timeline_of(waves(compute_s, calls, network, starts_s, rule, trigger_s), np.shape(compute_s)[1])
+
+
+def waves(
+    compute_s: ArrayLike,
+    calls: Iterable[Call],
+    network: Network | Topology | Sequence[Link],
+    starts_s: ArrayLike | None = None,
+    rule: Rule = "eager",
+    trigger_s: float = 0.0,
+    costs: GlooCosts | None = None,
+) -> Iterator[Wave]:
+    """The history of `run_lockstep` wave by wave, in order of time on each stream, for trainings too long to keep.
+
+    Raises:
+        Contention: transfers share a channel in a way that only the events can follow.
+    """
+    times = compute_times(compute_s)
+    steps, workers = times.shape
+    if gloo_of(network) is not None:
+        calls = [call if call.algorithm else call._replace(algorithm=GLOO.get(call.collective)) for call in calls]
+    due = calls_by_step(calls, steps)
+    uses = Counter(key_of(call) for of_step in due.values() for call in of_step)
+    maps = CollectiveMaps(topology(network, workers), uses, rule, costs_on(network, costs))
+    streams = Streams(maps, start_times(starts_s, workers))
+    for step, seconds in enumerate(times):
+        yield from streams.step(step, seconds, due.get(step, ()), trigger_s)
+
+
+class Streams:
+    """The two streams of every worker at once, as they go through the steps: the same as the programs, by maxima."""
+
+    def __init__(self, maps: CollectiveMaps, starts_s: Floats) -> None:
+        self.maps, self.now_s = maps, starts_s
+        self.free_s: Floats = starts_s
+        self.nothing = np.zeros(len(starts_s))
+        self.needed: dict[int, list[tuple[Floats, Call]]] = {}
+
+    def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Wave]:
+        """The waves of one step."""
+        at, last = 0.0, list[tuple[Floats, Call]]()
+        for call in in_order(calls, lambda one: one.ready):
+            yield self._compute(number, (call.ready - at) * seconds)
+            yield from self._start(call)
+            at = call.ready
+            if not call.wait_steps:
+                last = [(self.free_s, call)]
+        yield self._compute(number, (1 - at) * seconds if at else seconds)
+        if trigger_s:
+            yield self._compute(number, trigger_s, "trigger")
+        yield from (self._wait(number, *one) for one in last)
+        for call in calls:
+            if call.ready >= 1:
+                yield from self._start(call)
+                if not call.wait_steps:
+                    yield self._wait(number, self.free_s, call)
+        yield from (self._wait(number, *one) for one in self.needed.pop(number, ()))
+
+    def _compute(self, step: int, seconds: Floats | float, label: str = "compute") -> Wave:
+        self.now_s, start = self.now_s + seconds, self.now_s
+        return Wave("compute", "compute", label, start, self.now_s, self.nothing, step)
+
+    def _start(self, call: Call) -> Iterator[Wave]:
+        if call.encode_s:
+            yield self._compute(call.step, call.encode_s, "encode")
+        enter = np.maximum(self.now_s, self.free_s)
+        self.free_s = self.maps.done_s(key_of(call), enter)
+        sent = self.maps.sent_bytes(key_of(call))
+        yield Wave("network", call.collective, call.label, enter, self.free_s, sent, call.step)
+        if call.wait_steps:
+            self.needed.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
+
+    def _wait(self, step: int, until_s: Floats, call: Call) -> Wave:
+        self.now_s, start = np.maximum(self.now_s, until_s), self.now_s
+        return Wave("compute", "wait", call.label, start, self.now_s, self.nothing, step)

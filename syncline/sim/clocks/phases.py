@@ -1,0 +1,210 @@
+"""The clock of a training whose workers come and go: one clock per phase in which the group stays as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Floats, Ints, Network, Paths, Star, Topology, topology
+from syncline.costmodel.traffic.exchanges import Algorithms, carried_by
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket
+from syncline.errors import SpecError
+from syncline.sim.clocks.overlap import overlapped
+from syncline.sim.clocks.training import Clock, clock
+from syncline.sim.events.ports import Delay
+from syncline.sim.programs import Call
+from syncline.sim.starts import start_times
+from syncline.sim.timeline import Timeline
+
+Bools = NDArray[np.bool_]
+
+TOTALS = ("step_time_s", "bytes_per_worker", "wall_s")
+"""What of a `Clock` is no mean over steps and workers."""
+
+
+def phased_clock(
+    present: Bools,
+    calls: Iterable[Call],
+    compute_s: ArrayLike,
+    network: Network | Topology | Sequence[Link],
+    *,
+    starts_s: ArrayLike | None = None,
+    overlap: str = "none",
+    buckets: Sequence[Bucket] = WHOLE,
+    keep_steps: int = 50,
+    algorithm: Algorithms = None,
+    delay: Delay | None = None,
+    costs: GlooCosts | None = None,
+    **options: Any,
+) -> Clock:
+    """The clock of a training in which worker i takes part in step t where ``present[t, i]``.
+
+    Collectives are among those present. When the group changes, nothing is under way any more: what would be waited for
+    later is waited for at the end of the step before. Those that stay go on each in its own time, and those that join
+    begin when the last of the others is through with the step before. What a joining worker fetches is not counted.
+
+    Args:
+        present: ``(T, P)``, somebody in each step.
+        calls: the collectives of the training.
+        compute_s: seconds that each worker computes in each step it takes part in, ``(T, P)``.
+        network: what joins the P workers.
+        starts_s: when each worker begins at the earliest, ``(P,)`` seconds; at 0 unless given.
+        overlap: see `clock`.
+        buckets: of a gradient.
+        keep_steps: of how many steps to keep the timeline.
+        algorithm: what carries the collectives.
+        delay: by how much each message is late.
+        costs: of gloo's software.
+        options: others of `clock`.
+
+    Returns:
+        A clock whose means are per step and worker present.
+
+    Raises:
+        SpecError: a step in which nobody is present, or an argument that `clock` refuses.
+    """
+    present = np.asarray(present)
+    steps, workers = present.shape
+    empty = np.flatnonzero(~present.any(axis=1))
+    if len(empty):
+        raise SpecError("present", int(empty[0]), "somebody present in every step")
+    times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
+    calls, whole = list(calls), topology(network, workers)
+    travelling = overlapped(calls, overlap, buckets)
+    now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
+    for begin, end in _phases(present):
+        here = present[begin]
+        members, joining = np.flatnonzero(here), here & ~before
+        if joining.any():
+            now[joining] = np.maximum(now[joining], now[before].max())
+        part = clock(
+            _of_phase(travelling, begin, end, steps),
+            times[begin:end, members],
+            among(whole, members),
+            len(members),
+            end - begin,
+            starts_s=now[members],
+            keep_steps=max(keep_steps - begin, 0),
+            algorithm=carried_by(algorithm, network),  # a phase has a topology, which knows nothing of gloo
+            delay=delay and _between(members, delay),
+            costs=costs_on(network, costs),
+            **options,
+        )
+        now[members], before = part.end_s, here
+        parts.append(_Part(begin, members, part))
+    return _joined(parts, present, sum(call.nbytes for call in calls), now)
+
+
+def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int) -> list[Call]:
+    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one."""
+    out = []
+    for call in calls:
+        if begin <= call.step < end:
+            wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
+            out.append(call._replace(step=call.step - begin, wait_steps=wait_steps))
+    return out
+
+
+def _between(members: Ints, delay: Delay) -> Delay:
+    """The delay of messages between members, by their numbers among them."""
+    number = members.tolist()
+    return lambda sender, receiver: delay(number[sender], number[receiver])
+
+
+def _phases(present: Bools) -> Iterator[tuple[int, int]]:
+    """The runs of steps with the same workers."""
+    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1
+    edges = [0, *changes.tolist(), len(present)]
+    yield from itertools.pairwise(edges)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The clock of one phase: its first step, the workers it is of, in their order."""
+
+    begin: int
+    members: Ints
+    clock: Clock
+
+
+def _joined(parts: Sequence[_Part], present: Bools, nbytes: float, end_s: Floats) -> Clock:
+    """One clock of all phases."""
+    steps, workers = present.shape
+    weight = np.array([len(part.clock.step_end_s) * len(part.members) for part in parts]) / present.sum()
+
+    means = [field.name for field in dataclasses.fields(Clock) if field.type == "float" and field.name not in TOTALS]
+    step_end_s = np.concatenate([part.clock.step_end_s for part in parts])
+    wall_s = float(step_end_s[-1])
+    return dataclasses.replace(
+        parts[0].clock,
+        step_end_s=step_end_s,
+        end_s=end_s,
+        step_time_s=wall_s / steps,
+        bytes_per_worker=nbytes / steps,
+        wall_s=wall_s,
+        evaluator="events" if any(part.clock.evaluator == "events" for part in parts) else "lockstep",
+        timeline=_timeline(parts, workers),
+        **{name: float(weight @ [getattr(part.clock, name) for part in parts]) for name in means},
+    )
+
+
+def _timeline(parts: Sequence[_Part], workers: int) -> Timeline:
+    columns = []
+    for part in parts:
+        of_part = part.clock.timeline.to_columns()
+        step = np.where(of_part["step"] >= 0, of_part["step"] + part.begin, of_part["step"])
+        columns.append(of_part | {"worker": part.members[of_part["worker"]], "step": step})
+    joined = {name: np.concatenate([of_part[name] for of_part in columns]) for name in columns[0]}
+    return Timeline.of_columns(joined, workers)
+
+
+def among(whole: Topology, members: ArrayLike) -> Topology:
+    """The topology of some of its workers, numbered from 0 in the order given; the others send nothing."""
+    chosen = np.asarray(members)
+    if np.array_equal(chosen, np.arange(whole.workers)):
+        return whole
+    if isinstance(whole, Star):
+        both = np.concatenate([chosen, whole.workers + chosen])
+        return dataclasses.replace(
+            whole,
+            latency_s=whole.latency_s[chosen],
+            overhead_s=whole.overhead_s[chosen],
+            bandwidth_bytes_per_s=whole.bandwidth_bytes_per_s[both],
+            half_duplex=whole.half_duplex[chosen],
+        )
+    return _Members(whole, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """Some workers of a topology, on all its channels."""
+
+    whole: Topology
+    members: Ints
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.whole.name
+
+    @property
+    def workers(self) -> int:
+        """P."""
+        return len(self.members)
+
+    @property
+    def bandwidth_bytes_per_s(self) -> Floats:
+        """Of all channels, also those that nobody uses."""
+        return self.whole.bandwidth_bytes_per_s
+
+    def paths(self, senders: Ints, receivers: Ints) -> Paths:
+        """The ways between them."""
+        return self.whole.paths(self.members[senders], self.members[receivers])

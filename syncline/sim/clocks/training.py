@@ -1,0 +1,239 @@
+"""The clock of a training: when each step ends, and what the time went into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from syncline.costmodel.collectives.cost import ALGORITHMS
+from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Floats, Network, Topology
+from syncline.costmodel.traffic.exchanges import Algorithms, algorithm_for, algorithm_of, carried_by
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket
+from syncline.errors import SpecError, one_of
+from syncline.sim.clocks.overlap import data_parallel, overlapped, waves
+from syncline.sim.collectives.alone import collective_finish_s
+from syncline.sim.events.ports import Delay
+from syncline.sim.events.run import run_events
+from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.waves import Wave, timeline_of
+from syncline.sim.programs import Call, calls_by_step, compute_times
+from syncline.sim.timeline import Timeline
+
+EVALUATORS = ("auto", "events", "lockstep")
+OVERHEADS = ("encode", "trigger")
+"""Labels of computing that is counted by itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """When the steps of a training end, and what the time went into.
+
+    Args:
+        step_end_s: when the last worker is through with each step, ``(T,)`` seconds.
+        end_s: when each worker is through with the last step, ``(P,)`` seconds.
+        step_time_s: the mean, ``wall_s / T``.
+        compute_s: seconds of computing, mean per step and worker, beside the next two.
+        encode_s: seconds of encoding and decoding, likewise.
+        trigger_s: seconds of finding out whether to send, likewise.
+        communication_s: seconds in a collective, mean per step and worker.
+        exposed_communication_s: seconds waiting for the network with nothing to compute, mean per step and worker.
+        bytes_per_worker: payload bytes that a worker hands to collectives, mean per step.
+        wall_s: when the last worker is through with the last step.
+        evaluator: ``events`` or ``lockstep``, whichever was used.
+        timeline: the spans of the first steps.
+    """
+
+    step_end_s: Floats
+    end_s: Floats
+    step_time_s: float
+    compute_s: float
+    encode_s: float
+    trigger_s: float
+    communication_s: float
+    exposed_communication_s: float
+    bytes_per_worker: float
+    wall_s: float
+    evaluator: str
+    timeline: Timeline
+
+
+def clock(
+    calls: Iterable[Call],
+    compute_s: ArrayLike,
+    network: Network | Topology | Sequence[Link],
+    workers: int,
+    steps: int,
+    *,
+    starts_s: ArrayLike | None = None,
+    evaluator: str = "auto",
+    overlap: str = "none",
+    buckets: Sequence[Bucket] = WHOLE,
+    algorithm: Algorithms = None,
+    rule: Rule = "eager",
+    trigger_s: float = 0.0,
+    keep_steps: int = 50,
+    delay: Delay | None = None,
+    costs: GlooCosts | None = None,
+) -> Clock:
+    """The clock of data-parallel training.
+
+    Args:
+        calls: the collectives of the training.
+        compute_s: seconds that each worker computes in each step, anything that broadcasts to ``(steps, workers)``.
+        network: what joins the workers: the link that every worker has, one per worker, or a larger network.
+        workers: P, at least 1.
+        steps: T, at least 1.
+        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
+        evaluator: ``events``; ``lockstep``; or ``auto``: lockstep where it can follow, the events elsewhere.
+        overlap: ``none``: compute, then communicate; ``ddp``: calls that are ready during the backward pass travel in
+            ``buckets``; ``async``: what is sent after a step is waited for one step later. What a call itself says of
+            its ``ready`` and its ``wait_steps`` holds in any case.
+        buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
+        algorithm: what carries calls that name no algorithm, see `syncline.costmodel.traffic.exchanges.algorithm_for`.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+        trigger_s: seconds of each step in which a worker finds out whether to send.
+        keep_steps: of how many steps to keep the timeline.
+        delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
+        costs: of gloo's software, for what gloo runs; those of the network unless given.
+
+    Raises:
+        SpecError: an argument that cannot be used.
+        Contention: by lockstep, transfers that share a channel in a way that only the events can follow.
+    """
+    if evaluator not in EVALUATORS:
+        raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, str(evaluator)))
+    for name, count in (("workers", workers), ("steps", steps)):
+        if count < 1:
+            raise SpecError(f"clock.{name}", count, "at least 1")
+    if not (np.isfinite(trigger_s) and trigger_s >= 0):
+        raise SpecError("clock.trigger_s", trigger_s, "seconds, finite and at least 0")
+    try:
+        times = compute_times(np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers)))
+    except ValueError:
+        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
+    if delay is not None:
+        if evaluator == "lockstep":
+            raise SpecError("clock.evaluator", evaluator, "events, or auto, where messages are late")
+        evaluator = "events"
+    calls = list(calls)
+    calls_by_step(calls, steps)  # refused as they were given
+    sent = _carried(overlapped(calls, overlap, buckets), carried_by(algorithm, network), workers, network)
+    costs = costs_on(network, costs)
+    tally: _Tally | None = None
+    if evaluator != "events":
+        try:
+            history = waves(times, sent, network, starts_s, rule, trigger_s, costs)
+            tally = _tally_waves(history, steps, workers, keep_steps)
+        except Contention:
+            if evaluator == "lockstep":
+                raise
+    by_lockstep = tally is not None
+    if tally is None:
+        timeline = run_events(data_parallel(times, sent, trigger_s), network, starts_s, rule, delay, costs)
+        tally = _tally_timeline(timeline, keep_steps)
+    wall_s = float(tally.step_end_s[-1])
+    each = steps * workers
+    return Clock(
+        step_end_s=tally.step_end_s,
+        end_s=tally.end_s,
+        step_time_s=wall_s / steps,
+        compute_s=tally.compute_s["compute"] / each,
+        encode_s=tally.compute_s["encode"] / each,
+        trigger_s=tally.compute_s["trigger"] / each,
+        communication_s=tally.communication_s / each,
+        exposed_communication_s=tally.exposed_s / each,
+        bytes_per_worker=sum(call.nbytes for call in calls) / steps,
+        wall_s=wall_s,
+        evaluator="lockstep" if by_lockstep else "events",
+        timeline=tally.timeline,
+    )
+
+
+def _carried(
+    calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology | Sequence[Link]
+) -> list[Call]:
+    """The calls with the algorithms that carry them."""
+    if algorithm is None:
+        return list(calls)
+    chosen: dict[tuple[str, float], str | None] = {}
+    out = []
+    for call in calls:
+        key = call.collective, call.nbytes
+        if key not in chosen:
+            chosen[key] = _algorithm(algorithm, *key, workers, network)
+        out.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
+    return out
+
+
+def _algorithm(
+    wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology | Sequence[Link]
+) -> str | None:
+    """The algorithm of one collective; where there is no closed form to choose the fastest by, the fastest alone."""
+    named = algorithm_of(wanted, kind)
+    described = hasattr(network, "among")
+    if named == "nccl" and not described:
+        raise SpecError("algorithm", named, "another one where links differ, as its tables are of equal ones")
+    if named != "auto" or described:
+        return algorithm_for(wanted, kind, workers, nbytes, network)
+
+    def finish_s(name: str) -> float:
+        return float(collective_finish_s(kind, workers, nbytes, network, name).max())
+
+    return min(ALGORITHMS[kind], key=finish_s)
+
+
+class _Tally(NamedTuple):
+    """What a clock needs to know of a history: sums over steps and workers, in seconds."""
+
+    step_end_s: Floats
+    end_s: Floats
+    compute_s: dict[str, float]
+    communication_s: float
+    exposed_s: float
+    timeline: Timeline
+
+
+def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
+    computing = timeline.what == "compute"
+    compute_s = {
+        label: float(timeline.duration_s[computing & (timeline.label == label)].sum())
+        for label in ("compute", *OVERHEADS)
+    }
+    step_end_s = timeline.step_end_s
+    return _Tally(
+        np.nanmax(step_end_s, axis=1),
+        step_end_s[-1],
+        compute_s,
+        float(timeline.communication_s().sum()),
+        float(timeline.exposed_communication_s().sum()),
+        timeline.head(keep_steps),
+    )
+
+
+def _tally_waves(history: Iterable[Wave], steps: int, workers: int, keep_steps: int) -> _Tally:
+    """The same of a history that is not kept, but for its beginning."""
+    step_end_s, end_s = np.zeros(steps), np.zeros(workers)
+    compute_s = dict.fromkeys(("compute", *OVERHEADS), 0.0)
+    communication_s = exposed_s = 0.0
+    kept: list[Wave] = []
+    for wave in history:
+        if wave.step < keep_steps:
+            kept.append(wave)
+        taken_s = float((wave.end_s - wave.start_s).sum())
+        if wave.stream == "network":  # collectives of one worker follow each other, so none counts twice
+            communication_s += taken_s
+            continue
+        if wave.what == "wait":
+            exposed_s += taken_s
+        else:
+            compute_s[wave.label] += taken_s
+        end_s = wave.end_s
+        step_end_s[wave.step] = end_s.max()
+    return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(kept, workers))

@@ -1,0 +1,164 @@
+"""Lockstep: the same history as the events, by recurrences over all workers at once.
+
+With the way of a message free for it alone, when things happen follows from maxima and sums: in the max-plus algebra a
+collective is a linear map from when the workers enter it to when they are done with it. Three ways to apply the map,
+one meaning:
+
+- round by round, as the algorithm runs (a ring's rounds many at once, `syncline.sim.lockstep.rings`);
+- as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, found once;
+- as a vector, if all workers enter together: adding a constant commutes with the map.
+
+Where transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.lockstep.shares`), which is no
+linear map; of all others it raises `Contention`.
+
+Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity" (1992), chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts
+from syncline.costmodel.network.topology import Topology
+from syncline.sim.collectives.rounds import Round, rounds_on, sent_bytes
+from syncline.sim.events.posted import is_posted
+from syncline.sim.lockstep.gloo_rings import run_posted
+from syncline.sim.lockstep.plan import Plan, shared_channels
+from syncline.sim.lockstep.recurrences import Ports, Rule, run_plan
+from syncline.sim.programs import Call
+from syncline.sim.starts import Floats
+from syncline.sim.timeline import Timeline
+
+
+class Wave(NamedTuple):
+    """One span of every worker at once: times and bytes are ``(P,)``."""
+
+    stream: str
+    what: str
+    label: str
+    start_s: Floats
+    end_s: Floats
+    nbytes: Floats
+    step: int
+
+
+def timeline_of(history: Iterable[Wave], workers: int) -> Timeline:
+    """The timeline of these waves."""
+    kept = list(history)
+    columns: dict[str, Any] = {
+        name: np.concatenate([np.broadcast_to(getattr(wave, name), workers) for wave in kept]) if kept else []
+        for name in Wave._fields
+    }
+    return Timeline.of_columns({**columns, "worker": np.tile(np.arange(workers), len(kept))}, workers)
+
+
+def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
+    """When each worker has received its last message, and when its own last has left.
+
+    Args:
+        of: the rounds of a collective.
+        topology: the network of the workers.
+        entry_s: when each worker enters, ``(..., P)`` seconds; -inf for one that holds nobody up.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+
+    Returns:
+        Both ``(..., P)`` seconds; a worker without messages has its entry.
+
+    Raises:
+        SpecError: an unknown rule.
+        Contention: transfers that share a channel, and do not begin and end together.
+    """
+    plan = Plan.of(of, topology)
+    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(plan.shared))
+    run_plan(plan, ports, rule)
+    return ports.received_s, ports.out_s
+
+
+Key: TypeAlias = tuple[str, float, str | None]
+"""A collective's kind, bytes and algorithm."""
+
+
+def key_of(call: Call) -> Key:
+    """What tells a call's collective from others."""
+    return call.collective, call.nbytes, call.algorithm
+
+
+class CollectiveMaps:
+    """From when workers enter a collective to when they are done with it, for the collectives of one training.
+
+    Collectives follow each other on the same ports: a worker that is done early sends its first message of the next
+    one to a worker that still receives of the last when that one's port in is free.
+
+    Args:
+        topology: the network of the workers.
+        uses: how often each (kind, bytes, algorithm) will occur. The matrix of a collective costs as many operations
+            as running its rounds P times, so it is made for one that occurs more than P times, and only when needed.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+        costs: of gloo's software, for what gloo runs.
+
+    Raises:
+        SpecError: an unknown collective or algorithm.
+    """
+
+    def __init__(
+        self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager", costs: GlooCosts = FREE
+    ) -> None:
+        self._topology, self._uses, self._rule, self._costs = topology, uses, rule, costs
+        self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
+        self._shared = shared_channels(self._rounds.values(), topology)
+        self._plans: dict[Key, Plan] = {}
+        self._vectors: dict[Key, Ports] = {}
+        self._matrices: dict[Key, Ports] = {}
+        self._sent: dict[Key, Floats] = {}
+        self._ports: Ports | None = None
+
+    def done_s(self, key: Key, entry_s: Floats) -> Floats:
+        """When each worker is done with the next collective, ``(P,)`` seconds.
+
+        Raises:
+            Contention: transfers that share a channel, and do not begin and end together.
+        """
+        before, workers = self._ports, self._topology.workers
+        idle = before is None or bool(before.in_s.max() <= entry_s.min() and before.busy_s.max() <= entry_s.min())
+        if idle and np.all(entry_s == entry_s[0]):
+            if key not in self._vectors:
+                self._vectors[key] = self._run(key, np.zeros(workers))
+            zero = self._vectors[key]
+            self._ports = Ports(*(each + entry_s[0] for each in zero.times_s))
+        elif idle and not is_posted(key[0], key[2]) and self._uses[key] > workers and not self._plan(key).shares:
+            if key not in self._matrices:
+                self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
+            of = self._matrices[key]
+            received_s, out_s, in_s = ((entry_s[:, None] + each).max(axis=0) for each in of.times_s[:3])
+            self._ports = Ports(received_s, out_s, in_s, self._idle_channels())
+        else:
+            self._ports = self._run(key, entry_s, before)
+        return self._ports.done_s
+
+    def sent_bytes(self, key: Key) -> Floats:
+        """Bytes that each worker puts on the wire, ``(P,)``."""
+        if key not in self._sent:
+            self._sent[key] = sent_bytes(self._rounds[key], self._topology.workers)
+        return self._sent[key]
+
+    def _idle_channels(self) -> Floats:
+        return np.full(len(self._shared) + 1, -np.inf)
+
+    def _plan(self, key: Key) -> Plan:
+        if key not in self._plans:
+            self._plans[key] = Plan.of(self._rounds[key], self._topology, self._shared)
+        return self._plans[key]
+
+    def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
+        ports = Ports.at(entry_s, len(self._shared), before)
+        if is_posted(key[0], key[2]):
+            call_s = float(self._costs.beside_s(key[0], len(entry_s), key[1]))
+            ports.received_s, ports.out_s = run_posted(
+                key[0], self._rounds[key], self._topology, entry_s, self._costs.message_s, call_s
+            )
+            return ports
+        run_plan(self._plan(key), ports, self._rule)
+        return ports

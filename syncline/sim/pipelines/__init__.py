@@ -1,0 +1,1 @@
+"""Pipelines: ``schedules`` (orders of tasks), ``run`` (as programs), ``report``, ``deadlocks``, ``staged`` (real math)."""

@@ -1,0 +1,109 @@
+"""What keeps a pipeline from finishing, in words: stages, micro-batches and chunks count from 1 in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+from syncline.errors import SynclineError
+from syncline.sim.pipelines.schedules import Kind, Schedule, Task, target_of
+from syncline.sim.programs import First, Instruction, Recv
+
+NEEDS: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
+"""What a stage must have done with a micro-batch before."""
+
+
+def tag_of(kind: Kind, microbatch: int, chunk: int) -> str:
+    """The tag under which a task's input travels."""
+    return f"{kind}.{chunk} {microbatch}" if chunk else f"{kind} {microbatch}"
+
+
+def task_of(tag: str) -> Task:
+    """The task whose input has this tag.
+
+    >>> task_of(tag_of("backward", 3, 1))
+    Task(kind='backward', microbatch=3, chunk=1)
+    """
+    label, _, microbatch = tag.partition(" ")
+    kind, _, chunk = label.partition(".")
+    return Task(kind, int(microbatch), int(chunk or 0))  # type: ignore[arg-type]
+
+
+def name_of(task: Task) -> str:
+    """A task as people call it."""
+    return f"{task.kind} {task.microbatch + 1}" + f" of chunk {task.chunk + 1}" * (task.chunk > 0)
+
+
+def check_orders(schedule: Schedule, stages: int) -> None:
+    """Refuse orders that lack a task, have one twice, or contradict themselves.
+
+    Raises:
+        SynclineError: says which task of which stage, and who waits for it.
+    """
+    given = schedule.limits if schedule.name == "greedy" else schedule.orders
+    if len(given) != stages:
+        raise SynclineError(f"schedule {schedule.name}: got {len(given)} stages; expected the pipeline's {stages}")
+    kinds = schedule.kinds
+    wanted = {Task(*of) for of in product(kinds, range(schedule.microbatches), range(schedule.chunks))}
+    checked: set[int] = set()  # a stage may share its order with others
+    for stage, order in enumerate(schedule.orders):
+        if id(order) in checked:
+            continue
+        checked.add(id(order))
+        place = {task: at for at, task in enumerate(order)}
+        who = f"stage {stage + 1}"
+        if len(place) < len(order):
+            twice = next(task for at, task in enumerate(order) if place[task] != at)
+            raise SynclineError(f"{who} runs {name_of(twice)} twice; expected each task once")
+        if not wanted.issuperset(place):
+            unknown = next(task for task in order if task not in wanted)
+            raise SynclineError(f"{who} runs {name_of(unknown)}, which {schedule.name} has not; expected others only")
+        if len(place) < len(wanted):
+            lack = min(wanted.difference(place), key=lambda task: (kinds.index(task.kind), *task[1:]))
+            to = target_of(lack, stage, stages, schedule.chunks)
+            waits = "" if to is None else f": stage {to + 1} waits for it"
+            raise SynclineError(f"{who} never runs {name_of(lack)}, which is not in its order{waits}; expected it once")
+        for (kind, microbatch, chunk), at in place.items():
+            if kind != "forward" and place[Task(NEEDS[kind], microbatch, chunk)] > at:
+                task, first = Task(kind, microbatch, chunk), Task(NEEDS[kind], microbatch, chunk)
+                raise SynclineError(
+                    f"{who} never runs {name_of(task)}: it waits for {name_of(first)} of {who}, which comes after it "
+                    "in its order; expected it before"
+                )
+
+
+def deadlock(at: Mapping[int, Instruction], stages: int) -> SynclineError | None:
+    """Who waits for whom where nothing goes on any more; None if no stage waits for another.
+
+    Args:
+        at: the instruction that each worker is at who is not through.
+        stages: K; worker ``r K + k`` is stage k of replica r.
+    """
+
+    def who(worker: int) -> str:
+        replica, stage = divmod(worker, stages)
+        return f"stage {stage + 1}" + f" of replica {replica + 1}" * (replica > 0)
+
+    for worker, instruction in at.items():
+        if isinstance(instruction, First) and not instruction.options:
+            return SynclineError(f"{who(worker)} never runs forward 1: its in-flight limit is 0; expected at least 1")
+    wanted = {worker: recv for worker, instruction in at.items() if (recv := _awaited(instruction)) is not None}
+    worker, seen = min(wanted, default=-1), set[int]()
+    while worker not in seen:
+        if worker not in wanted:
+            return None
+        seen.add(worker)
+        worker = wanted[worker].source
+    recv = wanted[worker]  # of the circle
+    task, source = name_of(task_of(str(recv.tag))), who(recv.source)
+    other = wanted[recv.source]
+    return SynclineError(
+        f"{who(worker)} never runs {task}: it waits for {source}, which is at {name_of(task_of(str(other.tag)))} and "
+        f"itself waits for {who(other.source)}; expected orders in which one of them can go on"
+    )
+
+
+def _awaited(instruction: Instruction) -> Recv | None:
+    if isinstance(instruction, First):
+        return next((recv for recv in instruction.options if recv is not None), None)
+    return instruction if isinstance(instruction, Recv) else None

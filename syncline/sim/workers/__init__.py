@@ -1,0 +1,1 @@
+"""What happens to workers: ``compute`` (time of a step), ``stragglers``, ``faults`` (of their links)."""

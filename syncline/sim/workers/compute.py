@@ -1,0 +1,147 @@
+"""How long a worker computes in a step: a base time, and what disturbs it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from syncline.costmodel.network.topology import Floats
+from syncline.errors import SpecError
+
+
+class Disturbance(Protocol):
+    """Something that changes how long workers compute."""
+
+    def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
+        """The changed times, from times of shape ``(T, P)`` in seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class ComputeTime:
+    """The time that each worker computes in each step: ``base_s``, then each disturbance in turn.
+
+    Args:
+        base_s: seconds of a step when nothing disturbs it; at least 0.
+        disturbances: what changes it, the first first.
+
+    Raises:
+        SpecError: a base time that is negative or not finite.
+
+    >>> ComputeTime(0.5, (SlowWorker(1, 2.0), Pause(0, 2, 3.0))).sample(3, 2, np.random.default_rng(0))
+    array([[0.5, 1. ],
+           [0.5, 1. ],
+           [3.5, 1. ]])
+    """
+
+    base_s: float
+    disturbances: tuple[Disturbance, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_at_least_0("compute.base_s", self.base_s, "seconds, finite and at least 0")
+
+    def sample(self, steps: int, workers: int, rng: np.random.Generator) -> Floats:
+        """Seconds of shape ``(steps, workers)``. A disturbance put last leaves the draws of the others as they were."""
+        compute_s = np.full((steps, workers), self.base_s)
+        for disturbance, own in zip(self.disturbances, rng.spawn(len(self.disturbances)), strict=True):
+            compute_s = disturbance.disturb(compute_s, own)
+        return compute_s
+
+
+@dataclass(frozen=True)
+class LogNormalJitter:
+    """Each step of each worker takes ``exp(sigma z - sigma^2 / 2)`` times as long, z standard normal: 1 in the mean.
+
+    Args:
+        sigma: standard deviation of the logarithm; at least 0.
+
+    Raises:
+        SpecError: a sigma that is negative or not finite.
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        check_at_least_0("jitter.sigma", self.sigma)
+
+    def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
+        """The jittered times."""
+        return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape))
+
+
+@dataclass(frozen=True)
+class SlowWorker:
+    """One worker takes ``factor`` times as long in every step.
+
+    Args:
+        worker: which, from 0.
+        factor: at least 0; below 1 it is a fast one.
+
+    Raises:
+        SpecError: a factor that is negative or not finite, or, when sampled, no such worker.
+    """
+
+    worker: int
+    factor: float
+
+    def __post_init__(self) -> None:
+        check_at_least_0("slow_worker.factor", self.factor, "a finite factor, at least 0")
+
+    def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
+        """The times with one column slowed."""
+        _check_index("slow_worker.worker", self.worker, compute_s.shape[1])
+        slowed = compute_s.copy()
+        slowed[:, self.worker] *= self.factor
+        return slowed
+
+
+@dataclass(frozen=True)
+class Pause:
+    """One worker stands still for some time in one step.
+
+    Args:
+        worker: which, from 0.
+        step: in which step, from 0.
+        seconds: how long; at least 0.
+
+    Raises:
+        SpecError: a time that is negative or not finite, or, when sampled, no such worker or step.
+    """
+
+    worker: int
+    step: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        check_at_least_0("pause.seconds", self.seconds, "seconds, finite and at least 0")
+
+    def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
+        """The times with one lengthened."""
+        _check_index("pause.step", self.step, compute_s.shape[0])
+        _check_index("pause.worker", self.worker, compute_s.shape[1])
+        paused = compute_s.copy()
+        paused[self.step, self.worker] += self.seconds
+        return paused
+
+
+def lognormal_factors(sigma: float, z: Floats) -> Floats:
+    """``exp(sigma z - sigma^2 / 2)``: 1 in the mean over standard normal z."""
+    return np.exp(sigma * z - sigma**2 / 2)
+
+
+def check_at_least_0(path: str, value: float, expected: str = "a finite number, at least 0") -> None:
+    """Refuse a number that is negative or not finite.
+
+    Raises:
+        SpecError: with the path and what is expected.
+    """
+    if not (math.isfinite(value) and value >= 0):
+        raise SpecError(path, value, expected)
+
+
+def _check_index(path: str, index: int, length: int) -> None:
+    if not 0 <= index < length:
+        raise SpecError(path, index, f"a number from 0 to {length - 1}")

@@ -1,0 +1,219 @@
+"""Overlap by lockstep, by the events and in closed form: whole histories."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncline.costmodel import Exchange, Link, Sites, mean_step
+from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
+from syncline.errors import SpecError
+from syncline.sim import Call, chrome_trace, clock
+from syncline.sim.clocks.overlap import calls_of, overlapped
+from tests.sim.strategies import kinds, links, sizes
+
+FIELDS = ("step_end_s", "end_s", "step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s",
+          "exposed_communication_s", "wall_s")  # fmt: skip
+BUCKETS = gradient_buckets([5, 1, 3], 8.0)
+LINK = Link(0.0, 1.0)  # two workers: an all-reduce of n bytes takes n seconds
+
+
+@st.composite
+def overlapping(draw):
+    """Arguments of ``clock``: calls of all kinds that start on the way or at the end, and are needed now or later."""
+    workers, steps = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    fields = st.tuples(
+        st.integers(0, steps - 1), kinds, sizes, st.sampled_from(["", "x"]), st.none(),
+        st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0]), st.integers(0, 3), st.sampled_from([0.0, 0.01]), st.booleans(),
+    )  # fmt: skip
+    calls = [Call(*each) for each in draw(st.lists(fields, max_size=5))]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    compute_s = rng.lognormal(0.0, 0.5, (steps, workers)) * draw(st.sampled_from([0.0, 0.01, 0.1, 1.0]))
+    network = draw(st.one_of(links, st.lists(links, min_size=workers, max_size=workers)))
+    options = {
+        "overlap": draw(st.sampled_from(OVERLAPS)),
+        "rule": draw(st.sampled_from(["eager", "rendezvous"])),
+        "trigger_s": draw(st.sampled_from([0.0, 0.02])),
+        "starts_s": draw(st.one_of(st.none(), st.lists(st.floats(0.0, 1.0), min_size=workers, max_size=workers))),
+    }
+    return (calls, compute_s, network, workers, steps), options
+
+
+@settings(deadline=None, max_examples=200)
+@given(overlapping())
+def test_lockstep_and_events_tell_the_same_history(arguments):
+    positional, options = arguments
+    one, other = (
+        clock(*positional, evaluator=evaluator, buckets=BUCKETS, **options) for evaluator in ("lockstep", "events")
+    )
+    for name in FIELDS:
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-12, err_msg=name)
+    for name in ("start_s", "end_s", "nbytes"):
+        mine, theirs = getattr(one.timeline, name), getattr(other.timeline, name)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12, err_msg=name)
+    assert one.timeline.label.tolist() == other.timeline.label.tolist()
+    assert one.timeline.step.tolist() == other.timeline.step.tolist()
+
+
+exchanges = st.lists(
+    st.builds(
+        Exchange, sizes, st.integers(1, 6), st.just("x"), st.sampled_from(["all_reduce", "all_gather", "all_to_all"]),
+        offset=st.integers(0, 3), joins=st.booleans(), start=st.integers(0, 5),
+        stop=st.one_of(st.none(), st.integers(5, 30)), wait_steps=st.integers(0, 4), in_backward=st.booleans(),
+        encoded_bytes=sizes,
+    ),
+    max_size=3,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    exchanges, links, st.integers(2, 5), st.integers(1, 120), st.sampled_from([0.0, 1e-3, 0.1, 5.0]),
+    st.sampled_from(OVERLAPS), st.sampled_from([None, 1e9]), st.sampled_from([0.0, 0.01]),
+)  # fmt: skip
+def test_equal_workers_take_what_the_closed_form_says(
+    sent, link, workers, steps, compute_s, overlap, encode, trigger_s
+):
+    options = {"overlap": overlap, "buckets": BUCKETS, "trigger_s": trigger_s}
+    told = mean_step(compute_s, sent, steps, workers, link, encode_bytes_per_s=encode, **options)
+    timed = clock(calls_of(sent, steps, encode), compute_s, link, workers, steps, keep_steps=0, **options)
+    for name in FIELDS[2:-1]:
+        np.testing.assert_allclose(getattr(told, name), getattr(timed, name), rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def gradients(steps, nbytes=12.0):
+    return [Call(step, "all_reduce", nbytes, "gradient", in_backward=True) for step in range(steps)]
+
+
+def spans(told, worker=0, stream="network"):
+    mine = told.timeline[(told.timeline.worker == worker) & (told.timeline.stream == stream)]
+    return list(zip(mine.label.tolist(), mine.start_s.round(9).tolist(), mine.end_s.round(9).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_buckets_by_hand(evaluator):
+    """Thirds of the gradient at 6, 9 and 12 s of computing; each takes 4 s."""
+    third = [Bucket(1 / 3, ready) for ready in (0.5, 0.75, 1.0)]
+    told = clock(gradients(2), 12.0, LINK, 2, 2, overlap="ddp", buckets=third, evaluator=evaluator)
+    first = [("gradient 1/3", 6.0, 10.0), ("gradient 2/3", 10.0, 14.0), ("gradient 3/3", 14.0, 18.0)]
+    assert spans(told)[:3] == first
+    assert spans(told)[3:] == [(label, start + 18.0, end + 18.0) for label, start, end in first]
+    assert told.step_end_s.tolist() == pytest.approx([18.0, 36.0])
+    assert (told.communication_s, told.exposed_communication_s) == (pytest.approx(12.0), pytest.approx(6.0))
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_a_late_worker_by_hand(evaluator):
+    """Worker 1 needs 20 s: its halves are ready at 10 and 20, worker 0's at 6 and 12; each takes two rounds of 3 s."""
+    halves = [Bucket(0.5, 0.5), Bucket(0.5, 1.0)]
+    told = clock(gradients(1), [[12.0, 20.0]], LINK, 2, 1, overlap="ddp", buckets=halves, evaluator=evaluator)
+    # Worker 0 sends 6-9, worker 1 sends 10-13; second round: worker 0 13-16, worker 1 13-16. Second half: 0 begins at
+    # 16, 1 at 20: 0 sends 16-19, 1 sends 20-23; second round both 23-26.
+    assert spans(told, 0) == [("gradient 1/2", 6.0, 16.0), ("gradient 2/2", 16.0, 26.0)]
+    assert spans(told, 1) == [("gradient 1/2", 10.0, 16.0), ("gradient 2/2", 20.0, 26.0)]
+    assert told.timeline.exposed_communication_s().tolist() == pytest.approx([14.0, 6.0])
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_asynchronous_handles_by_hand(evaluator):
+    """12 s of network beside 10 s of computing: from the second step on, steps end with the exchange before them."""
+    told = clock(gradients(4), 10.0, LINK, 2, 4, overlap="async", evaluator=evaluator)
+    assert told.step_end_s.tolist() == pytest.approx([10.0, 22.0, 34.0, 46.0])
+    assert spans(told)[:2] == [("gradient", 10.0, 22.0), ("gradient", 22.0, 34.0)]
+    waits = told.timeline[told.timeline.what == "wait"]
+    assert waits.step.tolist() == [1, 2, 3] * 2  # the steps that wait, not those that sent
+    assert told.exposed_communication_s == pytest.approx(2.0 * 3 / 4)
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_streamed_fragments_by_hand(evaluator):
+    """A fragment every other step that takes 15 s and is needed 2 steps of 6 s later; the queue has one at a time."""
+    streamed = [Exchange(15.0, period=2, wait_steps=2)]
+    told = clock(calls_of(streamed, 6), 6.0, LINK, 2, 6, evaluator=evaluator)
+    # Sent after steps 1, 3, 5: at 12 (done 27), at 27 (done 42), ...; needed after steps 3 and 5.
+    assert told.step_end_s.tolist() == pytest.approx([6.0, 12.0, 18.0, 27.0, 33.0, 42.0])
+    assert told.exposed_communication_s == pytest.approx((3.0 + 3.0) / 6)
+
+
+def test_one_bucket_of_everything_is_no_overlap():
+    one, other = (clock(gradients(3), 2.0, LINK, 3, 3, overlap=overlap, buckets=WHOLE) for overlap in ("ddp", "none"))
+    np.testing.assert_array_equal(one.step_end_s, other.step_end_s)
+    assert one.timeline.end_s.tolist() == other.timeline.end_s.tolist()
+
+
+def test_only_what_is_ready_in_the_backward_pass_is_cut():
+    calls = [Call(0, "all_reduce", 8.0, "params"), *gradients(1, 8.0)]
+    cut = overlapped(calls, "ddp", (Bucket(0.25, 0.5), Bucket(0.75, 1.0)))
+    assert [(call.label, call.nbytes, call.ready) for call in cut] == [
+        ("params", 8.0, 1.0), ("gradient 1/2", 2.0, 0.5), ("gradient 2/2", 6.0, 1.0)
+    ]  # fmt: skip
+    late = overlapped([calls[0]._replace(wait_steps=3), calls[1]], "async")
+    assert [call.wait_steps for call in late] == [3, 1]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(OVERLAPS), st.floats(1.0, 20.0))
+def test_more_bandwidth_is_never_slower(seed, overlap, factor):
+    compute_s = np.random.default_rng(seed).lognormal(0.0, 0.5, (4, 4))
+    slow, fast = (
+        clock(gradients(4, 1e8), compute_s, Link(1e-3, each), 4, 4, overlap=overlap, buckets=BUCKETS, keep_steps=0)
+        for each in (1e8, factor * 1e8)
+    )
+    assert np.all(fast.step_end_s <= slow.step_end_s * (1 + 1e-12))
+
+
+def test_where_lockstep_cannot_follow_the_events_do():
+    """Two sites behind one uplink each, all-to-all among workers that are late in their own ways."""
+    network = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
+    compute_s = np.random.default_rng(0).random((3, 4))
+    calls = [Call(step, "all_to_all", 1e7, in_backward=True) for step in range(3)]
+    options = {"overlap": "ddp", "buckets": BUCKETS}
+    told = clock(calls, compute_s, network, 4, 3, **options)
+    events = clock(calls, compute_s, network, 4, 3, evaluator="events", **options)
+    assert told.evaluator == "events"
+    np.testing.assert_array_equal(told.step_end_s, events.step_end_s)
+
+
+def test_algorithms_are_chosen_by_size():
+    """Rounds count for a flag, bytes for a gradient."""
+    link = Link(1e-3, 1e9)
+    flag, gradient = (
+        {each: clock([Call(0, "all_reduce", n)], 0.0, link, 8, 1, algorithm=each).wall_s for each in
+         ("auto", "ring", "recursive-doubling", "rabenseifner", "gloo")}
+        for n in (4.0, 1e9)
+    )  # fmt: skip
+    assert flag["auto"] == flag["recursive-doubling"] < flag["ring"] < flag["gloo"]  # which waits for one notice
+    assert gradient["auto"] == gradient["rabenseifner"] < gradient["recursive-doubling"]
+    # By kind, by a call's own name, and where links differ.
+    calls = [Call(0, "all_reduce", 4.0, algorithm="ring"), Call(0, "broadcast", 4.0)]
+    both = clock(calls, 0.0, link, 8, 1, algorithm={"all_reduce": "tree", "broadcast": "binomial"})
+    assert both.wall_s == pytest.approx(flag["ring"] + 3 * link.transfer_s(4.0), rel=1e-9)
+    unequal = [link] * 7 + [Link(2e-3, 1e9)]
+    assert clock([Call(0, "all_reduce", 4.0)], 0.0, unequal, 8, 1, algorithm="auto").wall_s < flag["ring"]
+
+
+def test_a_policy_of_equal_links_is_refused_where_they_differ():
+    with pytest.raises(SpecError, match="algorithm: got 'nccl'; expected another one where links differ"):
+        clock([Call(0, "all_reduce", 4.0)], 0.0, [Link(0.0, 1.0)] * 2, 2, 1, algorithm="nccl")
+
+
+def test_the_trace_shows_the_overlap():
+    told = clock(gradients(1), 12.0, LINK, 2, 1, overlap="ddp", buckets=(Bucket(0.5, 0.5), Bucket(0.5, 1.0)))
+    slices = {event["name"]: event for event in chrome_trace(told.timeline)["traceEvents"] if event["ph"] == "X"}
+    first = next(event for name, event in slices.items() if "gradient 1/2" in name)
+    assert (first["ts"], first["dur"]) == (6e6, 6e6)  # microseconds, before the computing ends at 12 s
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (Call(0, "all_reduce", 1.0, ready=1.5), "ready: got 1.5; expected a part"),
+        (Call(0, "all_reduce", 1.0, wait_steps=-1), "wait_steps: got -1; expected a number of steps"),
+        (Call(0, "all_reduce", 1.0, encode_s=-1.0), "encode_s: got -1.0; expected seconds"),
+    ],
+)
+def test_calls_that_cannot_be(call, line):
+    with pytest.raises(SpecError, match=line):
+        clock([call], 0.1, LINK, 2, 1)
