@@ -1,8 +1,8 @@
 """One stage of a pipeline in a process of its own: the schedule's order, tensors by send and receive.
 
-What a stage computes is `syncline.sim.pipelines.staged.StagedMath`, the same code that the simulator's events drive. A receive
-blocks until its message is there. Sends go out one after another from a thread of their own, so that no stage ever
-waits for the other end to be ready: stages that send to each other at the same time would wait for ever.
+What a stage computes is `syncline.sim.pipelines.staged.StagedMath`, the same code that the simulator's events drive. A
+receive blocks until its message is there. Sends go out one after another from a thread of their own, so that no stage
+ever waits for the other end to be ready: stages that send to each other at the same time would wait for ever.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The commands of the shell, a module per kind: trainings, real processes, clocks, the catalogue; `shell` is what they share."""
+"""The commands of the shell, a module per kind.
+
+Trainings, real processes, clocks, the catalogue; `shell` is what they share.
+"""

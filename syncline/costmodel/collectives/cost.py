@@ -16,12 +16,12 @@ rule counts fewer latencies than messages. Each collective's first algorithm, wh
 | `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n x messages|
 | `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
 
-`syncline.costmodel.collectives.algorithms` has the table of all algorithms, `syncline.costmodel.collectives.hierarchical` those for networks of
-nodes, `syncline.costmodel.collectives.gloo.times` what gloo really runs. Blocks of n / P bytes are exact, not rounded up. One worker pays
-nothing. Where a link knows what gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs.
-On a link all arguments broadcast: P, n and the fields of the link may be arrays. All forms are exact for every
-P. Eager messages of a gather pay floor(log2 P) latencies only, for the root receives its last, smaller subtree right
-after another one.
+`syncline.costmodel.collectives.algorithms` has the table of all algorithms,
+`syncline.costmodel.collectives.hierarchical` those for networks of nodes, `syncline.costmodel.collectives.gloo.times`
+what gloo really runs. Blocks of n / P bytes are exact, not rounded up. One worker pays nothing. Where a link knows what
+gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs. On a link all arguments broadcast:
+P, n and the fields of the link may be arrays. All forms are exact for every P. Eager messages of a gather pay
+floor(log2 P) latencies only, for the root receives its last, smaller subtree right after another one.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), sections 4.1 to 4.5, without the cost of the additions.

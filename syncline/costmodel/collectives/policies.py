@@ -22,8 +22,8 @@ all-gather here; its double tree is pipelined in chunks, ours is not. On nodes i
 cards, so that the nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
 `hierarchical-rabenseifner`, with the same bytes and latencies between nodes.
 
-Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's constants, about
-2.25), without the parts named above.
+Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
+constants, about 2.25), without the parts named above.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Constants from measurements: ``least_squares`` (the solver), ``link`` (latency and bandwidth), ``gloo`` (its software)."""
+"""Constants from measurements.
+
+``least_squares`` (the solver), ``link`` (latency and bandwidth), ``gloo`` (its software).
+"""

@@ -6,8 +6,8 @@ The model is `gloo_s` for collectives and `gloo_message_s` for a message that bo
     a collective: T(P, n; alpha, B) + g_P + e_kind N
 
 one alpha and one B for all, one g for each number of workers, one e for each collective but the broadcast. All are at
-least 0 and found together by `syncline.costmodel.fitting.least_squares.relative_fit`, in whose sense a few disturbed measurements count
-little.
+least 0 and found together by `syncline.costmodel.fitting.least_squares.relative_fit`, in whose sense a few disturbed
+measurements count little.
 
 What cannot be told apart: latency and what the software takes per message are one sum, all of which is called latency
 here. And with one number of workers bytes on the wire and in the software are one sum, too. So those of messages and

@@ -68,7 +68,8 @@ def pipeline_s(
 def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1) -> FloatOrArray:
     """The part of its time that a stage of GPipe or 1F1B stands still: ``(K - 1) / (v M + K - 1)``.
 
-    Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in `syncline.sim.pipelines.schedules.interleaved`.
+    Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
+    `syncline.sim.pipelines.schedules.interleaved`.
 
     >>> f"{bubble(4, 8):.4f}, {bubble(4, 8, chunks=2):.4f}"
     '0.2727, 0.1579'

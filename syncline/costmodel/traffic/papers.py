@@ -1,7 +1,7 @@
 """The wall-clock models of the papers, as printed, to hold our own against. All arguments broadcast.
 
-They are simpler than `syncline.costmodel.traffic.step_time`: CurvaDion measures the time of a synchronisation instead of
-deriving it, and MT-DAO pays the latency once per all-reduce, where a ring pays it 2 (P - 1) times.
+They are simpler than `syncline.costmodel.traffic.step_time`: CurvaDion measures the time of a synchronisation instead
+of deriving it, and MT-DAO pays the latency once per all-reduce, where a ring pays it 2 (P - 1) times.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def mean_step(
 ) -> StepTime:
     """The mean step of a training of T steps: ``compute + (what else T steps take) / T``.
 
-    What a worker waits for comes from the recurrence of `syncline.costmodel.traffic.overlap`; without overlap, and without
-    exchanges that are needed later, that is all communication.
+    What a worker waits for comes from the recurrence of `syncline.costmodel.traffic.overlap`; without overlap, and
+    without exchanges that are needed later, that is all communication.
 
     Args:
         compute_s: seconds that each worker computes in a step.

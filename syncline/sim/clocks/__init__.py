@@ -1,1 +1,4 @@
-"""The clock of a training: ``training`` (its steps), ``overlap`` (beside computing), ``phases`` (workers come and go)."""
+"""The clock of a training.
+
+``training`` (its steps), ``overlap`` (beside computing), ``phases`` (workers come and go).
+"""

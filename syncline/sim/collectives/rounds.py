@@ -59,7 +59,8 @@ def rounds(
     - Pairwise (all-to-all): i to i + 1 + k in round k.
     - Binomial tree (broadcast from worker 0): who holds a range of workers sends to the first of its upper half, the
       larger if they differ, until each is told. Tree (all-reduce): up the same tree to worker 0, then down.
-    - Double binary tree (all-reduce): half of the bytes up and down each of two trees; see `syncline.sim.collectives.double_tree`.
+    - Double binary tree (all-reduce): half of the bytes up and down each of two trees; see
+      `syncline.sim.collectives.double_tree`.
     - Naive server (all-reduce): each worker in turn to worker 0, then worker 0 to each. Efficient server: a scatter's
       messages backwards, each with the n bytes of every worker that it stands for; then a scatter and an all-gather by
       recursive doubling of n bytes.

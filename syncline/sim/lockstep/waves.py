@@ -8,8 +8,8 @@ one meaning:
 - as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, found once;
 - as a vector, if all workers enter together: adding a constant commutes with the map.
 
-Where transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.lockstep.shares`), which is no
-linear map; of all others it raises `Contention`.
+Where transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.lockstep.shares`),
+which is no linear map; of all others it raises `Contention`.
 
 Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity" (1992), chapter 3.
 """

@@ -1,1 +1,4 @@
-"""Pipelines: ``schedules`` (orders of tasks), ``run`` (as programs), ``report``, ``deadlocks``, ``staged`` (real math)."""
+"""Pipelines.
+
+``schedules`` (orders of tasks), ``run`` (as programs), ``report``, ``deadlocks``, ``staged`` (real math).
+"""

@@ -1,1 +1,4 @@
-"""Gloo as it runs: ``costs`` (of its software), ``times`` (of its algorithms), ``wire`` (bytes), ``fields`` (as given)."""
+"""Gloo as it runs.
+
+``costs`` (of its software), ``times`` (of its algorithms), ``wire`` (bytes), ``fields`` (as given).
+"""

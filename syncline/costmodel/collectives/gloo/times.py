@@ -20,9 +20,9 @@ so that ``y = 2 alpha + 2x`` there, once messages take longer than the latency (
 | `broadcast`      | `gloo-tree`       | a tree; children share their parent's link| (d + 1) alpha + n d (d + 1)/(2R)  |
 | `gather`         | `gloo-posted`     | everybody to worker 0, posted at once     | 2 alpha + n (P - 1)/R             |
 
-n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the tree's slowest
-way is taken. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P, each
-rounded up to whole elements. Segments beyond the end of a short tensor are not sent: with c of P chunks in use the
+n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the tree's
+slowest way is taken. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P,
+each rounded up to whole elements. Segments beyond the end of a short tensor are not sent: with c of P chunks in use the
 ring pays only ``min(4 (P - 1), max(2 P - 2 + c, P - 2 + 3 c))`` latencies, 2u fewer than 4 (P - 1); a tensor of one
 element 2 P - 1.
 
