@@ -7,18 +7,18 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Tag, TypeAdapter
 
 from syncline.errors import one_of
-from syncline.specs.base import refusal
-from syncline.specs.methods.averaging import DDPSpec, DESLOCSpec, DiLoCoSpec, LocalSpec, MTDAOSpec
-from syncline.specs.methods.base import MethodBase, Tensors, tag, tensors_of
-from syncline.specs.methods.compressors import LpCompressor, QSGDCompressor, TopKCompressor
-from syncline.specs.methods.lion import LionCubSpec, SignSGDSpec
-from syncline.specs.methods.low_rank import CurvaDionSpec, DionSpec, PowerSGDSpec
-from syncline.specs.methods.one_bit import OneBitAdamSpec, ZeroOneAdamSpec
-from syncline.specs.methods.outer import FedAdamOuter, NesterovOuter
-from syncline.specs.methods.rotation import BasisRotationSpec, GaLoreSpec, SOAPSpec
-from syncline.specs.methods.rules import AdamRule, AdoptRule, LionRule, MuonRule, ScionRule, SGDMRule
-from syncline.specs.methods.sparse import DeMoSpec
-from syncline.specs.methods.streaming import StreamingDiLoCoSpec, StreamingMTDAOSpec, StreamSpec
+from syncline.fields import refusal
+from syncline.methods.averaging import DDPSpec, DESLOCSpec, DiLoCoSpec, LocalSpec, MTDAOSpec
+from syncline.methods.base import MethodBase, Tensors, tag, tensors_of
+from syncline.methods.compressors import LpCompressor, QSGDCompressor, TopKCompressor
+from syncline.methods.lion import LionCubSpec, SignSGDSpec
+from syncline.methods.low_rank import CurvaDionSpec, DionSpec, PowerSGDSpec
+from syncline.methods.one_bit import OneBitAdamSpec, ZeroOneAdamSpec
+from syncline.methods.outer import FedAdamOuter, NesterovOuter
+from syncline.methods.rotation import BasisRotationSpec, GaLoreSpec, SOAPSpec
+from syncline.methods.rules import AdamRule, AdoptRule, LionRule, MuonRule, ScionRule, SGDMRule
+from syncline.methods.sparse import DeMoSpec
+from syncline.methods.streaming import StreamingDiLoCoSpec, StreamingMTDAOSpec, StreamSpec
 
 METHODS: dict[str, dict[str, Any]] = {
     "ddp-sgdm": {"kind": "ddp", "rule": "sgdm", "lr": 0.05},

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange, TensorShape, dion_rank
-from syncline.specs.base import Period, Rate, refusal
-from syncline.specs.methods.base import MethodBase, Tensors, elements, every, tensors_of
-from syncline.specs.methods.compressors import CompressibleBase
-from syncline.specs.methods.rules import OTHER_RULES, OtherRule, RuleSpec, SGDMRule
+from syncline.fields import Period, Rate, refusal
+from syncline.methods.base import MethodBase, Tensors, elements, every, tensors_of
+from syncline.methods.compressors import CompressibleBase
+from syncline.methods.rules import OTHER_RULES, OtherRule, RuleSpec, SGDMRule
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from syncline.costmodel import Exchange, Hardware, TensorShape
-from syncline.specs.base import Positive, Spec
+from syncline.fields import Positive, Spec
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

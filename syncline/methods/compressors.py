@@ -19,8 +19,8 @@ from syncline.costmodel.traffic.packing import (
     pairs_bytes,
     sum_levels,
 )
-from syncline.specs.base import Spec, refusal
-from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, from_name, tag, tensors_of
+from syncline.fields import Spec, refusal
+from syncline.methods.base import FP32_BYTES, MethodBase, Tensors, elements, from_name, tag, tensors_of
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor

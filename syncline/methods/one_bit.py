@@ -9,8 +9,8 @@ from pydantic import Field
 
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
-from syncline.specs.base import Period, Rate
-from syncline.specs.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
+from syncline.fields import Period, Rate
+from syncline.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange, TensorShape, balanced_parts
-from syncline.specs.base import Period, Positive, Rate, Spec, refusal
-from syncline.specs.methods.averaging import MTDAOSpec
-from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
-from syncline.specs.methods.rules import AdamRule, RuleSpec
+from syncline.fields import Period, Positive, Rate, Spec, refusal
+from syncline.methods.averaging import MTDAOSpec
+from syncline.methods.base import MethodBase, Tensors, elements, tensors_of
+from syncline.methods.rules import AdamRule, RuleSpec
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

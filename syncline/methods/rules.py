@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from syncline.costmodel import TensorShape
-from syncline.specs.base import Positive, Rate, Spec
-from syncline.specs.methods.base import elements, from_name, tag
+from syncline.fields import Positive, Rate, Spec
+from syncline.methods.base import elements, from_name, tag
 
 if TYPE_CHECKING:
     from syncline.optim import UpdateRule

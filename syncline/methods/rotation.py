@@ -11,9 +11,9 @@ from pydantic import model_validator
 from syncline.costmodel import Hardware
 from syncline.costmodel.compute.layers import is_of
 from syncline.costmodel.compute.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
-from syncline.specs.base import Period, Positive, Rate, refusal
-from syncline.specs.methods.base import Tensors, elements, tensors_of
-from syncline.specs.methods.data_parallel import DataParallelBase
+from syncline.fields import Period, Positive, Rate, refusal
+from syncline.methods.base import Tensors, elements, tensors_of
+from syncline.methods.data_parallel import DataParallelBase
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

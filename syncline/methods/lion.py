@@ -9,9 +9,9 @@ from pydantic import model_validator
 
 from syncline.costmodel import Exchange
 from syncline.costmodel.compute.layers import chosen_layers
-from syncline.specs.base import Period, Rate, refusal
-from syncline.specs.methods.base import BYTES_PER_ELEMENT, Tensors, elements, every, tensors_of
-from syncline.specs.methods.votes import VotingBase
+from syncline.fields import Period, Rate, refusal
+from syncline.methods.base import BYTES_PER_ELEMENT, Tensors, elements, every, tensors_of
+from syncline.methods.votes import VotingBase
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

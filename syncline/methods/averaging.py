@@ -9,12 +9,12 @@ from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange, Hardware, TensorShape, half_life_period
 from syncline.costmodel.compute.orthogonal import newton_schulz_flops
-from syncline.specs.base import Period, Positive, Rate, refusal
-from syncline.specs.methods.base import MethodBase, Tensors, elements, tensors_of
-from syncline.specs.methods.compressors import CompressibleBase
-from syncline.specs.methods.data_parallel import DataParallelBase
-from syncline.specs.methods.outer import OuterSpec
-from syncline.specs.methods.rules import AdamRule, MuonRule, RuleSpec, ScionRule
+from syncline.fields import Period, Positive, Rate, refusal
+from syncline.methods.base import MethodBase, Tensors, elements, tensors_of
+from syncline.methods.compressors import CompressibleBase
+from syncline.methods.data_parallel import DataParallelBase
+from syncline.methods.outer import OuterSpec
+from syncline.methods.rules import AdamRule, MuonRule, RuleSpec, ScionRule
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
-from syncline.specs.base import refusal
-from syncline.specs.methods.base import FP32_BYTES, MethodBase
+from syncline.fields import refusal
+from syncline.methods.base import FP32_BYTES, MethodBase
 
 if TYPE_CHECKING:
     from syncline.optim.votes import Vote

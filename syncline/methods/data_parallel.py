@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from syncline.costmodel import Exchange
-from syncline.specs.methods.base import Tensors, tensors_of
-from syncline.specs.methods.compressors import CompressibleBase
+from syncline.methods.base import Tensors, tensors_of
+from syncline.methods.compressors import CompressibleBase
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
