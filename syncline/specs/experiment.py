@@ -9,11 +9,11 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_
 
 from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
 from syncline.errors import SpecError, one_of, within
-from syncline.specs.base import Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.fields import Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.methods import MethodBase, MethodSpec
 from syncline.specs.clock import BandwidthField, ClockSpec
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
-from syncline.specs.methods import MethodBase, MethodSpec
 from syncline.specs.network import NetworkField, check_workers
 from syncline.units import parse_seconds
 
