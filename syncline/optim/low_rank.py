@@ -23,9 +23,9 @@ def power_iteration(
 ) -> list[tuple[Tensor, Tensor]]:
     """Factors ``(P, R)`` with ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
 
-    All matrices are in flight together: two calls, however many layers. Where every worker's M is zero P is zero too, and
-    R with it, for which ``kept_where_zero`` has the old Q: the QR decomposition of nothing has unit vectors, along which
-    only the first r rows would move.
+    All matrices are in flight together: two calls, however many layers. Where every worker's M is zero P is zero too,
+    and R with it, for which ``kept_where_zero`` has the old Q: the QR decomposition of nothing has unit vectors, along
+    which only the first r rows would move.
 
     Args:
         matrices: M, each ``(R, m, n)``.

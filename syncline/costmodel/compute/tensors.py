@@ -34,7 +34,7 @@ class TensorShape(NamedTuple):
 
 
 def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of a parameter that is worked on as a matrix: ``(out, rest)``, as public codes view convolutions.
+    """Rows and columns of what is worked on as a matrix: ``(out, rest)``, as public codes view convolutions.
 
     >>> matrix_sides((768, 3072)), matrix_sides((16, 3, 5, 5))
     ((768, 3072), (16, 75))
