@@ -17,11 +17,7 @@ from typer.testing import CliRunner
 
 from syncline.cli import app
 from syncline.costmodel.network.link_fields import LINK_FIELDS
-from syncline.problems import PROBLEMS
-from syncline.specs import KINDS, METHODS, ComputeSpec, bundled, validate
-from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
-from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
-from syncline.specs.methods import (
+from syncline.methods import (
     AdamRule,
     AdoptRule,
     CurvaDionSpec,
@@ -42,6 +38,10 @@ from syncline.specs.methods import (
     StreamingMTDAOSpec,
     StreamSpec,
 )
+from syncline.problems import PROBLEMS
+from syncline.specs import KINDS, METHODS, ComputeSpec, bundled, validate
+from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
+from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
 from syncline.specs.staleness import LateMethod, PipelineClockSpec, RemedySpec
 from syncline.specs.studies import DistributionSpec, NoiseSpec, PaperVotes, TuningSpec, VectorsSpec
 from syncline.specs.tables import Mark, SpeedCell, Strategy

@@ -19,8 +19,8 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
 from syncline.costmodel.traffic.exchanges import bytes_per_step
 from syncline.errors import SpecError
+from syncline.methods import compressors, method_of, outer, rules, streaming
 from syncline.specs import MethodSpec, validate
-from syncline.specs.methods import compressors, method_of, outer, rules, streaming
 
 WORKERS, STEPS = 4, 24
 MODEL = [TensorShape("w", (64, 48), is_matrix=True), TensorShape("b", (48,)), TensorShape("v", (48, 16))]

@@ -10,8 +10,8 @@ import yaml
 
 from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step, network_fields
 from syncline.experiments.projection.memory import memory_of
+from syncline.methods import method_of
 from syncline.specs import METHODS, bundled
-from syncline.specs.methods import method_of
 
 Rows = list[dict[str, Any]]
 

@@ -13,8 +13,8 @@ from syncline.costmodel.network.described import AnyNetwork
 from syncline.costmodel.traffic.exchanges import carried_by
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES
 from syncline.errors import SpecError, one_of
-from syncline.specs.base import Spec, parsed
-from syncline.specs.methods.base import MethodBase
+from syncline.fields import Spec, parsed
+from syncline.methods.base import MethodBase
 from syncline.units import parse_bandwidth, parse_bytes
 
 ALGORITHM_NAMES = tuple(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from syncline.fields import Positive, Seconds, Spec, refusal
+from syncline.methods import MethodBase
 from syncline.seeds import generator
-from syncline.specs.base import Positive, Seconds, Spec, refusal
-from syncline.specs.methods import MethodBase
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from syncline.errors import SpecError, SynclineError, one_of
-from syncline.specs.base import explain
+from syncline.fields import explain
+from syncline.methods import METHODS
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
-from syncline.specs.methods import METHODS
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.studies import StudySpec
 from syncline.specs.tables import TableSpec

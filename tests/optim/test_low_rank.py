@@ -11,9 +11,9 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape, calls_at
 from syncline.errors import SpecError
+from syncline.methods import method_of
 from syncline.optim import DDP, CurvaDion, Dion, DionRule, Every, PowerSGD, sgdm
 from syncline.optim.dion import dion_rank, random_columns
-from syncline.specs.methods import method_of
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
 M, LR, MU = 3, 0.1, 0.9
