@@ -222,7 +222,7 @@ def leaves(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from leaves(inner)
 
 
-KINDS = METHOD_KINDS.known
+KINDS = {kind: METHOD_KINDS.get(kind) for kind in METHOD_KINDS.names()}
 INSIDE: dict[str, tuple[str, str]] = {
     "adam": ("ddp", "rule"),
     "nadam": ("ddp", "rule"),

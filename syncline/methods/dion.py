@@ -65,14 +65,13 @@ class DionBase(CompressibleBase):
 
     def rank(self, tensor: TensorShape) -> int:
         """``ceil(fraction min(m, n))``."""
-        rows, columns = tensor.shape
-        return dion_rank(rows, columns, self.rank_fraction)
+        return dion_rank(*tensor.sides, self.rank_fraction)
 
     def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
         """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
         plain, low = self._shared_out(model)
-        p = [TensorShape("P", (max(t.shape), self.rank(t))) for t in low]
-        r = [TensorShape("R", (min(t.shape), self.rank(t))) for t in low]
+        p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in low]
+        r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in low]
         if self.compressor:
             return [
                 exchange
@@ -118,7 +117,7 @@ class DionBase(CompressibleBase):
         """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""
         tensors = tensors_of(model)
         others = [tensor for tensor in tensors if not tensor.is_matrix]
-        kept = sum(t.elements + min(t.shape) * self.rank(t) for t in tensors if t.is_matrix)
+        kept = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._kept_errors(self._shared_out(model)[0], reference=False)
         held = elements(tensors) if self.local_step == "hold" else 0
         return kept + held + errors + OTHER_RULES[self.other].state_elements(others)

@@ -54,16 +54,16 @@ class PowerSGDSpec(MethodBase):
         low = [t for t in tensors if self._rank_of(t)]
         sent = [
             ("gradient", elements(tensors) - elements(low)),
-            ("P", sum(t.shape[0] * self._rank_of(t) for t in low)),
-            ("R", sum(t.shape[1] * self._rank_of(t) for t in low)),
+            ("P", sum(t.sides[0] * self._rank_of(t) for t in low)),
+            ("R", sum(t.sides[1] * self._rank_of(t) for t in low)),
         ]
         full = [self._plain(elements(tensors), label="gradient", joins=False, stop=warm)] if warm else []
         return [*full, *(self._plain(n, label=label, joins=False, start=warm) for label, n in sent if n)]
 
     def _rank_of(self, tensor: TensorShape) -> int:
-        if len(tensor.shape) != 2:
+        if len(tensor.shape) < 2:
             return 0
-        rank = min(self.rank, *tensor.shape)
+        rank = min(self.rank, *tensor.sides)
         return rank if self.always or tensor.is_worth_factors(rank) else 0
 
     @override
@@ -75,7 +75,7 @@ class PowerSGDSpec(MethodBase):
         """The rule's states; of what is compressed the error and the right factor."""
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
-        return self.rule.state_elements(tensors) + elements(low) + sum(t.shape[1] * self._rank_of(t) for t in low)
+        return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:

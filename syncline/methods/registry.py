@@ -14,19 +14,13 @@ from pydantic import PlainValidator, SerializeAsAny
 from syncline.errors import SpecError, one_of
 from syncline.fields import kind_of_model, refusal, validate
 from syncline.methods.base import MethodBase
-from syncline.registry import Registry
+from syncline.registry import Registry, is_reference
 
 METHODS: dict[str, dict[str, Any]] = {}
 """Named starting points, of all methods that are registered: a spec may say ``method: mt-dao`` and change fields."""
 
 
-def _method_class(found: Any) -> type[MethodBase]:
-    if not (isinstance(found, type) and issubclass(found, MethodBase)):
-        raise TypeError("a class derived from syncline.methods.MethodBase")
-    return found
-
-
-METHOD_KINDS: Registry[type[MethodBase]] = Registry("syncline.methods", _method_class)
+METHOD_KINDS: Registry[type[MethodBase]] = Registry("methods", "syncline.methods", {})
 """Kinds of methods."""
 
 S = TypeVar("S", bound=type[MethodBase])
@@ -49,6 +43,18 @@ def register(method: S) -> S:
     return method
 
 
+def kind_named(kind: str, path: str = "kind") -> type[MethodBase]:
+    """The class of a kind, whoever offers it.
+
+    Raises:
+        SpecError: there is none, it cannot be imported, or it is no method.
+    """
+    found = METHOD_KINDS.get(kind, path)
+    if not (isinstance(found, type) and issubclass(found, MethodBase)):
+        raise SpecError(path, kind, f"a class derived from syncline.methods.MethodBase, not {found!r}")
+    return found
+
+
 def _add_presets(kind: str, method: type[MethodBase]) -> None:
     for name, fields in method.__dict__.get("presets", {}).items():
         preset = {"kind": kind, **fields}
@@ -59,7 +65,7 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
 def load_offered() -> None:
     """Import what other packages offer, so that ``METHODS`` has their presets too."""
     for name in METHOD_KINDS.names():
-        _add_presets(name, METHOD_KINDS.find(name))
+        _add_presets(name, kind_named(name))
 
 
 def named(name: str, path: str = "") -> dict[str, Any]:
@@ -68,8 +74,8 @@ def named(name: str, path: str = "") -> dict[str, Any]:
     Raises:
         SpecError: there is no such method.
     """
-    if name not in METHODS and (":" in name or name in METHOD_KINDS.names()):
-        _add_presets(name, METHOD_KINDS.find(name, path))
+    if name not in METHODS and (is_reference(name) or name in METHOD_KINDS):
+        _add_presets(name, kind_named(name, path))
         return dict(METHODS.get(name, {"kind": name}))
     if name not in METHODS:
         load_offered()
@@ -92,7 +98,7 @@ def method_of(value: Any) -> MethodBase:
     kind = fields.get("kind")
     if not isinstance(kind, str):
         raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), str(kind)))
-    return validate(METHOD_KINDS.find(kind), fields)
+    return validate(kind_named(kind), fields)
 
 
 def _validated(value: Any) -> MethodBase:

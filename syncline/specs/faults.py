@@ -139,7 +139,7 @@ class FaultsSpec(Spec):
         """
         alone = method.means_alone and getattr(method, "compressor", None) is None
         if self.absences and not alone:
-            able = ", ".join(sorted(kind for kind, one in METHOD_KINDS.known.items() if one.means_alone))
+            able = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone))
             expected = f"{able}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)
 
