@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.table import is_posted
 from syncline.sim.events.members import Member, PortIn
 from syncline.sim.events.ports import Fabric, PortOut
-from syncline.sim.events.posted import Poster, Sockets, is_posted
+from syncline.sim.events.posted import Poster, Sockets
 from syncline.sim.events.steps import Role, Ways
 from syncline.sim.programs import Collective
 
@@ -22,7 +23,7 @@ class Joint:
         fabric: what its messages travel over.
         ports: the ports out and in of a worker on a stream.
         ways: between workers.
-        costs: of gloo's software, for what gloo runs.
+        gloo: what its software takes, for what it runs.
     """
 
     def __init__(
@@ -32,15 +33,15 @@ class Joint:
         fabric: Fabric,
         ports: Callable[[int, str], tuple[PortOut, PortIn]],
         ways: Ways,
-        costs: GlooCosts,
+        gloo: GlooCosts,
     ) -> None:
         self.collective = collective
         self.ports_in = {worker: ports(worker, collective.stream)[1] for worker in of} if fabric.eager else {}
         self.members: dict[int, Member | Poster] = {}
         if is_posted(collective.kind, collective.algorithm):
             posters: list[Poster] = []
-            call_s = float(costs.beside_s(collective.kind, len(of), collective.nbytes)) if len(of) > 1 else 0.0
-            sockets = Sockets(fabric, ways, costs.message_s, call_s)
+            call_s = float(gloo.beside_s(collective.kind, len(of), collective.nbytes)) if len(of) > 1 else 0.0
+            sockets = Sockets(fabric, ways, gloo.message_s, call_s)
             for worker, role in of.items():
                 posters.append(Poster(sockets, worker, posters, role, collective.kind))
             for poster in posters:

@@ -27,15 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from syncline.costmodel.collectives.gloo.times import GLOO
 from syncline.sim.events.flows import AfterAll, Flow, Later, Way
 from syncline.sim.events.ports import Fabric, PortOut
 from syncline.sim.events.steps import Role, Ways
-
-
-def is_posted(kind: str, algorithm: str | None) -> bool:
-    """Whether gloo runs it so."""
-    return algorithm is not None and GLOO.get(kind) == algorithm
 
 
 def rounds_ahead(kind: str, rounds: int) -> list[int]:

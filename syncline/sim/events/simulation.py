@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import simpy
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds
@@ -38,13 +39,8 @@ class Simulation:
         starts_s: ArrayLike | None,
         eager: bool,
         delay: Delay | None,
-        costs: GlooCosts,
-        unnamed: Mapping[str, str],
     ) -> None:
-        self.costs, self.unnamed = (
-            costs,
-            unnamed,
-        )  # unnamed: algorithms of collectives that name none, but for the first
+        self.over = over
         self.workers = len(programs)
         self.env = simpy.Environment()
         self.fabric = Fabric(self.env, Channels(self.env, over.bandwidth_bytes_per_s.tolist()), eager, delay)
@@ -85,7 +81,9 @@ class Simulation:
         """The collective of this key, which is the same on every worker."""
         joint = self.joints.get(collective.key)
         if joint is None:
-            joint = Joint(collective, self.roles_of(collective), self.fabric, self.ports, self.ways, self.costs)
+            joint = Joint(
+                collective, self.roles_of(collective), self.fabric, self.ports, self.ways, self.over.gloo or FREE
+            )
             self.joints[collective.key] = joint
             for member in joint.members:
                 number = self.running[member].number.get(collective.key)
@@ -340,8 +338,9 @@ class Worker:
                 f"worker {self.worker} starts collective {collective.key!r} twice; expected a key of its own"
             )
         named = collective.algorithm is not None or collective.rounds is not None
-        if self.simulation.unnamed and not named:
-            collective = replace(collective, algorithm=self.simulation.unnamed.get(collective.kind))
+        over = self.simulation.over
+        if over.gloo is not None and not named:
+            collective = replace(collective, algorithm=first_on(collective.kind, over))
         joint = self.simulation.joint(self.worker, collective)
         last = self.last.get(collective.stream)
         mine = self.joined[collective.key] = Joined(self.simulation, self.worker, collective, joint)
