@@ -11,13 +11,14 @@ import torch
 
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments import quantisers, vote_ties
-from syncline.experiments.draws import draw_of
 from syncline.experiments.run import steps_of
 from syncline.experiments.studies import study
 from syncline.optim import DirectVote, OneBitVote
 from syncline.specs import CompareSpec, QuantisersSpec, VoteTiesSpec, load_spec
 from syncline.specs.studies import DistributionSpec
+from syncline.studies.draws import draw_of
+from syncline.studies.quantisers import study as quantisers
+from syncline.studies.vote_ties import study as vote_ties
 from tests.experiments.examples import trained
 
 TIES = ("votes=20000",)

@@ -11,10 +11,10 @@ import numpy as np
 
 from syncline.analysis import median_and_range
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.experiments.draws import draw_of
 from syncline.experiments.trained import train_method
 from syncline.specs import MethodBase, QuantisersSpec
 from syncline.specs.studies import DistributionSpec, NoiseSpec, TuningSpec
+from syncline.studies.draws import draw_of
 
 if TYPE_CHECKING:
     from torch import Tensor

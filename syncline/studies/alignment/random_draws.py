@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syncline.analysis.ranks import rank_correlation
-from syncline.experiments.alignment.points import (
+from syncline.specs.alignment import AlignmentSpec, RandomQuadraticsSpec
+from syncline.studies.alignment.points import (
     RECORD,
     ROW,
     Record,
@@ -19,7 +20,6 @@ from syncline.experiments.alignment.points import (
     rule_of,
     share_of,
 )
-from syncline.specs.alignment import AlignmentSpec, RandomQuadraticsSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def random_records(spec: AlignmentSpec, family: RandomQuadraticsSpec, report: Re
     import torch
 
     from syncline.analysis.hessian import angle_to_axes_deg, misalignment
-    from syncline.experiments.alignment.walks import loss_at_most, walk
+    from syncline.studies.alignment.walks import loss_at_most, walk
 
     torch.set_num_threads(1)
     assert spec.target_loss is not None

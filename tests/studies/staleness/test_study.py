@@ -17,14 +17,14 @@ from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
 from syncline.errors import SpecError
 from syncline.experiments.run import steps_of
-from syncline.experiments.staleness import study as staleness
-from syncline.experiments.staleness.clock import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
-from syncline.experiments.staleness.late import at_rate, train_late
-from syncline.experiments.staleness.late_events import train_by_events
 from syncline.experiments.studies import study
 from syncline.experiments.trained import train_method
 from syncline.specs import LateMethod, RemedySpec, RunSpec, StalenessSpec, load_spec, validate
 from syncline.specs.staleness import PipelineClockSpec
+from syncline.studies.staleness import study as staleness
+from syncline.studies.staleness.clock import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
+from syncline.studies.staleness.late import at_rate, train_late
+from syncline.studies.staleness.late_events import train_by_events
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syncline.analysis.ranks import rank_correlation
-from syncline.experiments.alignment.points import (
+from syncline.specs.alignment import AlignmentSpec
+from syncline.studies.alignment.points import (
     RECORD,
     ROW,
     Points,
@@ -23,12 +24,11 @@ from syncline.experiments.alignment.points import (
     rule_of,
     share_of,
 )
-from syncline.experiments.alignment.random_draws import random_records, random_rows
-from syncline.experiments.alignment.trap import trap_records, trap_rows
-from syncline.specs.alignment import AlignmentSpec
+from syncline.studies.alignment.random_draws import random_records, random_rows
+from syncline.studies.alignment.trap import trap_records, trap_rows
 
 if TYPE_CHECKING:
-    from syncline.experiments.alignment.walks import Walk
+    from syncline.studies.alignment.walks import Walk
 
 
 def calls(spec: AlignmentSpec, reporters: list[Report]) -> list[Callable[[], list[Record]]]:
@@ -52,8 +52,8 @@ def lengths(spec: AlignmentSpec) -> list[int]:
 
 def angle_walk(spec: AlignmentSpec, lr: float, method: str, points: Points, report: Report) -> Walk:
     """Let the study's points walk."""
-    from syncline.experiments.alignment.walks import loss_at_most, turned_by, walk
     from syncline.problems.spiral import spiral, spiral_hessian
+    from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
 
     if spec.turn_deg is not None:
         reached = turned_by(points.start, spec.turn_deg)

@@ -15,9 +15,9 @@ from syncline.analysis import median_and_range, time_to_target_s
 from syncline.analysis.curves import lost_seeds
 from syncline.costmodel import AnyNetwork
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
-from syncline.experiments.staleness.clock import UpdateTimes, asynchronous, stage_work, synchronous
-from syncline.experiments.staleness.late import train_late
 from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.studies.staleness.clock import UpdateTimes, asynchronous, stage_work, synchronous
+from syncline.studies.staleness.late import train_late
 
 if TYPE_CHECKING:
     from syncline.training import History

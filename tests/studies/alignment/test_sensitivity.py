@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from syncline.experiments import swings
-from syncline.experiments.alignment import study as alignment
 from syncline.specs import AlignmentSpec, SwingsSpec, load_spec
 from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
+from syncline.studies.alignment import study as alignment
+from syncline.studies.swings import study as swings
 
 FOR_PEOPLE = {"kind", "name", "description", "source"}
 

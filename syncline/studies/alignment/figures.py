@@ -20,10 +20,10 @@ from syncline.analysis.figures.alignment import (
 from syncline.analysis.figures.axes import save
 from syncline.analysis.staleness import trap_radius
 from syncline.analysis.style import method_styles
-from syncline.experiments.alignment.points import floor_point, points_of, quadratics, rule_of
-from syncline.experiments.alignment.study import angle_walk
 from syncline.experiments.folder import RunFolder
 from syncline.specs.alignment import AlignmentSpec
+from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
+from syncline.studies.alignment.study import angle_walk
 
 Record = dict[str, Any]
 
@@ -132,8 +132,8 @@ def _spiral_ways(folder: RunFolder, spec: AlignmentSpec) -> None:
     """Ways inwards from one place, on time, per learning rate and method."""
     import torch
 
-    from syncline.experiments.alignment.walks import walk
     from syncline.problems.spiral import spiral, spiral_hessian
+    from syncline.studies.alignment.walks import walk
 
     start = torch.stack([floor_point(WAY_FROM_DEG, spec.problem.radius)])
     styles = {"from the start": LATE}

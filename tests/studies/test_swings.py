@@ -9,10 +9,10 @@ import torch
 from syncline.analysis.products import Products
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments import swings
 from syncline.experiments.studies import study
 from syncline.problems import TextGPT
 from syncline.specs import SwingsSpec, load_spec
+from syncline.studies.swings import study as swings
 from syncline.training import rows_of
 
 TINY = (

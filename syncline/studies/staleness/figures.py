@@ -11,8 +11,8 @@ from syncline.analysis import Curve, loss_against_clock, loss_against_steps, sav
 from syncline.analysis.figures.staleness import over_stages
 from syncline.analysis.style import Dashes, MethodStyle, method_styles
 from syncline.experiments.folder import RunFolder
-from syncline.experiments.staleness.study import Path, Paths, clocks, paths, target_of
 from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.studies.staleness.study import Path, Paths, clocks, paths, target_of
 
 Record = dict[str, Any]
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.experiments.alignment import study as alignment
-from syncline.experiments.alignment.points import floor_point, points_of, quadratics, rule_of
-from syncline.experiments.alignment.random_draws import draw_problems, random_records, random_rows
-from syncline.experiments.alignment.tables import alignment_tables
-from syncline.experiments.alignment.trap import edge, trap_records, trap_rows
-from syncline.experiments.alignment.walks import loss_at_most, turned_by, walk
 from syncline.experiments.studies import study
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
 from syncline.specs import AlignmentSpec, load_spec
+from syncline.studies.alignment import study as alignment
+from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
+from syncline.studies.alignment.random_draws import draw_problems, random_records, random_rows
+from syncline.studies.alignment.tables import alignment_tables
+from syncline.studies.alignment.trap import edge, trap_records, trap_rows
+from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
 
 
 def quadratic(*overrides: str) -> AlignmentSpec:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from syncline.analysis.staleness import trap_radius
-from syncline.experiments.alignment.points import RECORD, ROW, Record, Report, finite, floor_point, rule_of
 from syncline.specs.alignment import AlignmentSpec, TrapSpec
+from syncline.studies.alignment.points import RECORD, ROW, Record, Report, finite, floor_point, rule_of
 
 
 def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Record]:
@@ -19,8 +19,8 @@ def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Re
     """
     import torch
 
-    from syncline.experiments.alignment.walks import walk
     from syncline.problems.spiral import TURNS, spiral, spiral_hessian
+    from syncline.studies.alignment.walks import walk
 
     torch.set_num_threads(1)
     records: list[Record] = []

@@ -11,12 +11,12 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, model
 from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
-from syncline.experiments.staleness import study as staleness
-from syncline.experiments.staleness.clock import added_s, asynchronous, stage_work
-from syncline.experiments.staleness.late import delay_groups, delays_of, train_late
 from syncline.experiments.studies import study
 from syncline.problems import Rows, TextGPT
 from syncline.specs import LateMethod, StalenessSpec, load_spec, validate
+from syncline.studies.staleness import study as staleness
+from syncline.studies.staleness.clock import added_s, asynchronous, stage_work
+from syncline.studies.staleness.late import delay_groups, delays_of, train_late
 
 TINY = ["steps=2", "eval_every=1", "schedule={}", "seeds=[0]", "problem.width=4", "problem.heads=1",
         "problem.context=4", "problem.batch_size=1", "problem.validation_windows=1"]  # fmt: skip

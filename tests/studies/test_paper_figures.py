@@ -8,10 +8,12 @@ import pytest
 
 from syncline.costmodel import Exchange, Link, calls_at, communication_factor
 from syncline.errors import SpecError
-from syncline.experiments.projection import speed_table, vote_tables, wall_clock
 from syncline.experiments.projection.project import project
 from syncline.sim import Collective, Compute, Wait, run_events
 from syncline.specs import load_spec
+from syncline.studies.papers import speed as speed_table
+from syncline.studies.papers import votes as vote_tables
+from syncline.studies.papers import wall_clock
 
 # Lion Cub, Table 1.
 

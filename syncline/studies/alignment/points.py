@@ -12,7 +12,7 @@ from syncline.specs.alignment import AlignmentSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from syncline.experiments.alignment.walks import Rule
+    from syncline.studies.alignment.walks import Rule
 
 Record = dict[str, Any]
 Report = Callable[[int], None]

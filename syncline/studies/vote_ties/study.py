@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncline.experiments.draws import draw_of
 from syncline.specs import VoteTiesSpec
 from syncline.specs.studies import DistributionSpec
+from syncline.studies.draws import draw_of
 
 BLOCK = 2**16
 """Votes taken at once."""

@@ -59,9 +59,9 @@ def swing_records(
     from syncline.analysis.hessian import oscillation
     from syncline.analysis.products import cauchy_norm_11, direction_beside, power_iteration
     from syncline.comm import SimulatedCommunicator
-    from syncline.experiments.staleness.late import delay_groups, delays_of
     from syncline.problems import DelayedTask
     from syncline.problems.streams import generator
+    from syncline.studies.staleness.late import delay_groups, delays_of
     from syncline.training import rows_of
 
     torch.set_num_threads(1)
