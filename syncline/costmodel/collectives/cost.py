@@ -38,7 +38,7 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
 from syncline.costmodel.collectives.gloo.times import Posted, gloo_s, gloo_sent_bytes
-from syncline.costmodel.collectives.hierarchical import Hierarchy, flat_link, levels, node_count
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, levels, node_count
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
@@ -117,7 +117,7 @@ def collective_s(
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     of = TABLE[kind][name]
     if isinstance(of, Hierarchy):
-        return _hierarchical_s(name, of, int(workers), nbytes, network, rule, group)
+        return _hierarchical_s(name, int(workers), nbytes, network, rule, group)
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -152,15 +152,9 @@ def _directions(kind: str, name: str, of: Algorithm, workers: IntOrArray) -> int
 
 
 def _hierarchical_s(
-    name: str,
-    of: Hierarchy,
-    workers: int,
-    nbytes: FloatOrArray,
-    network: Network | Topology,
-    rule: Rule,
-    group: int | None,
+    name: str, workers: int, nbytes: FloatOrArray, network: Network | Topology, rule: Rule, group: int | None
 ) -> FloatOrArray:
-    on = levels(network, workers, group)
+    of, on = HIERARCHIES[name], levels(network, workers, group)
     if on.exchanges:  # shares of a half-duplex link that are right if all send and receive
         _directions("all_reduce", name, FLAT["all_reduce"][of.between], on.nodes)
     between = on.crossing(1 if of.leaders else on.group)

@@ -94,7 +94,7 @@ def clock(
             ``buckets``; ``async``: what is sent after a step is waited for one step later. What a call itself says of
             its ``ready`` and its ``wait_steps`` holds in any case.
         buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: what carries calls that name no algorithm, see `syncline.costmodel.collectives.policies.algorithm_for`.
+        algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts, ``eager`` or ``rendezvous``.
         trigger_s: seconds of each step in which a worker finds out whether to send.
         keep_steps: of how many steps to keep the timeline.
