@@ -45,7 +45,14 @@ from syncline.costmodel.compute.memory import (
     update_s,
 )
 from syncline.costmodel.compute.models import MODELS, ModelShape, model
-from syncline.costmodel.compute.tensors import TensorShape, balanced_parts, dion_rank, is_worth_factors, largest_divisor
+from syncline.costmodel.compute.tensors import (
+    TensorShape,
+    balanced_parts,
+    dion_rank,
+    is_worth_factors,
+    largest_divisor,
+    matrix_sides,
+)
 from syncline.costmodel.network.described import NETWORKS, AnyNetwork, network, network_fields
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
@@ -135,6 +142,7 @@ __all__ = [
     "is_worth_factors",
     "largest_call_bytes",
     "largest_divisor",
+    "matrix_sides",
     "mean_bytes_per_step",
     "mean_step",
     "model",

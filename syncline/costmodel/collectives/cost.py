@@ -37,7 +37,7 @@ import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
-from syncline.costmodel.collectives.gloo.times import Posted, gloo_s, gloo_sent_bytes
+from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, levels, node_count
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
@@ -122,7 +122,7 @@ def collective_s(
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
-    if isinstance(of, Posted):
+    if isinstance(of, GlooAlgorithm):
         return gloo_s(kind, workers, nbytes, link)
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
@@ -239,7 +239,7 @@ def wire_bytes(
         size = int(workers) // nodes
         inside = 2 * nbytes * ((size - 1) / size)
         return inside + wire_bytes(kind, nodes, nbytes, of.between) / size  # of n/g by all, or of n by one in g
-    if isinstance(of, Posted):
+    if isinstance(of, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
     sent = of.nbytes if of.sent is None else of.sent
     return sent(workers, nbytes)

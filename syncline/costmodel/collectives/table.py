@@ -1,7 +1,7 @@
 """The one table of all algorithms: those of any network, those that need nodes, and gloo's.
 
 What an algorithm is says how it is timed: an `Algorithm` by its messages and bytes, a `Hierarchy` by its parts, a
-`Posted` one by gloo's forms. Whoever asks which one carries a collective that names none asks `first_on`.
+`GlooAlgorithm` one by gloo's forms. Whoever asks which one carries a collective that names none asks `first_on`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
 from syncline.costmodel.collectives.gloo.costs import GLOO
-from syncline.costmodel.collectives.gloo.times import POSTED, Posted
+from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, node_size
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:
     from syncline.costmodel.network.topology import Network, Topology
 
-AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | Posted
+AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm
 
 TABLE: dict[str, dict[str, AnyAlgorithm]] = {
-    kind: {**flat, **(HIERARCHIES if kind == "all_reduce" else {}), GLOO[kind]: POSTED[kind]}
+    kind: {**flat, **(HIERARCHIES if kind == "all_reduce" else {}), GLOO[kind]: GLOO_ALGORITHMS[kind]}
     for kind, flat in FLAT.items()
 }
 """By collective and name."""
@@ -36,7 +36,7 @@ ALGORITHMS = _names_of(Algorithm)
 HIERARCHICAL = _names_of(Hierarchy)
 """The names of those that need nodes."""
 
-OF_GLOO = _names_of(Posted)
+OF_GLOO = _names_of(GlooAlgorithm)
 """The names of what gloo runs. Its messages wait for their receiver's notice, whatever the rule; nobody chooses one for
 its speed, so `best_algorithm` leaves them out."""
 
@@ -63,9 +63,9 @@ def algorithm_name(kind: str, algorithm: str | None = None) -> str:
     return algorithm
 
 
-def is_posted(kind: str, algorithm: str | None) -> bool:
+def is_gloo(kind: str, algorithm: str | None) -> bool:
     """Whether gloo carries it: each message waits until its receiver has posted a buffer."""
-    return isinstance(TABLE.get(kind, {}).get(algorithm or ""), Posted)
+    return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm)
 
 
 def first_on(kind: str, network: Network | Topology) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.table import first_on, is_posted
+from syncline.costmodel.collectives.table import first_on, is_gloo
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
@@ -99,7 +99,7 @@ def _finish_s(join: Collective, joined: Topology, starts_s: Floats, by: str, rul
     if by != "events":
         try:
             of = join.rounds or ()
-            if is_posted(join.kind, join.algorithm):
+            if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
                 return np.maximum(*run_posted(join.kind, of, joined, starts_s, costs.message_s, call_s))

@@ -49,10 +49,10 @@ from syncline.errors import SpecError, one_of
 __all__ = [
     "FREE",
     "GLOO",
-    "POSTED",
+    "GLOO_ALGORITHMS",
     "SHAPED",
+    "GlooAlgorithm",
     "GlooCosts",
-    "Posted",
     "gloo_message_s",
     "gloo_s",
     "gloo_sent_bytes",
@@ -69,7 +69,7 @@ HEADER_BYTES = 48
 """Of a message's header, and all of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
 
 
-class Posted(NamedTuple):
+class GlooAlgorithm(NamedTuple):
     """An algorithm of gloo's: each message waits until its receiver has posted a buffer, and its software costs.
 
     Attributes:
@@ -106,15 +106,17 @@ def gloo_s(
     >>> f"{gloo_s('all_reduce', 4, 2**20, link):.4f}", f"{gloo_s('all_reduce', 4, 4, link):.4f}"
     ('0.0684', '0.0350')
     """
-    if kind not in POSTED:
-        raise SpecError("collective", kind, one_of(POSTED, str(kind)))
+    if kind not in GLOO_ALGORITHMS:
+        raise SpecError("collective", kind, one_of(GLOO_ALGORITHMS, str(kind)))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
     if link.duplex == "half":
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
     costs = costs or link.gloo or FREE
     alpha = link.latency_s + link.overhead_s + costs.message_s
-    of_link = POSTED[kind].form(np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes)
+    of_link = GLOO_ALGORITHMS[kind].form(
+        np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
+    )
     seconds = of_link + costs.beside_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
 
@@ -207,12 +209,12 @@ def tree_ways(workers: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(ways))
 
 
-POSTED: dict[str, Posted] = {
-    "all_reduce": Posted(_all_reduce),
-    "all_gather": Posted(_all_gather),
-    "reduce_scatter": Posted(_all_reduce),
-    "all_to_all": Posted(_all_to_all),
-    "broadcast": Posted(_broadcast),
-    "gather": Posted(_gather),
+GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
+    "all_reduce": GlooAlgorithm(_all_reduce),
+    "all_gather": GlooAlgorithm(_all_gather),
+    "reduce_scatter": GlooAlgorithm(_all_reduce),
+    "all_to_all": GlooAlgorithm(_all_to_all),
+    "broadcast": GlooAlgorithm(_broadcast),
+    "gather": GlooAlgorithm(_gather),
 }
 """What gloo runs for each collective."""
