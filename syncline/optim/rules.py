@@ -161,6 +161,8 @@ class MomentumRule:
         scaling: what is done before and after.
         form: ``ema`` (factor 1 - beta) or ``heavy-ball`` (torch's SGD: ``u <- beta u + g``).
         bias_correction: divide ``u_j`` by ``1 - beta_j^(t+1)`` where it is used; for the ``ema`` form only.
+        switch_step: until this step one momentum of decay ``warmup_beta`` has all the weight; 0 for no switch.
+        warmup_beta: decay of all momenta until the switch.
 
     Raises:
         SpecError: for a rate or a weight out of range.
@@ -173,8 +175,11 @@ class MomentumRule:
     scaling: Scaling
     form: Literal["ema", "heavy-ball"] = "ema"
     bias_correction: bool = False
+    switch_step: int = 0
+    warmup_beta: float = 0.9
 
     def __post_init__(self) -> None:
+        check_unit("warmup_beta", self.warmup_beta)
         for j, beta in enumerate(self.betas):
             check_unit(f"betas.{j}", beta)
         if len(self.omegas) != len(self.betas):
@@ -192,8 +197,9 @@ class MomentumRule:
         return momentum_names(len(self.betas)) + self.scaling.states
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``, ``omegas`` and the scaling's."""
-        return {"betas": self.betas, "omegas": self.omegas, **self.scaling.hyperparameters()}
+        """``betas``, ``omegas``, the scaling's, and the switch, if there is one."""
+        switch = {"switch_step": self.switch_step, "warmup_beta": self.warmup_beta} if self.switch_step else {}
+        return {"betas": self.betas, "omegas": self.omegas, **switch, **self.scaling.hyperparameters()}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Itself."""

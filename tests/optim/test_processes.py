@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from syncline.backend import run_processes
-from tests.optim.table import METHODS
+from tests.methods.table import METHODS
 from tests.optim.worlds import (
     TEXT,
     TEXT_OF_WAY,
