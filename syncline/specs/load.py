@@ -15,7 +15,7 @@ from syncline.fields import explain
 from syncline.methods import METHODS
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.pipeline import PipelineSpec
-from syncline.specs.study import STUDIES, kind_of_class
+from syncline.specs.study import STUDIES, kind_of_class, study_of_kind
 from syncline.specs.validation import VALIDATIONS
 from syncline.yamls import parse_yaml
 
@@ -32,14 +32,14 @@ KINDS = {kind_of_class(spec): spec for spec in _OWN}
 
 def class_of_kind(kind: str) -> type[BaseModel]:
     """The class of the specs of a kind, a study's too."""
-    return KINDS[kind] if kind in KINDS else STUDIES[kind].spec
+    return KINDS[kind] if kind in KINDS else study_of_kind(kind).spec
 
 
 def command_of_kind(kind: str) -> str:
     """Which command takes specs of a kind; none that there is not."""
     if kind in KINDS:
         return "validate" if KINDS[kind] in VALIDATIONS else kind
-    return STUDIES[kind].command if kind in STUDIES else ""
+    return study_of_kind(kind).command if kind in STUDIES else ""
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,10 @@ def load_spec(
     _override(fields, overrides)
     kind = str(fields.get("kind"))
     usable = {kind_of_class(spec): spec for spec in specs or KINDS.values()}
-    if kind not in usable and kind in STUDIES and (not specs or STUDIES[kind].command == studies_of):
-        usable[kind] = STUDIES[kind].spec
+    if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
+        usable[kind] = study_of_kind(kind).spec
     if not isinstance(fields.get("kind"), str) or kind not in usable:
-        known = [name for name in STUDIES if not specs or STUDIES[name].command == studies_of]
+        known = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
         command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
         raise SpecError("kind", fields.get("kind"), one_of([*usable, *known], kind) + hint)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from syncline.registry import Registry
+from syncline.errors import SynclineError
+from syncline.registry import Registry, imported
 from syncline.specs.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def kind_of_class(spec: type[Any]) -> str:
 _PAPERS = "syncline.studies.papers"
 
 STUDIES: Registry[Study] = Registry(
-    Study,
+    "studies",
     "syncline.studies",
     {
         "alignment": "syncline.studies.alignment:STUDY",
@@ -113,12 +114,33 @@ def register(study: Study) -> Study:
     """Add a study to those of this process. A package adds its own by an entry point of ``syncline.studies``.
 
     Raises:
-        SynclineError: there is one of this kind.
+        SpecError: there is one of this kind.
     """
     STUDIES.register(study.kind, study)
     return study
 
 
+def study_of_kind(kind: str) -> Study:
+    """The study of this kind.
+
+    Raises:
+        SynclineError: there is none, or what a package offers by this name is none.
+    """
+    study = STUDIES.get(kind, "kind")
+    if not isinstance(study, Study) or study.kind != kind:
+        raise SynclineError(f"kind: {kind!r} of the entry points {STUDIES.group} is no Study of that kind: {study!r}")
+    return study
+
+
 def study_of(spec: Experiment) -> Study:
     """The study that a spec is of."""
-    return STUDIES[kind_of_class(type(spec))]
+    return study_of_kind(kind_of_class(type(spec)))
+
+
+def deferred(reference: str) -> Callable[..., Any]:
+    """The function at ``module:name``, which is imported when it is called."""
+
+    def call(*arguments: Any) -> Any:
+        return imported(reference)(*arguments)
+
+    return call

@@ -1,7 +1,6 @@
 """What late gradients cost Adam, by how the curvature lies to the coordinates: Basis Rotation's Figures 3 and 4."""
 
-from syncline.registry import deferred
-from syncline.specs.study import Study
+from syncline.specs.study import Study, deferred
 from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec
 
 __all__ = ["STUDY", "AlignmentSpec", "RandomQuadraticsSpec", "TrapSpec"]

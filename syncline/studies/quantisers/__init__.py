@@ -1,7 +1,6 @@
 """What becomes of a sum's sign when workers send small integers: Lion Cub's quantisers."""
 
-from syncline.registry import deferred
-from syncline.specs.study import Study
+from syncline.specs.study import Study, deferred
 from syncline.studies.quantisers.spec import QuantisersSpec
 
 __all__ = ["STUDY", "QuantisersSpec"]

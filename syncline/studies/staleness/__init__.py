@@ -1,7 +1,6 @@
 """Training with late gradients: losses after equal steps, and at what second."""
 
-from syncline.registry import deferred
-from syncline.specs.study import Study
+from syncline.specs.study import Study, deferred
 from syncline.studies.staleness.spec import LateMethod, PipelineClockSpec, RemedySpec, StalenessSpec
 
 __all__ = ["STUDY", "LateMethod", "PipelineClockSpec", "RemedySpec", "StalenessSpec"]

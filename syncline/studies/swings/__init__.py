@@ -1,7 +1,6 @@
 """A network's steps along its steepest direction, with late gradients and without: Basis Rotation's Figure 12."""
 
-from syncline.registry import deferred
-from syncline.specs.study import Study
+from syncline.specs.study import Study, deferred
 from syncline.studies.swings.spec import SwingsSpec
 
 __all__ = ["STUDY", "SwingsSpec"]

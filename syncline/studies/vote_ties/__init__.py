@@ -1,7 +1,6 @@
 """Majority votes of independent workers: how often they tie, and what they say. No training."""
 
-from syncline.registry import deferred
-from syncline.specs.study import Study
+from syncline.specs.study import Study, deferred
 from syncline.studies.vote_ties.spec import VoteTiesSpec
 
 __all__ = ["STUDY", "VoteTiesSpec"]

@@ -176,9 +176,7 @@ def test_rates_that_are_tuned_are_chosen_on_seeds_of_their_own():
         *((lr, 4, step) for lr in (0.03, 0.06) for step in (0, 6)),
         *((0.06, 1, step) for step in (0, 3, 6)),
     }
-    assert [piece.length for piece in staleness.staleness_pieces(tuned)] == [3 * 6] and [
-        piece.length for piece in staleness.staleness_pieces(spec)
-    ] == [2 * 6]
+    assert lengths_of(tuned) == [3 * 6] and lengths_of(spec) == [2 * 6]
 
 
 def test_an_interrupted_tuning_is_no_row():
