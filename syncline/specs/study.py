@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.errors import SynclineError
+from syncline.fields import kind_of_model
 from syncline.registry import Registry, imported
 from syncline.specs.experiment import Experiment
 
@@ -69,7 +70,7 @@ class Study:
     @property
     def kind(self) -> str:
         """What a spec calls it."""
-        return kind_of_class(self.spec)
+        return kind_of_model(self.spec)
 
     @property
     def command(self) -> str:
@@ -79,12 +80,6 @@ class Study:
     def records(self, spec: Experiment, report: Report = lambda done: None) -> list[Record]:
         """Those of all pieces, made in this process one after another; a folder is written by ``run_study``."""
         return [record for piece in (self.pieces(spec) if self.pieces else ()) for record in piece.call(report)]
-
-
-def kind_of_class(spec: type[Any]) -> str:
-    """What the ``kind`` of these specs is."""
-    kind = spec.model_fields.get("kind")
-    return get_args(kind.annotation)[0] if kind is not None else ""
 
 
 _PAPERS = "syncline.studies.papers"
@@ -134,7 +129,7 @@ def study_of_kind(kind: str) -> Study:
 
 def study_of(spec: Experiment) -> Study:
     """The study that a spec is of."""
-    return study_of_kind(kind_of_class(type(spec)))
+    return study_of_kind(kind_of_model(type(spec)))
 
 
 def deferred(reference: str) -> Callable[..., Any]:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.fields import Positive, Spec, refusal
-from syncline.methods.base import from_name
+from syncline.fields import Positive, Spec, from_name, refusal
 
 if TYPE_CHECKING:
     from syncline.problems.streams import Draw
