@@ -56,9 +56,14 @@ def new_console() -> Console:
     """Progress and tables go to standard error; standard output is for JSON."""
     from rich.console import Console
 
-    console = Console(stderr=True)
     # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=True, width=160)
+    piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
+    # Rich takes NO_COLOR for colours alone; whoever sets it wants no escape sequence (https://no-color.org).
+    colours = None if os.environ.get("NO_COLOR") else "auto"
+    # Paths, names and labels are what a user wrote: "[red]" and ":smile:" in them mean themselves.
+    return Console(
+        stderr=True, width=160 if piped else None, color_system=colours, markup=False, emoji=False, highlight=False
+    )
 
 
 def say(line: str) -> None:
@@ -96,15 +101,15 @@ MOST_FILES = 20
 def show_files(console: Console, folder: str) -> None:
     """Where things are, one path per line, so that it can be copied."""
     root = Path(folder)
-    console.print(f"\nresults in {root}/", highlight=False, soft_wrap=True)
+    console.print(f"\nresults in {root}/", soft_wrap=True)
     for inside in sorted(root.iterdir()):
         files = sorted(path for path in inside.rglob("*") if path.is_file()) if inside.is_dir() else [inside]
         if len(files) > MOST_FILES:
-            console.print(f"  {inside}/  ({len(files)} files)", highlight=False, soft_wrap=True)
+            console.print(f"  {inside}/  ({len(files)} files)", soft_wrap=True)
             continue
         for path in files:
             note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
-            console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
+            console.print(f"  {path}{note}", soft_wrap=True)
 
 
 def finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:
