@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
 
+# Who sets it wants no escape sequence, not only no colour (https://no-color.org); rich would still print in bold.
+PLAIN = bool(os.environ.get("NO_COLOR"))
+
 app = typer.Typer(
     help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None if PLAIN else "rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -58,12 +62,11 @@ def new_console() -> Console:
 
     # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
     piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
-    # Rich takes NO_COLOR for colours alone; whoever sets it wants no escape sequence (https://no-color.org).
-    colours = None if os.environ.get("NO_COLOR") else "auto"
     # Paths, names and labels are what a user wrote: "[red]" and ":smile:" in them mean themselves.
     return Console(
-        stderr=True, width=160 if piped else None, color_system=colours, markup=False, emoji=False, highlight=False
-    )
+        stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
+        highlight=False,
+    )  # fmt: skip
 
 
 def say(line: str) -> None:
