@@ -211,7 +211,7 @@ def _rows(question: Question, kind: str, on: AnyNetwork) -> list[dict[str, Any]]
     workers, nbytes, rule = question.workers, question.nbytes, question.rule
     chosen = choices(question, kind, on)
     last_start_s = max(question.starts_s or (0.0,))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for algorithm in question.algorithms_of(kind, on):
         closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule)
         played = {by: _finish_s(question, kind, on, algorithm, by) for by in MOST_MESSAGES}
