@@ -58,9 +58,9 @@ def test_a_late_receiver_holds_its_sender_up():
     assert collective_finish_s("broadcast", 2, 8.0, SLOW, "binomial", [0.0, 10.0]).tolist() == [8.0, 10.0]
 
 
-def test_a_notice_waits_behind_data_on_a_connection():
+def test_a_clear_to_send_waits_behind_data_on_a_connection():
     # Worker 1 enters an all-to-all at 3, issues its 4 bytes (it was told at 1 that it may), which leave until 7, and
-    # only then its notice, which is there at 8: worker 0's leave until 12 and are there at 13.
+    # only then its clear-to-send, which is there at 8: worker 0's leave until 12 and are there at 13.
     assert finish_s("all_to_all", 2, 8.0, SLOW, [0.0, 3.0]).tolist() == [12.0, 13.0]
     # In an all-reduce of one segment it sends its 4 bytes from 3 to 7; worker 0, asked at 7, answers from 8 to 12.
     assert finish_s("all_reduce", 2, 4.0, SLOW, [0.0, 3.0]).tolist() == [12.0, 13.0]
@@ -101,7 +101,7 @@ def test_what_lockstep_leaves_to_the_events():
 
 
 def test_a_ring_over_two_sites():
-    """One message crosses each way at a time, so lockstep follows; each waits for its notice across."""
+    """One message crosses each way at a time, so lockstep follows; each waits for its clear-to-send across."""
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
     told = collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", by="lockstep")
     np.testing.assert_allclose(told, collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", by="events"))
@@ -144,3 +144,12 @@ def test_it_takes_turns_with_other_collectives_on_a_stream():
         timeline = run_events([joins] * 3, SLOW, rule=rule)
         alone = [float(collective_s(kind, 3, 48.0, SLOW, name)) for kind, name in parts]
         assert timeline.end_s.max() == pytest.approx(sum(alone))
+
+
+def test_delays_are_asked_for_when_messages_start():
+    """As `run_events` promises: worker 1's message takes 8 s to leave and worker 0's one, but it starts first."""
+    asked = []
+    joins = [[Collective("all_to_all", 16.0, "a", algorithm="gloo-posted")]] * 2
+    slow_up = [Link(1.0, 8.0), Link(1.0, 8.0, upload_bytes_per_s=1.0)]
+    run_events(joins, slow_up, delay=lambda *ends: asked.append(ends) or 0.0)
+    assert asked == [(1, 0), (0, 1)]
