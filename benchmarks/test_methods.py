@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.conftest import Compare
 from syncline.comm import SimulatedCommunicator
+from syncline.methods import METHODS, method_of
 from syncline.problems import Digits
-from syncline.specs.methods import METHODS, method_of
 from syncline.training import parameter_groups, rows_of
 
 STEPS = 100

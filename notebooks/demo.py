@@ -34,7 +34,7 @@ from syncline.costmodel import model
 from syncline.optim import DDP, DeMo, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
-from syncline.specs.methods import method_of
+from syncline.methods import method_of
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small

@@ -15,7 +15,7 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import host_s, repeated, summary
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel.compute.models import ModelShape
-from syncline.specs.methods import MethodBase, method_of
+from syncline.methods import MethodBase, method_of
 from syncline.training import parameter_groups
 
 METHODS = (

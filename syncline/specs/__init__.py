@@ -1,9 +1,9 @@
 """Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
 
+from syncline.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, AnySpec, bundled, kind_of, load_spec, validate
-from syncline.specs.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.staleness import LateMethod, RemedySpec, StalenessSpec
 from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec

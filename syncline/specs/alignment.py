@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from syncline.specs.base import Positive, Rate, Spec, Steps, refusal
+from syncline.fields import Positive, Rate, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField
 
 Basis = Literal["ada-sgd", "adam", "rotated", "rotated-ema"]

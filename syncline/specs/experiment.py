@@ -9,11 +9,12 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_
 
 from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
 from syncline.errors import SpecError, one_of, within
-from syncline.specs.base import Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.fields import Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.methods import MethodBase, MethodSpec
+from syncline.registry import reference_to
 from syncline.specs.clock import BandwidthField, ClockSpec
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
-from syncline.specs.methods import MethodBase, MethodSpec
 from syncline.specs.network import NetworkField, check_workers
 from syncline.units import parse_seconds
 
@@ -52,34 +53,44 @@ def _problem(value: Any) -> Any:
     """A mapping with a ``kind`` as the problem's dataclass; its other keys are the dataclass's fields."""
     from pydantic import TypeAdapter
 
-    from syncline.problems import PROBLEMS
+    from syncline.problems import PROBLEMS, Problem
 
     if isinstance(value, str):
         value = {"kind": value}
-    if dataclasses.is_dataclass(value) and type(value) in PROBLEMS.values():
+    if dataclasses.is_dataclass(value) and isinstance(value, Problem):
         return value
     if not isinstance(value, dict):
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if not isinstance(kind, str) or kind not in PROBLEMS:
+    if not isinstance(kind, str):
         raise refusal("kind", kind, one_of(PROBLEMS, str(kind)))
-    known = [field.name for field in dataclasses.fields(PROBLEMS[kind])]  # type: ignore[arg-type]
+    try:
+        problem = PROBLEMS.get(kind, "kind")
+    except SpecError as error:
+        raise refusal("kind", kind, error.expected) from None
+    if not (isinstance(problem, type) and dataclasses.is_dataclass(problem) and hasattr(problem, "build")):
+        raise refusal("kind", kind, "a dataclass with a name and a method build(rows)")
+    known = [field.name for field in dataclasses.fields(problem)]
     for field, given in fields.items():
         if field not in known:
             raise refusal(field, given, "no such field here, but " + one_of(["kind", *known], field))
     try:
-        return TypeAdapter(PROBLEMS[kind]).validate_python(fields)
+        return TypeAdapter(problem).validate_python(fields)
     except SpecError as error:
         raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
 
 
 def _dump_problem(problem: Any) -> dict[str, Any]:
-    return {"kind": problem.name} | dataclasses.asdict(problem)
+    from syncline.problems import PROBLEMS
+
+    own = type(problem)
+    kind = problem.name if problem.name in PROBLEMS and PROBLEMS[problem.name] is own else reference_to(own)
+    return {"kind": kind} | dataclasses.asdict(problem)
 
 
 ProblemField = Annotated[Any, BeforeValidator(_problem), PlainSerializer(_dump_problem)]
-"""A problem of ``syncline.problems``: its name, or a mapping with ``kind`` and the problem's fields."""
+"""A problem: a name of ``PROBLEMS`` or ``module:name``, or a mapping with ``kind`` and the problem's fields."""
 
 
 class SlowWorkerSpec(Spec):
@@ -176,7 +187,10 @@ class ComputeSpec(Spec):
     def sample(
         self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
     ) -> np.ndarray:
-        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause."""
+        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause.
+
+        Fewer steps of the same seed are the first of more.
+        """
         from syncline.seeds import generator
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 
@@ -186,7 +200,7 @@ class ComputeSpec(Spec):
         ]
         rng = generator(seed, "compute time")
         times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng) * factors
-        for pause in self.pauses:
+        for pause in (pause for pause in self.pauses if pause.step < steps):
             times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
         return times
 

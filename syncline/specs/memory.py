@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, InstanceOf, PlainSerializer
 
 from syncline.costmodel import Activations, Hardware, Precision, hardware, hardware_fields
-from syncline.specs.base import Spec, parsed
+from syncline.fields import Spec, parsed
 
 HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(hardware_fields)]
 """A preset's name, a machine's fields, or a YAML file of them; written back as a name or as all fields."""

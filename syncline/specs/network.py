@@ -10,7 +10,7 @@ from pydantic import InstanceOf, PlainSerializer
 
 from syncline.costmodel import AnyNetwork, Graph, Link, Sites, TwoLevel, network, network_fields
 from syncline.errors import SpecError
-from syncline.specs.base import parsed, refusal
+from syncline.fields import parsed, refusal
 
 
 def _network(value: Any, path: str) -> AnyNetwork:

@@ -10,7 +10,8 @@ from syncline.costmodel import AnyNetwork, Link, compute_s
 from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
 from syncline.costmodel.pipeline.stages import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
-from syncline.specs.base import Seconds, Spec, parsed, refusal
+from syncline.fields import Seconds, Spec, parsed, refusal
+from syncline.methods import MethodSpec
 from syncline.specs.experiment import (
     Experiment,
     HardwareField,
@@ -19,7 +20,6 @@ from syncline.specs.experiment import (
     ProblemField,
     check_distinct,
 )
-from syncline.specs.methods import MethodSpec
 from syncline.specs.network import check_workers
 from syncline.units import parse_bytes
 

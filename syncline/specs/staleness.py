@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.specs.base import Positive, Spec, Steps, refusal
+from syncline.fields import Positive, Spec, Steps, from_name, refusal
+from syncline.methods import MethodSpec
 from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
 from syncline.specs.memory import HardwareField
-from syncline.specs.methods import MethodSpec
-from syncline.specs.methods.base import from_name
 from syncline.specs.network import NetworkField, check_workers
 
 Stages = Annotated[int, Field(ge=1, le=4096)]

@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel.traffic.packing import sum_levels
+from syncline.fields import Positive, Spec, Steps, from_name, refusal
+from syncline.methods import MethodSpec
 from syncline.specs.alignment import AlignmentSpec
-from syncline.specs.base import Positive, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
-from syncline.specs.methods import MethodSpec
-from syncline.specs.methods.base import from_name
 from syncline.specs.staleness import StalenessSpec
 from syncline.specs.swings import SwingsSpec
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.specs.base import Steps, refusal
+from syncline.fields import Steps, refusal
+from syncline.methods import MethodSpec
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, check_distinct
-from syncline.specs.methods import MethodSpec
 
 
 class SwingsSpec(Experiment):

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.specs.base import Period, Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.fields import Period, Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.methods import MethodSpec
 from syncline.specs.experiment import Experiment, HardwareField, ModelField
-from syncline.specs.methods import MethodSpec
 from syncline.specs.network import LinkField
 from syncline.units import parse_bandwidth
 

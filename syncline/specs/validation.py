@@ -8,7 +8,7 @@ from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, StepConstants
 from syncline.costmodel.presets import preset
-from syncline.specs.base import parsed, refusal
+from syncline.fields import parsed, refusal
 from syncline.specs.experiment import Experiment
 from syncline.specs.memory import HardwareField
 

@@ -1,6 +1,6 @@
 """The shared table of methods: every shared property is tested on every row.
 
-A new method is one file in ``syncline/optim``, one class in ``syncline/specs/methods.py`` and one row here.
+A new method is one file in ``syncline/optim``, one class in ``syncline/methods/`` and one row here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from syncline.specs.methods import MethodBase, method_of
+from syncline.methods import MethodBase, method_of
 
 Serial = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from syncline.comm import ShapesCommunicator, SimulatedCommunicator, SparsePairs
 from syncline.errors import SpecError
+from syncline.methods.parts.compressors import LpCompressor, QSGDCompressor, TopKCompressor
 from syncline.optim import QSGD, Compressor, LpMean, TopK
 from syncline.optim import compressors as module
 from syncline.optim.compressors import Arrived
-from syncline.specs.methods.compressors import LpCompressor, QSGDCompressor, TopKCompressor
 from tests.optim.given import gaussian
 
 EXACT = SparsePairs(32, "fp64")

@@ -12,8 +12,8 @@ import torch
 from syncline.comm import SimulatedCommunicator, SparsePairs
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError
+from syncline.methods import method_of
 from syncline.optim import DDP, DeMo, Method, demo_rule, sgdm
-from syncline.specs.methods import method_of
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR, BETA = 3, 0.1, 0.9

@@ -12,6 +12,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
 from syncline.costmodel.compute.layers import chosen_layers
 from syncline.errors import SpecError
+from syncline.methods import method_of
 from syncline.optim import (
     DDP,
     DirectVote,
@@ -28,7 +29,6 @@ from syncline.optim import (
     lion,
     sgdm,
 )
-from syncline.specs.methods import method_of
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 LR, BETA1, BETA2 = 0.1, 0.9, 0.99

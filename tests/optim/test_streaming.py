@@ -11,8 +11,8 @@ import torch
 from pydantic import ValidationError
 
 from syncline.errors import SpecError
+from syncline.methods import method_of
 from syncline.optim import MTDAO, DiLoCo, Local, Streaming, StreamingDiLoCo, StreamingMTDAO, adam, muon, sgdm
-from syncline.specs.methods import method_of
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
 M, LR = 3, 0.1

@@ -15,9 +15,9 @@ from torch import Tensor
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape, calls_at
 from syncline.errors import SpecError
+from syncline.methods import method_of
 from syncline.optim import DDP, Method, ZeroOneAdam, adam
 from syncline.optim.zero_one_adam import ZeroOneSchedule
-from syncline.specs.methods import method_of
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 from tests.optim.test_one_bit import LiteralMean
 

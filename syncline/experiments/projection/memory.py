@@ -15,9 +15,9 @@ from syncline.costmodel import (
     model_memory,
     update_s,
 )
+from syncline.methods import MethodBase, Tensors, tensors_of
+from syncline.methods.base import elements
 from syncline.specs.memory import MemorySpec
-from syncline.specs.methods import MethodBase, Tensors, tensors_of
-from syncline.specs.methods.base import elements
 
 
 def memory_of(

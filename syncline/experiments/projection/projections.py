@@ -15,13 +15,14 @@ from syncline.costmodel import NETWORKS, Link, hardware, model
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import Plan, project
 from syncline.experiments.projection.thresholds import speedups
-from syncline.specs import METHODS, MethodBase, ProjectSpec, TableSpec, validate
+from syncline.methods import MethodBase, named
+from syncline.specs import ProjectSpec, TableSpec, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 
 OVERLAPS = ("none", "ddp", "async")
 
-FIGURES = {"vote-figure": "vote_tables", "wall-clock-figure": "wall_clock"}
+FIGURES = {"vote-figure": "votes", "wall-clock-figure": "wall_clock"}
 """Kinds of table that are a figure, and the module that draws it."""
 
 MOST_PANELS = 6
@@ -74,8 +75,7 @@ def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpe
     if options.methods:
         changed["methods"] = _names(options.methods)
         for one in changed["methods"]:
-            if one not in METHODS:
-                raise SpecError("--method", one, one_of(METHODS, one))
+            named(one, "--method")
     known: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
@@ -89,7 +89,7 @@ def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpe
         validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": count})
         for shape, compute, count in product(models, computing or [spec.compute], workers)
     ]
-    return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[arg-type, return-value]
+    return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[return-value]
 
 
 def _able(spec: ProjectSpec) -> ProjectSpec:
@@ -181,7 +181,7 @@ def _paper_figure(spec: Any) -> Any:
 
     if spec.kind not in FIGURES:
         raise SpecError("--plot", spec.name, f"no figure, as a {spec.kind} is a table")
-    return import_module(f"{__package__}.{FIGURES[spec.kind]}").draw(spec)
+    return import_module(f"syncline.studies.papers.{FIGURES[spec.kind]}").draw(spec)
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:

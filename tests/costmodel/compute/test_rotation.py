@@ -18,7 +18,7 @@ from syncline.costmodel.compute.rotation import (
     stage_frequencies,
 )
 from syncline.errors import SpecError
-from syncline.specs.methods import method_of
+from syncline.methods import method_of
 
 MACHINE = Hardware("test", 1e9, 0.5, "fp32", "here")
 

@@ -7,10 +7,10 @@ from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activa
 from syncline.experiments.projection.memory import memory_of, memory_record, with_activations
 from syncline.experiments.projection.project import project
 from syncline.experiments.projection.tables import project_tables
+from syncline.methods import METHODS, method_of
 from syncline.problems import TextGPT
 from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
-from syncline.specs.methods import METHODS, method_of
 from tests.experiments.test_display import lines
 
 N = 1_000_000  # a multiple of 64, so that no word is partly filled

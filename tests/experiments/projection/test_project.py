@@ -12,9 +12,9 @@ from syncline.experiments.catalogue import methods as list_methods
 from syncline.experiments.projection.project import project
 from syncline.experiments.records import clock_record
 from syncline.experiments.trained import time_method, train_method
+from syncline.methods import method_of
 from syncline.problems.text_gpt import TextGPT
 from syncline.specs import METHODS, CompareSpec, ProjectSpec, load_spec
-from syncline.specs.methods import method_of
 from syncline.training import parameter_groups, rows_of
 
 GPT = {"layers": 1, "width": 8, "heads": 2}

@@ -1,0 +1,179 @@
+"""What all specs share: frozen pydantic models that forbid unknown keys, and errors that help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from syncline.errors import SpecError, one_of
+from syncline.units import parse_seconds
+
+
+def tag(value: Any) -> str:
+    """The tag of a discriminated union: a prefix tells it from the fields in a path."""
+    kind = value.get("kind", "") if isinstance(value, dict) else getattr(value, "kind", "")
+    return f"kind:{kind}"
+
+
+def from_name(value: Any) -> Any:
+    """A bare name stands for a kind with its defaults."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class Spec(BaseModel):
+    """A part of a spec."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python counts true as 1; a spec that says it means something else."""
+        if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
+            raise refusal("", value, "anything but yes or no")
+        return value
+
+
+def _takes_bool(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_bool(inner) for inner in get_args(annotation))
+
+
+MANY = 10**9
+"""More steps than any training has; numbers beyond overflow instead of failing."""
+
+Steps = Annotated[int, Field(ge=1, le=MANY)]
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
+"""A decay rate."""
+
+Period = Annotated[int, Field(ge=1, le=MANY)]
+"""Steps between averages."""
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
+    """A validator from a parser ``parse(value, path)`` that raises ``SpecError``; its sub-path joins pydantic's."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return parse(value, "")
+        except SpecError as error:
+            raise refusal(error.path, error.value, error.expected) from None
+
+    return BeforeValidator(validate)
+
+
+def refusal(path: str, value: Any, expected: str) -> PydanticCustomError:
+    """What a validator raises: the path below its own field, the value there, and what would be accepted."""
+    return PydanticCustomError("refused", "{expected}", {"expected": expected, "path": path, "value": value})
+
+
+Seconds = Annotated[float, parsed(parse_seconds), Field(ge=0)]
+"""A time: ``0.05``, ``"50 ms"``."""
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate(model: type[M], fields: Any) -> M:
+    """A model from its fields, with pydantic's complaint turned into one line.
+
+    Raises:
+        SpecError: names the field, its value and what would be accepted.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, lambda location: _known_fields(model, location)) from None
+
+
+def kind_of_model(model: type[BaseModel]) -> str:
+    """What the models of a union are told apart by; empty where it may be any."""
+    field = model.model_fields.get("kind")
+    kinds = get_args(field.annotation) if field is not None else ()
+    return str(kinds[0]) if kinds else ""
+
+
+def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """The field names of the model that pydantic was in at a location, for the closest match of a misspelt one."""
+    here: Any = model
+    for part in location:
+        if isinstance(part, str) and part.startswith("kind:"):
+            here = next((m for m in _models_in(here) if kind_of_model(m) == part.removeprefix("kind:")), here)
+        elif isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
+            here = here.model_fields[part].annotation
+    found = _models_in(here)
+    return sorted(found[0].model_fields) if found else []
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:
+    """The first of pydantic's complaints as one line: path, value, what would be accepted.
+
+    Args:
+        error: what pydantic raised.
+        fields: the names that are known at a location, to find the closest match of a misspelt one.
+    """
+    details = error.errors(include_url=False)
+    # An unknown key says more than the missing one that it may have been meant for.
+    first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
+    parts = [str(part) for part in first["loc"] if not _is_tag(part)]
+    value, context = first["input"], first.get("ctx", {})
+    if first["type"] == "refused":
+        parts += [context["path"].strip(".")]
+        value = context["value"]
+    elif first["type"] == "union_tag_invalid":
+        parts += ["kind"]
+        value = str(context["tag"]).removeprefix("kind:") or None
+    elif first["type"] == "missing":
+        value = None
+    return SpecError(".".join(filter(None, parts)) or "spec", value, _expected(first, fields))
+
+
+def _is_tag(part: Any) -> bool:
+    """Pydantic puts the tag of a discriminated union into the path; the user did not write it there."""
+    return isinstance(part, str) and part.startswith("kind:")
+
+
+def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "refused":
+        return str(context["expected"])
+    if kind == "extra_forbidden":
+        return "no such field here, but " + one_of(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
+    if kind == "missing":
+        return "a value, as this field has no default"
+    if kind == "union_tag_invalid":
+        tags = [tag.strip().strip("'").removeprefix("kind:") for tag in str(context["expected_tags"]).split(",")]
+        return one_of(tags, str(context["tag"]).removeprefix("kind:"))
+    if kind in _IN_WORDS:
+        return _IN_WORDS[kind].format(**context)
+    text = str(detail["msg"]).removeprefix("Input should be ")
+    return (text[:1].lower() + text[1:]).replace("greater than or equal to", "at least")
+
+
+_IN_WORDS = {
+    "model_type": "fields, as in {{field: value}}",
+    "tuple_type": "a list, as in [1, 2]",
+    "too_short": "at least {min_length}",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}
+"""Pydantic's complaints that speak of Python or of pydantic, for people who write YAML."""

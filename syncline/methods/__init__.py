@@ -1,0 +1,28 @@
+"""The methods, one place each: knobs and checks, what is sent in closed form, what is kept, and how it is built.
+
+A method is a spec class in a file here, composed of the parts in ``syncline.optim``; the specs of parts are in
+``parts``. Every file is imported, and what it registers is found by its name: nothing is listed a second time. Read
+``base``, then ``local``, the shortest example; ``registry`` is the door, for methods of other packages too.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from syncline.methods.base import MethodBase, Tensors, tensors_of
+from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_offered, method_of, named, register
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+__all__ = [
+    "METHODS",
+    "METHOD_KINDS",
+    "MethodBase",
+    "MethodSpec",
+    "Tensors",
+    "load_offered",
+    "method_of",
+    "named",
+    "register",
+    "tensors_of",
+]

@@ -1,0 +1,165 @@
+"""What every method has: its knobs, what it sends in closed form, what it keeps, and the optimizer that it builds.
+
+Reading a spec or projecting its clock needs no torch; only ``build`` imports it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from syncline.costmodel import Exchange, Hardware, TensorShape
+from syncline.fields import Positive, Spec
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+BYTES_PER_ELEMENT = {"dense": 4, "bf16": 2, "fp16": 2}
+"""Wire formats of fp32 tensors; the same names as ``syncline.comm.WIRE_FORMATS``."""
+
+FP32_BYTES = BYTES_PER_ELEMENT["dense"]
+
+Presets = Mapping[str, Mapping[str, Any]]
+"""Fields by name."""
+
+Tensors = int | Sequence[TensorShape]
+"""A model as a method's traffic sees it: its parameters' shapes, or only how many numbers they hold."""
+
+
+SIZES = ((1, 1), (2, 1), (1, 2))
+"""Elements of a matrix and of a vector that tell how bytes grow with each."""
+
+
+def tensors_of(model: Tensors) -> Sequence[TensorShape]:
+    """Shapes; a bare number is one vector of that length."""
+    return [TensorShape("parameters", (model,))] if isinstance(model, int) else model
+
+
+def elements(tensors: Sequence[TensorShape]) -> int:
+    """Numbers that the tensors hold together."""
+    return sum(tensor.elements for tensor in tensors)
+
+
+def every(sent: str, period: int) -> str:
+    """The formula of bytes that are sent every ``period`` steps, per step."""
+    if period == 1:
+        return sent
+    return f"({sent}) / {period}" if " + " in sent else f"{sent} / {period}"
+
+
+class MethodBase(Spec):
+    """What every method has. ``other_lr`` is for parameters that are no matrices, where a rule makes the difference."""
+
+    family: ClassVar[str]
+    """Methods of one family save in the same way."""
+
+    source: ClassVar[str]
+    """The paper that it is from."""
+
+    presets: ClassVar[Presets] = {}
+    """Named starting points: a spec may say ``method: mt-dao`` and change fields from there."""
+
+    means_alone: ClassVar[bool] = False
+    """Whether it sends nothing but means, unless through a compressor, so that workers may be absent."""
+
+    kind: str
+    label: str = ""
+    lr: Positive
+    other_lr: Positive | None = None
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_norm: Positive | None = None
+    wire: Literal["dense", "bf16", "fp16"] = "dense"
+
+    @property
+    def name(self) -> str:
+        """How tables and figures call it: the label, or what it is made of."""
+        return self.label or self.kind.rpartition(":")[2]
+
+    @property
+    def one_seed_at_a_time(self) -> bool:
+        """Whether seeds cannot train side by side, because what is sent depends on the values."""
+        return False
+
+    @abstractmethod
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """What a worker sends in closed form, for a model in fp32 and a group of ``workers``."""
+
+    def traffic_formula(self, workers: int) -> str:
+        """Bytes per worker and step, with N for the model's parameters and N' for those that are no matrices.
+
+        Of exchanges whose bytes grow with the numbers of both; a method with others has a formula of its own.
+        """
+        probes = [[TensorShape("", (matrix, 1), is_matrix=True), TensorShape("", (other,))] for matrix, other in SIZES]
+        once, more_matrix, more_other = (self._bytes_by_period(probe, workers) for probe in probes)
+        terms = []
+        for period, nbytes in once.items():
+            matrix, other = more_matrix[period] - nbytes, more_other[period] - nbytes
+            counts = {"": nbytes - matrix - other, " N": matrix, " N'": other - matrix}
+            parts = [f"{count:g}{symbol}" for symbol, count in counts.items() if count]
+            terms.append(every(" + ".join(parts), period))
+        return " + ".join(terms)
+
+    def _bytes_by_period(self, model: Tensors, workers: int) -> dict[int, float]:
+        out: dict[int, float] = {}
+        for exchange in self.exchanges(model, workers):
+            out[exchange.period] = out.get(exchange.period, 0) + exchange.payload_bytes
+        return out
+
+    @abstractmethod
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Numbers that one of ``workers`` keeps from step to step beyond its parameters: momenta, anchors, errors.
+
+        What is under way in a stream is not counted.
+        """
+
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """How many of the kept numbers are error feedback: what a compressor left out and still owes."""
+        return 0
+
+    @abstractmethod
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """The optimizer."""
+
+    @property
+    def sends_in_backward(self) -> bool:
+        """Whether it sends anything that is ready while the backward pass still goes on."""
+        return False
+
+    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
+        """Seconds per step of an update's matrix products and decompositions; 0 for one that is elementwise.
+
+        Args:
+            model: the parameters of a model, or of a stage of it.
+            hardware: where they are updated.
+            delay: updates by which the stage's gradients are late.
+            stages: of the pipeline.
+        """
+        return 0.0
+
+    def readbacks(self, model: Tensors) -> int:
+        """Numbers that a worker reads back from its device in every step, to find out whether to send."""
+        return 0
+
+    def _bytes(self, count: int) -> int:
+        return count * BYTES_PER_ELEMENT[self.wire]
+
+    def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
+        """An exchange of so many numbers in the method's wire format; dense ones need no encoding."""
+        encoded = 0 if self.wire == "dense" else FP32_BYTES * count
+        return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
+
+    def _common(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
+        from syncline.comm import WIRE_FORMATS
+
+        return {
+            "other_lr": self.other_lr,
+            "weight_decay": self.weight_decay,
+            "clip_norm": self.clip_norm,
+            "wire": WIRE_FORMATS[self.wire],
+            "comm": comm,
+            "worker_axis": worker_axis,
+        }

@@ -1,0 +1,224 @@
+"""Data parallelism with Adam in a rotated basis: Basis Rotation, SOAP, full-rank GaLore."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Hardware,
+)
+from syncline.costmodel.compute.layers import is_of
+from syncline.costmodel.compute.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
+from syncline.fields import Period, Positive, Rate, refusal
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.ddp import DataParallelBase
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import MatrixSplit, Method
+
+
+Allocation = Literal["uniform", "stage-aware", "reversed"]
+
+
+class RotationBase(DataParallelBase):
+    """What methods share whose matrices have Adam in a basis of their own, renewed every ``frequency`` steps.
+
+    ``layers``: patterns of names, of which a matrix that rotates must have one. ``allocation``: how the stages of a
+    pipeline share out renewals, by the delays of their parameter groups.
+    """
+
+    frequency: Period | None = 10
+    allocation: Allocation = "uniform"
+    estimate: Literal["power", "exact"] = "power"
+    layers: tuple[str, ...] = ()
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+
+    @model_validator(mode="after")
+    def _something_to_share_out(self) -> Self:
+        if self.frequency is None and self.allocation != "uniform":
+            raise refusal("allocation", self.allocation, "uniform without a frequency, as no basis is renewed")
+        return self
+
+    @property
+    @abstractmethod
+    def _design(self) -> tuple[str, str, str]:
+        """Of the rule: ``source``, ``geometry``, ``momentum``."""
+
+    @abstractmethod
+    def _rule(self) -> MatrixSplit:
+        """The update rule."""
+
+    @property
+    @override
+    def name(self) -> str:
+        """What differs from the defaults."""
+        fields = type(self).model_fields
+        parts = [self.kind]
+        parts += [getattr(self, key).removesuffix("lateral") for key in ("basis_source", "geometry") if key in fields]
+        if self.frequency != fields["frequency"].default:
+            parts.append("frozen" if self.frequency is None else f"every-{self.frequency}")
+        changed = [key for key in ("allocation", "estimate") if getattr(self, key) != fields[key].default]
+        return self.label or "-".join(parts + [str(getattr(self, key)) for key in changed]) + self._suffix
+
+    def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
+        """Rows and columns of the matrices that rotate."""
+        chosen = [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
+        return [t.sides for t in chosen]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Adam's states; of what rotates, bases and averages of products; a compressor's errors."""
+        tensors, (source, geometry) = tensors_of(model), self._design[:2]
+        own = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
+        return 2 * elements(tensors) + own + self._kept_errors(tensors, reference=False)
+
+    @override
+    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
+        """Rotating, and renewing bases as often as this stage does."""
+        work, (source, geometry, momentum) = RotationWork(), self._design
+        for rows, columns in self._rotated(model):
+            work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
+        if self.allocation == "uniform" or stages == 1:
+            return work.seconds(hardware, self.frequency)
+        every = range(stages)
+        return work.seconds(hardware, self._frequencies(every)[every.index(delay)])
+
+    def _frequencies(self, delays: Iterable[int]) -> list[int | None]:
+        assert self.frequency is not None
+        return stage_frequencies(list(delays), self.frequency, reversed_order=self.allocation == "reversed")
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        """Parameter groups of late gradients tell their ``delay``.
+
+        The delays of a pipeline's stages are those of all groups, or a group's ``delays`` where it is built alone.
+        """
+        given = list(params)
+        if self.allocation != "uniform" and given and isinstance(given[0], Mapping):
+            given = self._with_frequencies(given)
+        return self._with_rule(given, self._rule(), comm, worker_axis)
+
+    def _with_frequencies(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        own = {group.get("delay", 0) for group in groups}
+        delays = sorted(own.union(*(group.get("delays", ()) for group in groups)))
+        frequency = dict(zip(delays, self._frequencies(delays), strict=True))
+        return [{**group, "frequency": frequency[group.get("delay", 0)]} for group in groups]
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "estimate": self.estimate,
+            "layers": self.layers,
+            "beta1": self.beta1,
+            "beta2": self.beta2,
+            "eps": self.eps,
+        }
+
+
+@register
+class BasisRotationSpec(RotationBase):
+    """Basis Rotation; ``refresh: after`` with ``momentum: rotated`` are SOAP's conventions."""
+
+    source: ClassVar[str] = "Basis Rotation, Algorithms 1 and 2"
+
+    presets: ClassVar[Presets] = {
+        "basis-rotation": {"lr": 0.003},
+        "basis-rotation-2nd-uni": {"geometry": "unilateral", "lr": 0.003},
+        "basis-rotation-1st-bi": {"basis_source": "1st", "lr": 0.003},
+        "basis-rotation-1st-uni": {"basis_source": "1st", "geometry": "unilateral", "lr": 0.003},
+    }
+
+    kind: Literal["basis-rotation"] = "basis-rotation"
+    basis_source: Literal["1st", "2nd"] = "2nd"
+    geometry: Literal["unilateral", "bilateral"] = "bilateral"
+    refresh: Literal["before", "after"] = "before"
+    momentum: Literal["original", "rotated"] = "original"
+    covariance_beta: Rate | None = None
+
+    @model_validator(mode="after")
+    def _averages(self) -> Self:
+        if self.basis_source == "1st" and self.covariance_beta is not None:
+            raise refusal("covariance_beta", self.covariance_beta, "none with basis_source 1st, which averages nothing")
+        return self
+
+    @property
+    @override
+    def _design(self) -> tuple[str, str, str]:
+        return self.basis_source, self.geometry, self.momentum
+
+    @override
+    def _rule(self) -> MatrixSplit:
+        from syncline.optim import basis_rotation
+
+        own: dict[str, Any] = {
+            "refresh": self.refresh,
+            "momentum": self.momentum,
+            "covariance_beta": self.covariance_beta,
+        }
+        return basis_rotation(self.basis_source, self.geometry, self.frequency, **own, **self._options())
+
+
+@register
+class SOAPSpec(RotationBase):
+    """SOAP: bases are renewed after the update, and the momentum is kept in them."""
+
+    source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
+
+    presets: ClassVar[Presets] = {
+        "soap": {"lr": 0.003},
+    }
+
+    kind: Literal["soap"] = "soap"
+    beta1: Rate = 0.95
+    beta2: Rate = 0.95
+    covariance_beta: Rate | None = None
+
+    @property
+    @override
+    def _design(self) -> tuple[str, str, str]:
+        return "2nd", "bilateral", "rotated"
+
+    @override
+    def _rule(self) -> MatrixSplit:
+        from syncline.optim import soap
+
+        return soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
+
+
+@register
+class GaLoreSpec(RotationBase):
+    """GaLore at full rank: singular vectors of one gradient, on the smaller side."""
+
+    source: ClassVar[str] = "GaLore (Zhao et al., 2024), full rank"
+
+    presets: ClassVar[Presets] = {
+        "galore": {"lr": 0.003},
+    }
+
+    kind: Literal["galore"] = "galore"
+    frequency: Period | None = 200
+    estimate: Literal["exact", "power"] = "exact"
+
+    @property
+    @override
+    def _design(self) -> tuple[str, str, str]:
+        return "gradient", "unilateral", "rotated"
+
+    @override
+    def _rule(self) -> MatrixSplit:
+        from syncline.optim import galore
+
+        return galore(self.frequency, **self._options())

@@ -1,0 +1,125 @@
+"""Streaming: fragments of the model are averaged in turn, in the background of further steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import model_validator
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+)
+from syncline.fields import Period, Positive, Rate, refusal
+from syncline.methods.base import (
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.mt_dao import MTDAOSpec
+from syncline.methods.parts.rules import AdamRule, RuleSpec
+from syncline.methods.parts.stream import StreamSpec
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class StreamingMTDAOSpec(MTDAOSpec):
+    """Streaming MT-DAO: fragments of each state are averaged in turn, in the background."""
+
+    family: ClassVar[str] = "streaming"
+    source: ClassVar[str] = "MT-DAO, Algorithm 5"
+    means_alone: ClassVar[bool] = False
+
+    presets: ClassVar[Presets] = {
+        "streaming-mt-dao": {"lr": 0.003},
+        "streaming-local-adam": {"label": "streaming-local-adam", "betas": [0.9], "omegas": [1.0], "lr": 0.003},
+    }
+
+    kind: Literal["streaming-mt-dao"] = "streaming-mt-dao"  # type: ignore[assignment]
+    period: Period = 128
+    stream: StreamSpec = StreamSpec()
+    phase: Literal["aligned"] = "aligned"
+    switch_step: Literal[0] = 0
+
+    @model_validator(mode="after")
+    def _streams(self) -> StreamingMTDAOSpec:
+        if self.compressor:
+            expected = "none: what is merged late would be a difference from a reference that has moved on"
+            raise refusal("compressor", self.compressor.kind, expected)
+        self.stream.check(self.periods().values())
+        return self
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or ("streaming-mt-dao" if self.base == "adam" else f"streaming-mt-dao-{self.base}")
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        tensors = tensors_of(model)
+        return self.stream.exchanges(tensors, self.periods(), self.state_elements, self._plain)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import StreamingMTDAO
+
+        return StreamingMTDAO(
+            params, self.lr, **self._time_scales(), **self.stream.model_dump(), **self._common(comm, worker_axis)
+        )
+
+
+@register
+class StreamingDiLoCoSpec(MethodBase):
+    """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local."""
+
+    family: ClassVar[str] = "streaming"
+    source: ClassVar[str] = "Streaming DiLoCo (Douillard et al., 2025)"
+
+    presets: ClassVar[Presets] = {
+        "streaming-diloco": {"lr": 0.003},
+    }
+
+    kind: Literal["streaming-diloco"] = "streaming-diloco"
+    rule: RuleSpec = AdamRule()
+    period: Period = 100
+    outer_lr: Positive = 0.4
+    outer_momentum: Rate = 0.9
+    stream: StreamSpec = StreamSpec()
+
+    @model_validator(mode="after")
+    def _streams(self) -> StreamingDiLoCoSpec:
+        self.stream.check([self.period])
+        return self
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        periods = {"params": self.period}
+        return self.stream.exchanges(tensors_of(model), periods, lambda state, part: elements(part), self._plain)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """As for DiLoCo."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + 2 * elements(tensors)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import StreamingDiLoCo
+
+        return StreamingDiLoCo(
+            params,
+            self.lr,
+            self.rule.build(),
+            self.period,
+            outer_lr=self.outer_lr,
+            outer_momentum=self.outer_momentum,
+            **self.stream.model_dump(),
+            **self._common(comm, worker_axis),
+        )
