@@ -96,7 +96,8 @@ def problems() -> Rows:
             "description": (problem.__doc__ or "").strip().splitlines()[0],
             "fields": {field.name: field.default for field in dataclasses.fields(problem)},  # type: ignore[arg-type]
         }
-        for name, problem in PROBLEMS.items()
+        for name in PROBLEMS
+        for problem in [PROBLEMS[name]]
     ]
 
 
