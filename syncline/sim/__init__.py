@@ -12,7 +12,7 @@ from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.collectives.alone import collective_finish_s, rounds_finish_s
 from syncline.sim.collectives.rounds import Round, rounds
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import SCHEDULES, Schedule, Task, schedule
 from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait
