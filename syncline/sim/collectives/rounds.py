@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.cost import OF_GLOO, algorithm_name, wire_bytes
+from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, node_count, node_size
+from syncline.costmodel.collectives.table import algorithm_name, is_gloo
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.collectives.double_tree import reduce_rounds
@@ -70,13 +71,13 @@ def rounds(
     - All-reduce (reduce-scatter): the ring all-reduce.
     - Scatter, then all-gather (broadcast from worker 0): who has the blocks of a range of workers sends those of the
       upper half, the larger if they differ, to its first worker, until each has one block; then a ring.
-    - What gloo runs: see `syncline.sim.events.posted`.
+    - What gloo runs: see `syncline.sim.events.gloo`.
     - Binomial tree (gather to worker 0): in step k, i to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i)
       blocks that i holds by then. At most one worker of a step, the last, holds fewer than 2^k; its message is a round
       of its own.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
         algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
@@ -91,7 +92,7 @@ def rounds(
     wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
     if name in HIERARCHIES:
         return tuple(_hierarchical(name, workers, nbytes, node_count(workers, group)))
-    if name in OF_GLOO[kind]:
+    if is_gloo(kind, name):
         return tuple(_GLOO[kind](workers, float(nbytes)))
     return tuple(_ROUNDS[kind][name](workers, nbytes))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,9 +60,9 @@ def test_a_late_receiver_holds_its_sender_up():
     assert collective_finish_s("broadcast", 2, 8.0, SLOW, "binomial", [0.0, 10.0]).tolist() == [8.0, 10.0]
 
 
-def test_a_notice_waits_behind_data_on_a_connection():
+def test_a_clear_to_send_waits_behind_data_on_a_connection():
     # Worker 1 enters an all-to-all at 3, issues its 4 bytes (it was told at 1 that it may), which leave until 7, and
-    # only then its notice, which is there at 8: worker 0's leave until 12 and are there at 13.
+    # only then its clear-to-send, which is there at 8: worker 0's leave until 12 and are there at 13.
     assert finish_s("all_to_all", 2, 8.0, SLOW, [0.0, 3.0]).tolist() == [12.0, 13.0]
     # In an all-reduce of one segment it sends its 4 bytes from 3 to 7; worker 0, asked at 7, answers from 8 to 12.
     assert finish_s("all_reduce", 2, 4.0, SLOW, [0.0, 3.0]).tolist() == [12.0, 13.0]
@@ -86,7 +88,7 @@ def test_a_late_worker_costs_what_it_costs_on_real_links(kind, workers):
     nbytes = 1_047_552 / (workers if kind == "all_gather" else 1)
     for late_s, measured in zip((0.0, 0.02), MEASURED_MS[kind, workers], strict=True):
         starts_s = [0.0] * (workers - 1) + [late_s]
-        told = collective_finish_s(kind, workers, nbytes, line, GLOO[kind], starts_s, "events", costs=SHAPED)
+        told = collective_finish_s(kind, workers, nbytes, replace(line, gloo=SHAPED), GLOO[kind], starts_s, "events")
         assert told.max() - late_s == pytest.approx(1e-3 * measured, rel=0.025)
 
 
@@ -101,7 +103,7 @@ def test_what_lockstep_leaves_to_the_events():
 
 
 def test_a_ring_over_two_sites():
-    """One message crosses each way at a time, so lockstep follows; each waits for its notice across."""
+    """One message crosses each way at a time, so lockstep follows; each waits for its clear-to-send across."""
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
     told = collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", by="lockstep")
     np.testing.assert_allclose(told, collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", by="events"))
@@ -130,10 +132,11 @@ def test_a_training_on_gloo_is_told_alike_by_lockstep_and_events():
 @pytest.mark.parametrize("kind", COLLECTIVES)
 def test_software_costs_are_the_closed_form_s(kind):
     costs = GlooCosts(0.1, ((2, 0.5), (8, 2.0)), ((kind, 0.01),))
+    known = replace(SLOW, gloo=costs)
     for workers in (1, 2, 4):
-        told = collective_finish_s(kind, workers, 64.0, SLOW, GLOO[kind], by="events", costs=costs)
+        told = collective_finish_s(kind, workers, 64.0, known, GLOO[kind], by="events")
         assert told.max() == pytest.approx(float(gloo_s(kind, workers, 64.0, SLOW, costs)))
-        by_clock = clock([Call(0, kind, 64.0)], 1.0, SLOW, workers, 1, algorithm="gloo", costs=costs)
+        by_clock = clock([Call(0, kind, 64.0)], 1.0, known, workers, 1)
         assert by_clock.wall_s == pytest.approx(1 + told.max())
 
 
@@ -144,3 +147,12 @@ def test_it_takes_turns_with_other_collectives_on_a_stream():
         timeline = run_events([joins] * 3, SLOW, rule=rule)
         alone = [float(collective_s(kind, 3, 48.0, SLOW, name)) for kind, name in parts]
         assert timeline.end_s.max() == pytest.approx(sum(alone))
+
+
+def test_delays_are_asked_for_when_messages_start():
+    """As `run_events` promises: worker 1's message takes 8 s to leave and worker 0's one, but it starts first."""
+    asked = []
+    joins = [[Collective("all_to_all", 16.0, "a", algorithm="gloo-posted")]] * 2
+    slow_up = [Link(1.0, 8.0), Link(1.0, 8.0, upload_bytes_per_s=1.0)]
+    run_events(joins, slow_up, delay=lambda *ends: asked.append(ends) or 0.0)
+    assert asked == [(1, 0), (0, 1)]
