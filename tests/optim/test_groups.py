@@ -12,8 +12,8 @@ from syncline.errors import SpecError
 from syncline.methods import DDP, MTDAO, Dion, LionCub, Local
 from syncline.optim import adam, lion, muon, sgdm
 from tests.methods.table import METHODS
+from tests.methods.test_table import expected_calls, sent
 from tests.optim.test_shapes import CONV_NET, M, stepped
-from tests.optim.test_table import expected_calls, sent
 
 
 def parameter(*shape: int) -> torch.nn.Parameter:

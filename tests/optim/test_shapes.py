@@ -14,8 +14,8 @@ from syncline.methods import DDP, Dion
 from syncline.optim import EveryStep, Method, PowerSGD, muon, scion, sgdm, soap
 from syncline.optim.matrices import MatrixSplit
 from tests.methods.table import METHODS
+from tests.methods.test_table import expected_calls, sent
 from tests.optim.given import Given, gradients, run
-from tests.optim.test_table import expected_calls, sent
 
 rows = pytest.mark.parametrize("name", METHODS)
 

@@ -10,7 +10,7 @@ import torch
 
 from syncline.backend import run_processes
 from tests.methods.table import METHODS
-from tests.optim.worlds import (
+from tests.methods.worlds import (
     TEXT,
     TEXT_OF_WAY,
     TEXT_ROWS,
