@@ -98,7 +98,7 @@ def test_a_method_of_another_package_is_compared(tmp_path: Path, method: str) ->
 def test_what_a_package_offers_is_listed_with_its_presets(tmp_path: Path) -> None:
     offer(tmp_path, "my_package:Offered")
     out = syncline(tmp_path, "list", "methods", "--json")
-    assert "seldom-8" in {row["name"] for row in json.loads(out.stdout)}, out.stderr
+    assert "seldom-8" in {row["name"] for row in json.loads(out.stdout)["rows"]}, out.stderr
 
 
 def test_an_entry_point_that_is_broken_ends_in_one_line_that_names_it(tmp_path: Path) -> None:
