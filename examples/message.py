@@ -13,10 +13,10 @@ Output:
 """
 
 from syncline.costmodel import Link
-from syncline.sim import Compute, Recv, Send, run_events
+from syncline.sim import Compute, Program, Recv, Send, run_events
 
 link = Link(latency_s=20e-3, bandwidth_bytes_per_s=100e6)
-programs = [
+programs: list[Program] = [
     [Compute(0.5), Send(to=1, nbytes=1e6)],
     [Recv(source=0), Compute(0.1)],
 ]

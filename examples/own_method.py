@@ -1,8 +1,8 @@
 """A method of one's own: a rule, a sync policy and an outer optimizer, in a combination that nobody published.
 
 Four workers descend on bowls |x - c|² / 2 with minima at c = 0, 1, 2, 3; the mean of the bowls has its minimum at 1.5.
-The rule is Adam's. Parameters are averaged every 4 steps, its momentum every 8, its second moment every 16, and Nesterov
-momentum acts on the averages. What is due in the same step travels as one call, so that 256 steps have 64 calls of
+The rule is Adam's. Parameters are averaged every 4 steps, its momentum every 8, its second moment every 16, and
+Nesterov momentum acts on the averages. What is due in the same step travels as one call: in 256 steps 64 calls, of
 
     4 B × (256 / 4 + 256 / 8 + 256 / 16) = 448 B
 

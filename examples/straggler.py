@@ -11,8 +11,8 @@ One training gives both clocks: it does not know how long anything takes.
 
 Output:
 
-    ddp    64 calls  208.1 ms  9696.0 ms  loss 0.001
-    local   8 calls  98.4 ms  1296.0 ms  loss 0.001
+    ddp    64 calls  10gbe  208.1 ms  wan 9696.0 ms  loss 0.001
+    local   8 calls  10gbe   98.4 ms  wan 1296.0 ms  loss 0.001
 """
 
 from syncline.comm import SimulatedCommunicator
@@ -33,6 +33,6 @@ for name, make in methods.items():
     task = Quadratic(spectrum=(1.0, 10.0), noise_std=0.1).build(rows_of(comm, (0,)))
     history = train(task, make(task.params.values(), comm=comm, worker_axis=True), (0,), STEPS)
     calls = [Call(one.step, one.collective, one.payload_bytes) for one in comm.ledger.records]
-    ends_s = [clock(calls, compute_s, network(on), WORKERS, STEPS).step_end_s[-1] for on in ("10gbe", "wan")]
-    times = "  ".join(f"{end_s * 1e3:.1f} ms" for end_s in ends_s)
+    ends_s = {on: clock(calls, compute_s, network(on), WORKERS, STEPS).step_end_s[-1] for on in ("10gbe", "wan")}
+    times = "  ".join(f"{on} {end_s * 1e3:6.1f} ms" for on, end_s in ends_s.items())
     print(f"{name:5}  {len(calls):2} calls  {times}  loss {history.evaluation['loss'][-1].mean():.3f}")
