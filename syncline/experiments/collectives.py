@@ -35,7 +35,7 @@ from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 from syncline.units import parse_bytes, parse_seconds
 
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
