@@ -10,6 +10,7 @@ from typing_extensions import override
 from syncline.costmodel import (
     Exchange,
 )
+from syncline.costmodel.traffic.refreshes import aligned_rounds
 from syncline.fields import Period
 from syncline.methods.base import (
     Presets,
@@ -51,8 +52,13 @@ class ZeroOneAdamSpec(OneBitBase):
         kappa: refreshes of the second moment before the steps between them double.
         double_every: steps before the steps between averages double.
         max_interval: H, the longest interval.
-        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``code``: a step that averages
-            gradients for the second moment uses them for the momentum too, and sends no signs.
+        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's.
+            Until ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all
+            have, their mean where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean``
+            elsewhere. Step 0 moves nothing. At the freeze all errors are forgotten; from then on what is averaged,
+            and owed, is the way that each has come, weight decay too, times ``sqrt(v) + eps``. It has no bias
+            correction.
         beta1: decay of the momentum.
         beta2: decay of the second moment.
         eps: added to the root.
@@ -73,17 +79,19 @@ class ZeroOneAdamSpec(OneBitBase):
     kappa: Period = 16
     double_every: Period = 50
     max_interval: Period = 16
-    form: Literal["paper", "code"] = "code"
+    form: Literal["paper", "merged", "code"] = "merged"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Gradients in ever longer intervals until the freeze; signs in every other step, then in longer intervals."""
+        if self.form == "code":
+            return self._exchanges_of_code(model, workers)
         out, signs = [], []
         for doublings, begin, end in self._rounds():
             period, phase = 2**doublings, {"start": begin, "stop": end}
             out.append(self._gradient(model, period, offset=begin + 1, **phase))
             # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
-            halves = range(1, doublings + 1) if self.form == "code" else ()
+            halves = range(1, doublings + 1) if self.form == "merged" else ()
             signs += [
                 e for k in halves for e in self._signs(model, workers, 2**k, offset=begin + 1 + 2 ** (k - 1), **phase)
             ]
@@ -92,6 +100,20 @@ class ZeroOneAdamSpec(OneBitBase):
         for period, begin, stop in self._intervals():
             signs += self._signs(model, workers, period, start=begin, stop=stop)
         return [*out, *signs]
+
+    def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Gradients whole at step 0 and at refreshes, as signs in every other step until the freeze."""
+        out = [self._gradient(model, stop=1)]
+        for interval, begin, end in aligned_rounds(self.kappa):
+            if begin >= self.freeze_step:
+                break
+            phase = {"start": begin, "stop": min(end, self.freeze_step)}
+            out.append(self._gradient(model, interval, **phase))
+            for k in range(1, interval.bit_length()):  # odd multiples of 1, 2, ..., half the interval
+                out += self._signs(model, workers, 2**k, offset=2 ** (k - 1), **phase)
+        for period, start, stop in self._intervals():
+            out += self._signs(model, workers, period, start=start, stop=stop)
+        return out
 
     def _rounds(self) -> Iterable[tuple[int, int, int]]:
         """Doublings i, first step ``kappa (2^i - 1)`` and the step after the last, of each round before the freeze."""
@@ -116,14 +138,16 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """1-bit Adam's, what is accumulated, and where the workers last met."""
-        return 5 * elements(tensors_of(model)) + sum(chunks(model, workers))
+        """1-bit Adam's, where the workers last met, and what is accumulated, but for ``code``."""
+        return (4 if self.form == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import ZeroOneAdamMethod, ZeroOneSchedule
+        from syncline.optim import ZeroOneAdamMethod
+        from syncline.optim.zero_one_adam import CodeSchedule, ZeroOneSchedule
 
-        schedule = ZeroOneSchedule(self.freeze_step, self.kappa, self.double_every, self.max_interval, self.form)
+        knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.form)
+        schedule = CodeSchedule(*knobs) if self.form == "code" else ZeroOneSchedule(*knobs)
         return ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
 
 

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from syncline.costmodel.traffic.refreshes import aligned_rounds
 from syncline.optim.base import Row
-from syncline.optim.one_bit import OneBitMethod, Scale
+from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
 from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
 from syncline.optim.rules import SECOND_MOMENT, adam
 
 ACCUMULATED, ANCHOR = "accumulated", "anchor"
 RATE_SUMS = "rate_sums"  # of a group: s of each of its parameters, by number, that moved since the last average
 
-Form = Literal["paper", "code"]
+Form = Literal["paper", "merged", "code"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,14 @@ class ZeroOneSchedule:
     Refreshes, until ``freeze_step``: the j-th is followed by the next after ``2^floor(j / kappa)`` steps, j from 0 at
     step 0. Averages: in every step until ``freeze_step``, then after step t when ``(t + 1) % interval == 0``, with an
     interval that doubles every ``double_every`` steps, up to ``max_interval``. So the scaling never changes between two
-    averages. ``form: paper``: signs are averaged in every step until ``freeze_step``. ``code``: a step that averages
-    gradients for the second moment uses them for the momentum too, and sends no signs.
+    averages.
+
+    ``form``: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
+    gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's. Until
+    ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have, their mean
+    where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean`` elsewhere. Step 0 moves
+    nothing. At the freeze all errors are forgotten; from then on what is averaged, and owed, is the way that each has
+    come, weight decay too, times ``sqrt(v) + eps``. It has no bias correction.
     """
 
     freeze_step: int
@@ -61,12 +68,37 @@ class ZeroOneSchedule:
 
     def due(self, t: int) -> tuple[str, ...]:
         """``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
-        if self.form == "code" and self.refreshes(t):
+        if self.form == "merged" and self.refreshes(t):
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """See ``SyncPolicy.check``: nothing is named that is not always there."""
+        """Nothing is named that is not always there."""
+
+
+class CodeSchedule(ZeroOneSchedule):
+    """The public code's: each step before the freeze exchanges gradients, whole where v is refreshed, else as signs."""
+
+    def _round(self, t: int) -> tuple[int, int]:
+        """The round's interval and its first step."""
+        return next((interval, begin) for interval, begin, end in aligned_rounds(self.kappa) if t < end)
+
+    @override
+    def refreshes(self, t: int) -> bool:
+        return 0 < t < self.freeze_step and (t + 1) % self._round(t)[0] == 0
+
+    @override
+    def refreshed(self, t: int) -> int:
+        last, count = min(t, self.freeze_step - 1), 0
+        for interval, begin, end in aligned_rounds(self.kappa):
+            if last < begin:
+                break
+            count += (min(last + 1, end) // interval) - begin // interval
+        return count
+
+    @override
+    def due(self, t: int) -> tuple[str, ...]:
+        return ("gradient",) if t < self.freeze_step else super().due(t)
 
 
 class ZeroOneAdamMethod(OneBitMethod):
@@ -120,6 +152,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         **options: Any,
     ) -> None:
         self.bias_correction = bias_correction
+        self._is_code = schedule.form == "code"
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
 
     @override
@@ -127,8 +160,18 @@ class ZeroOneAdamMethod(OneBitMethod):
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if ANCHOR not in row.state:
-                row.state.update({ACCUMULATED: torch.zeros_like(row.x), ANCHOR: row.x.detach().clone()})
+                row.state[ANCHOR] = row.x.detach().clone()
+                if not self._is_code:
+                    row.state[ACCUMULATED] = torch.zeros_like(row.x)
         return rows
+
+    @override
+    def exchange(self, rows: list[Row], t: int) -> list[Row]:
+        if self._is_code and t > 0 and not self.sync.refreshes(t):
+            means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
+            return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
+        exchanged = super().exchange(rows, t)
+        return [] if self._is_code and t == 0 else exchanged
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
@@ -152,13 +195,15 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     def _rates(self, group: dict[str, Any], share: int) -> tuple[float, float]:
         """What weight decay leaves of what came before, and how much of the momentum this step adds."""
-        return 1 - group["lr"] * group["weight_decay"], group["lr"] / (1 - group["betas"][0] ** share if share else 1)
+        kept = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
+        return kept, group["lr"] / (1 - group["betas"][0] ** share if share else 1)
 
     def _local(self, row: Row, t: int, share: int) -> Tensor:
         m, (kept, rate) = row.state[MOMENTUM], self._rates(row.group, share)
         m.lerp_(row.g, 1 - row.group["betas"][0])
-        row.state[ACCUMULATED].mul_(kept).add_(m, alpha=rate)
-        row.state[ANCHOR].mul_(kept)
+        if not self._is_code:
+            row.state[ACCUMULATED].mul_(kept).add_(m, alpha=rate)
+            row.state[ANCHOR].mul_(kept)
         moving = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
         return moving / seen(row, 0, share) / self._denominator(row, t)
 
@@ -179,7 +224,12 @@ class ZeroOneAdamMethod(OneBitMethod):
             return
         for row in rows:
             row.state[ANCHOR].copy_(row.x)
-            row.state[ACCUMULATED].zero_()
+            if not self._is_code:
+                row.state[ACCUMULATED].zero_()
+        if self._is_code and t == self.sync.freeze_step - 1:
+            for row in self.rows(without_gradient=True):
+                row.state[WORKER_ERROR].zero_()
+                row.state[SERVER_ERROR].zero_()
         for group in self.param_groups:
             group[RATE_SUMS] = {}
 
@@ -187,11 +237,18 @@ class ZeroOneAdamMethod(OneBitMethod):
         """All workers where the mean of their momenta leads from where they last met."""
         sums = [row.group[RATE_SUMS][row.number] for row in rows]
         # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
-        sent = [
-            row.state[ACCUMULATED] / s if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)
-        ]
+        sent = [self._sent(row, t) if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)]
+        units = [s if s and not self._is_code else 1.0 for s in sums]
+        sent = [way / unit for way, unit in zip(sent, units, strict=True)]
         means = self.one_bit.mean(sent, [row.state for row in rows], self.comm)
         for row, s, mean in zip(rows, sums, means, strict=True):
             m = row.state[MOMENTUM]
-            m.copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+            momentum = mean / s if s and self._is_code else mean
+            m.copy_(momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))
+
+    def _sent(self, row: Row, t: int) -> Tensor:
+        """What a worker's steps since the last average add up to, in units of its momentum times the learning rate."""
+        if self._is_code:
+            return (row.state[ANCHOR] - row.x) * self._denominator(row, t)
+        return row.state[ACCUMULATED]
