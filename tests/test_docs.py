@@ -16,13 +16,13 @@ import yaml
 from typer.testing import CliRunner
 
 from syncline.cli import app
-from syncline.costmodel.network.link_fields import LINK_FIELDS
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import compressors, outer, rules, stream
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, ComputeSpec, bundled, validate
 from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
+from syncline.specs.cluster.links import LINK_FIELDS
 from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
 from syncline.specs.staleness import LateMethod, PipelineClockSpec, RemedySpec
 from syncline.specs.studies import DistributionSpec, NoiseSpec, PaperVotes, TuningSpec, VectorsSpec

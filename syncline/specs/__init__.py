@@ -2,6 +2,8 @@
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.alignment import AlignmentSpec
+from syncline.specs.cluster.hardware import hardware, hardware_fields
+from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, AnySpec, bundled, kind_of, load_spec, validate
 from syncline.specs.pipeline import PipelineSpec
@@ -52,7 +54,12 @@ __all__ = [
     "VoteTiesSpec",
     "WallClockFigureSpec",
     "bundled",
+    "from_networkx",
+    "hardware",
+    "hardware_fields",
     "kind_of",
     "load_spec",
+    "network",
+    "network_fields",
     "validate",
 ]

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from syncline.fields import Period, Positive, Seconds, Spec, Steps, parsed, refusal
 from syncline.methods import MethodSpec
+from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.experiment import Experiment, HardwareField, ModelField
-from syncline.specs.network import LinkField
 from syncline.units import parse_bandwidth
 
 Printed = Annotated[Decimal, Field(gt=0)]
