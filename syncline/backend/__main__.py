@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from syncline.commands.shell import TIMEOUT, BackendOption, DeviceOption, ReproducibleOption, SetOption, TimeoutOption
+from syncline.commands.shell import (
+    TIMEOUT,
+    BackendOption,
+    DeviceOption,
+    ReproducibleOption,
+    SetOption,
+    TimeoutOption,
+    overridden,
+)
 from syncline.errors import SpecError, SynclineError
 
 
@@ -52,10 +60,8 @@ def main(
     from syncline.specs import RunSpec, load_spec
     from syncline.units import parse_seconds
 
-    given = list(overrides or [])
-    if "WORLD_SIZE" in os.environ:
-        given.append(f"workers={os.environ['WORLD_SIZE']}")
-    loaded = load_spec(spec, given, RunSpec)
+    world = {"WORLD_SIZE": ("workers", os.environ.get("WORLD_SIZE"))}
+    loaded = load_spec(spec, overridden(overrides, world), RunSpec)
     how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible)
     result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, how, exact=out is not None)
     if "folder" in result:
@@ -78,8 +84,7 @@ def _calibrate(
     timeout: str,
     out: Path | None,
 ) -> None:
-    from rich.console import Console
-
+    from syncline.commands.shell import new_console
     from syncline.experiments.calibration.calibrate import calibrate_under_torchrun
     from syncline.experiments.calibration.plan import planned
     from syncline.experiments.calibration.tables import calibrate_tables
@@ -95,7 +100,7 @@ def _calibrate(
         print(f"error: {result['failed']}", file=sys.stderr)
         _leave(1)
     if result:
-        console = Console(stderr=True, width=160)
+        console = new_console()
         for table in calibrate_tables(result):
             console.print(table)
         print(f"results in {result['file']}", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +17,20 @@ from syncline.errors import SpecError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from syncline.specs import Override
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
+
+# Who sets it wants no escape sequence, not only no colour (https://no-color.org); rich would still print in bold.
+PLAIN = bool(os.environ.get("NO_COLOR"))
 
 app = typer.Typer(
     help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None if PLAIN else "rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -56,9 +63,13 @@ def new_console() -> Console:
     """Progress and tables go to standard error; standard output is for JSON."""
     from rich.console import Console
 
-    console = Console(stderr=True)
     # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=True, width=160)
+    piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
+    # Paths, names and labels are what a user wrote: "[red]" and ":smile:" in them mean themselves.
+    return Console(
+        stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
+        highlight=False,
+    )  # fmt: skip
 
 
 def say(line: str) -> None:
@@ -72,14 +83,40 @@ def warn(lines: list[str]) -> None:
         say(f"warning: {line}")
 
 
-def with_networks(overrides: list[str] | None, networks: list[str] | None, field: str) -> list[str]:
-    """``--network`` as overrides of the spec."""
-    given = list(overrides or [])
-    if networks and field == "network" and len(networks) > 1:
-        raise SpecError("--network", networks, "one network, as this trains on one; 'syncline compare' takes several")
-    if networks:
-        given.append(f"{field}={json.dumps(networks if field == 'networks' else networks[0])}")
-    return given
+def overridden(
+    overrides: list[str] | None,
+    options: Mapping[str, tuple[str, Any]] | None = None,
+    *,
+    network: list[str] | None = None,
+    networks: list[str] | None = None,
+) -> list[Override]:
+    """What the command line changes of a spec: ``--set``, then options that stand for fields.
+
+    Args:
+        overrides: ``--set``.
+        options: field and value by option; a value of None is not given.
+        network: ``--network`` where a spec has one.
+        networks: where it has several.
+    """
+    from syncline.specs import Override
+
+    if network and len(network) > 1:
+        raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
+    given = [Override.parse(one) for one in overrides or ()]
+    given += [Override.option("--network", "network", network[0])] if network else []
+    given += [Override.option("--network", "networks", networks)] if networks else []
+    fields = (options or {}).items()
+    return given + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
+
+
+def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
+    """A value as YAML reads it; with ``several`` those between commas, as a list; none of none."""
+    from syncline.yamls import parse_yaml
+
+    try:
+        return None if text is None else parse_yaml(f"[{text}]" if several else text)
+    except ValueError:
+        raise SpecError(option, text, "values with commas between" if several else "a value in YAML") from None
 
 
 def emit(result: dict[str, Any]) -> None:
@@ -96,15 +133,15 @@ MOST_FILES = 20
 def show_files(console: Console, folder: str) -> None:
     """Where things are, one path per line, so that it can be copied."""
     root = Path(folder)
-    console.print(f"\nresults in {root}/", highlight=False, soft_wrap=True)
+    console.print(f"\nresults in {root}/", soft_wrap=True)
     for inside in sorted(root.iterdir()):
         files = sorted(path for path in inside.rglob("*") if path.is_file()) if inside.is_dir() else [inside]
         if len(files) > MOST_FILES:
-            console.print(f"  {inside}/  ({len(files)} files)", highlight=False, soft_wrap=True)
+            console.print(f"  {inside}/  ({len(files)} files)", soft_wrap=True)
             continue
         for path in files:
             note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
-            console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
+            console.print(f"  {path}{note}", soft_wrap=True)
 
 
 def finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.experiments.display import Column, Record, count_of, table, text_of
+from syncline.experiments.columns import Column, Record, count_of, table, text_of
 from syncline.experiments.validation.vtrain import BOTH, GROUPS
 from syncline.specs import ValidationSpec
 from syncline.units import format_seconds
@@ -47,8 +47,8 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
 NOISY = "~"
 
 TRAININGS_NOTE = (
-    "A mean step, of medians over repetitions; error: predicted / measured - 1; spread: the median deviation of the\n"
-    "repetitions, times 1.48. ~: the error is within the spread. Communication: standing still for it, encoding\n"
+    "A mean step, of medians over repetitions; error: predicted / measured - 1; spread: the median deviation of the "
+    "repetitions, times 1.48. ~: the error is within the spread. Communication: standing still for it, encoding "
     "included. Device: what the kernel counted on a worker's device, headers and acknowledgements included."
 )
 

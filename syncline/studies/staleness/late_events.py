@@ -11,13 +11,13 @@ import numpy as np
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.experiments.in_turn import histories_in_turn
+from syncline.experiments.stage_optimizer import stage_optimizer
 from syncline.specs.pipeline import FREE
-from syncline.specs.staleness import LateMethod, StalenessSpec
 from syncline.studies.staleness.late_rates import late_schedule
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from syncline.problems import Task
     from syncline.specs import MethodBase
@@ -58,7 +58,7 @@ def _train_seed(
 
     from syncline.problems import Rows, cut
     from syncline.sim import Durations, Pipeline, run_pipeline, schedule
-    from syncline.sim.pipelines.staged import StagedMath
+    from syncline.sim.pipelines.gradients import PipelineMath
 
     task = spec.problem.build(Rows.whole_group(1, (seed,)), device=spec.device)
     parts = cut(spec.problem.weighted(seed).to(spec.device), stages)
@@ -86,7 +86,7 @@ def _train_seed(
         if stage == 0 and on_step and done < spec.steps:
             on_step(done)
 
-    math = StagedMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
+    math = PipelineMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
     interrupted = False
     try:
         if on_step:
@@ -99,20 +99,6 @@ def _train_seed(
         interrupted = record.done < spec.steps
     losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
     return record.history(seed, losses[:, None], interrupted)
-
-
-def stage_optimizer(
-    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], delay: int, delays: list[int]
-) -> Optimizer:
-    """A stage's, with its matrices and what is none in groups of their own."""
-    from syncline.comm import SimulatedCommunicator
-
-    groups = [
-        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
-        | {"delay": delay, "delays": tuple(delays)}
-        for matrix in (True, False)
-    ]
-    return method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
 
 
 class _Record:
