@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from syncline.backend.progress import Progress
-from syncline.comm.ledger import Record
+from syncline.costmodel import Call
 
 
 class Lap(NamedTuple):
@@ -93,9 +93,9 @@ class Stopwatch:
             self._note("compute", "wait", label, start_ns, end_ns, 0, self._step)
             self._since_ns = end_ns
 
-    def carried(self, start_ns: int, end_ns: int, record: Record) -> None:
+    def carried(self, start_ns: int, end_ns: int, call: Call) -> None:
         """A collective was under way."""
-        self._note("network", record.collective, record.label, start_ns, end_ns, record.payload_bytes, record.step)
+        self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
 
     def taken(self) -> list[Lap]:
         """The laps since the last time this was asked."""

@@ -63,13 +63,14 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import (
-    Call,
     CallPattern,
     Exchange,
     bytes_per_step,
     calls_at,
     calls_by_step,
+    calls_of,
     communication_factor,
     communication_s,
     joined,
@@ -139,6 +140,7 @@ __all__ = [
     "call_bytes",
     "calls_at",
     "calls_by_step",
+    "calls_of",
     "chosen_algorithm",
     "chosen_layers",
     "closed_form_s",

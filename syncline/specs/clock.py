@@ -11,7 +11,7 @@ from syncline.costmodel.collectives.cost import ALGORITHMS, HIERARCHICAL, OF_GLO
 from syncline.costmodel.collectives.policies import POLICIES
 from syncline.costmodel.network.described import AnyNetwork
 from syncline.costmodel.traffic.exchanges import carried_by
-from syncline.costmodel.traffic.overlap import BUCKET_BYTES
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, parsed
 from syncline.methods.base import MethodBase
@@ -47,7 +47,7 @@ class ClockSpec(Spec):
     starts, see docs/clock.md.
     """
 
-    overlap: Literal["none", "ddp", "async"] = "none"
+    overlap: Overlap = "none"
     bucket: BytesField = BUCKET_BYTES
     algorithm: AlgorithmField = None
     rule: Literal["eager", "rendezvous"] = "eager"

@@ -8,7 +8,8 @@ import pytest
 
 from syncline.costmodel import mean_step
 from syncline.costmodel.traffic.overlap import gradient_buckets
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.trained import tensors_of, time_method, train_method
+from syncline.problems import Rows
 from syncline.specs import RunSpec, validate
 
 LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}
@@ -45,9 +46,10 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
     """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
     spec = spec_of(method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s"})
     trained, clock = timed(spec)
+    tensors = tensors_of(spec.problem.build(Rows.whole_group(spec.workers)))
     told = mean_step(
-        1e-3, trained.shape.exchanges, spec.steps, spec.workers, spec.network, overlap=overlap,
-        buckets=gradient_buckets(trained.shape.elements, 512), encode_bytes_per_s=1e6,
+        1e-3, spec.method.exchanges(tensors, spec.workers), spec.steps, spec.workers, spec.network, overlap=overlap,
+        buckets=gradient_buckets(trained.elements, 512), encode_bytes_per_s=1e6,
     )  # fmt: skip
     for name in COLUMNS:
         assert getattr(clock, name) == pytest.approx(getattr(told, name), rel=1e-9, abs=1e-15), name
@@ -76,8 +78,8 @@ def test_streamed_averages_are_waited_for_when_they_are_merged() -> None:
 def test_a_trigger_reads_a_number_of_each_matrix_in_every_step() -> None:
     spec = spec_of({"kind": "curvadion"}, compute={"seconds": 1e-3, "readback": "20 us"})
     trained, clock = timed(spec)
-    assert trained.shape.readbacks == 1  # of the hidden layer; the output layer is no matrix to it
-    assert clock.trigger_s == pytest.approx(20e-6 * trained.shape.readbacks)
+    assert trained.readbacks_by_step().tolist() == [1] * 12  # of the hidden layer; the output layer is no matrix to it
+    assert clock.trigger_s == pytest.approx(20e-6)
     _, free = timed(spec_of({"kind": "curvadion"}))
     assert clock.step_time_s == pytest.approx(free.step_time_s + clock.trigger_s)
     assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "readback": "20 us"}))[1].trigger_s == 0

@@ -7,8 +7,8 @@ import copy
 import pytest
 import torch
 
-from syncline.comm import Record, ShapesCommunicator, SimulatedCommunicator
-from syncline.costmodel import MODELS, TensorShape, calls_at
+from syncline.comm import Ledger, ShapesCommunicator, SimulatedCommunicator
+from syncline.costmodel import MODELS, TensorShape, calls_at, calls_of
 from syncline.errors import SpecError
 from syncline.experiments.projection.memory import memory_of
 from syncline.problems import Digits, Rows
@@ -119,7 +119,7 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
         method.step()
     # The order of the optimizer's groups: what is cut into fragments is cut in this order.
     in_order = sorted(tensors, key=lambda t: not t.is_matrix)
-    assert sent(comm.ledger.records) == expected_calls(spec, in_order, 8, steps)
+    assert_sent(comm.ledger, spec, in_order, 8, steps)
     assert comm.ledger.records, "a method that never talks tests nothing here"
 
 
@@ -127,15 +127,10 @@ def meta(shape: tuple[int, ...]) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.empty(1, *shape, device="meta"))
 
 
-def sent(records: list[Record]) -> list[tuple[int, str, int]]:
-    return [(r.step, r.collective, r.payload_bytes) for r in records]
-
-
-def expected_calls(
-    spec: MethodBase, tensors: list[TensorShape], workers: int, steps: int
-) -> list[tuple[int, str, int]]:
-    exchanges = spec.exchanges(tensors, workers)
-    return [(t, c.collective, int(c.payload_bytes)) for t in range(steps) for c in calls_at(exchanges, t)]
+def assert_sent(ledger: Ledger, spec: MethodBase, tensors: list[TensorShape], workers: int, steps: int) -> None:
+    """Whole calls, with all that a clock makes of them; and what the trigger reads back in each step."""
+    assert ledger.records == calls_of(spec.exchanges(tensors, workers), steps, range(workers))
+    assert [ledger.readbacks[t] for t in range(steps)] == [spec.readbacks(tensors)] * steps
 
 
 @rows
@@ -148,7 +143,7 @@ def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
         task.step_gradients(t)
         method.step()
     tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
-    assert sent(comm.ledger.records) == expected_calls(METHODS[name].spec, tensors, 4, 24)
+    assert_sent(comm.ledger, METHODS[name].spec, tensors, 4, 24)
 
 
 @rows

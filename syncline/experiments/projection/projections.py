@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import NETWORKS, Link, hardware, model
+from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import Plan, project
 from syncline.experiments.projection.thresholds import speedups
 from syncline.specs import METHODS, MethodBase, ProjectSpec, TableSpec, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
-
-OVERLAPS = ("none", "ddp", "async")
 
 FIGURES = {"vote-figure": "vote_tables", "wall-clock-figure": "wall_clock"}
 """Kinds of table that are a figure, and the module that draws it."""

@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Ints, Network, Paths, Star, Topology, topology
+from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Algorithms, carried_by
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
-from syncline.sim.clocks.overlap import overlapped
-from syncline.sim.clocks.training import Clock, clock
+from syncline.sim.clocks.overlap import overlapped, trigger_times
+from syncline.sim.clocks.training import Clock, check_groups, clock
 from syncline.sim.events.ports import Delay
-from syncline.sim.programs import Call
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
@@ -39,6 +39,7 @@ def phased_clock(
     starts_s: ArrayLike | None = None,
     overlap: str = "none",
     buckets: Sequence[Bucket] = WHOLE,
+    trigger_s: ArrayLike = 0.0,
     keep_steps: int = 50,
     algorithm: Algorithms = None,
     delay: Delay | None = None,
@@ -59,6 +60,7 @@ def phased_clock(
         starts_s: when each worker begins at the earliest, ``(P,)`` seconds; at 0 unless given.
         overlap: see `clock`.
         buckets: of a gradient.
+        trigger_s: as for `clock`.
         keep_steps: of how many steps to keep the timeline.
         algorithm: what carries the collectives.
         delay: by how much each message is late.
@@ -78,6 +80,7 @@ def phased_clock(
         raise SpecError("present", int(empty[0]), "somebody present in every step")
     times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, whole = list(calls), topology(network, workers)
+    triggers_s = trigger_times(trigger_s, steps)
     travelling = overlapped(calls, overlap, buckets)
     now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     for begin, end in _phases(present):
@@ -86,12 +89,13 @@ def phased_clock(
         if joining.any():
             now[joining] = np.maximum(now[joining], now[before].max())
         part = clock(
-            _of_phase(travelling, begin, end, steps),
+            _of_phase(travelling, begin, end, steps, members),
             times[begin:end, members],
             among(whole, members),
             len(members),
             end - begin,
             starts_s=now[members],
+            trigger_s=triggers_s[begin:end],
             keep_steps=max(keep_steps - begin, 0),
             algorithm=carried_by(algorithm, network),  # a phase has a topology, which knows nothing of gloo
             delay=delay and _between(members, delay),
@@ -100,16 +104,20 @@ def phased_clock(
         )
         now[members], before = part.end_s, here
         parts.append(_Part(begin, members, part))
-    return _joined(parts, present, sum(call.nbytes for call in calls), now)
+    return _joined(parts, present, sum(call.payload_bytes for call in calls), now)
 
 
-def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int) -> list[Call]:
-    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one."""
-    out = []
-    for call in calls:
-        if begin <= call.step < end:
-            wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
-            out.append(call._replace(step=call.step - begin, wait_steps=wait_steps))
+def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
+    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one.
+
+    Raises:
+        SpecError: a call among others than the members of the phase.
+    """
+    out, here = [], [call for call in calls if begin <= call.step < end]
+    check_groups(here, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
+    for call in here:
+        wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
+        out.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
     return out
 
 

@@ -23,12 +23,12 @@ import numpy as np
 
 from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts
 from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.traffic.call import Call
 from syncline.sim.collectives.rounds import Round, rounds_on, sent_bytes
 from syncline.sim.events.posted import is_posted
 from syncline.sim.lockstep.gloo_rings import run_posted
 from syncline.sim.lockstep.plan import Plan, shared_channels
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_plan
-from syncline.sim.programs import Call
 from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
 
@@ -83,7 +83,7 @@ Key: TypeAlias = tuple[str, float, str | None]
 
 def key_of(call: Call) -> Key:
     """What tells a call's collective from others."""
-    return call.collective, call.nbytes, call.algorithm
+    return call.collective, call.payload_bytes, call.algorithm
 
 
 class CollectiveMaps:
