@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 
 from syncline.comm import Ledger, ShapesCommunicator, SimulatedCommunicator
-from syncline.costmodel import MODELS, TensorShape, calls_at, calls_of
+from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of, gradient_buckets
 from syncline.errors import SpecError
 from syncline.experiments.projection.memory import memory_of
 from syncline.problems import Digits, Rows
+from syncline.sim import clock
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
 from tests.optim.table import METHODS
@@ -144,6 +147,21 @@ def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
         method.step()
     tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
     assert_sent(comm.ledger, METHODS[name].spec, tensors, 4, 24)
+
+
+@rows
+def test_a_clock_does_not_read_labels(name: str) -> None:
+    """What is sent may be called anything: step times, and what the time goes into, are the same to the bit."""
+    sent = in_simulator(name, steps=8).ledger
+    renamed = [call._replace(label=f"trigger {number}") for number, call in enumerate(sent)]
+    told, again = (
+        clock(calls, 1e-3, Link(1e-4, 1e7), 4, 8, overlap="ddp", buckets=gradient_buckets([3, 5], 8.0),
+              algorithm="auto", trigger_s=1e-5, encode_bytes_per_s=1e8)
+        for calls in (sent, renamed)
+    )  # fmt: skip
+    for field in fields(told):
+        if field.name != "timeline":
+            np.testing.assert_array_equal(getattr(told, field.name), getattr(again, field.name))
 
 
 @rows
