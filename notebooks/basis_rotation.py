@@ -38,10 +38,10 @@ from syncline.analysis.kronecker import FAMILIES, side_norms
 from syncline.analysis.ranks import rank_correlation
 from syncline.analysis.staleness import delayed_adam_bound, late_factor, trap_radius
 from syncline.analysis.style import figure_style
-from syncline.experiments.alignment.points import floor_point, quadratics
-from syncline.experiments.alignment.random_draws import random_records, random_rows
-from syncline.experiments.alignment.walks import loss_at_most, turned_by, walk
-from syncline.experiments.swings import swing_records
+from syncline.studies.alignment.points import floor_point, quadratics
+from syncline.studies.alignment.random_draws import random_records, random_rows
+from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
+from syncline.studies.swings.study import swing_records
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian

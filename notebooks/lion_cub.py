@@ -49,9 +49,10 @@ from syncline.costmodel import (
     vote_s,
 )
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.experiments import quantisers, vote_ties
-from syncline.experiments.quantisers import quantised_sums
-from syncline.experiments.vote_ties import tie_rate
+from syncline.studies.quantisers import study as quantisers
+from syncline.studies.vote_ties import study as vote_ties
+from syncline.studies.quantisers.study import quantised_sums
+from syncline.studies.vote_ties.study import tie_rate
 from syncline.optim import DDP, LionCub, OneBitVote, QuantisedVote, lion, quantise_lp, sign_agreement
 from syncline.problems import Digits
 from syncline.problems.heavy_tails import gaussian, laplace, stable

@@ -55,7 +55,14 @@ from syncline.costmodel.compute.memory import (
     update_s,
 )
 from syncline.costmodel.compute.models import MODELS, ModelShape, model
-from syncline.costmodel.compute.tensors import TensorShape, balanced_parts, dion_rank, is_worth_factors, largest_divisor
+from syncline.costmodel.compute.tensors import (
+    TensorShape,
+    balanced_parts,
+    dion_rank,
+    is_worth_factors,
+    largest_divisor,
+    matrix_sides,
+)
 from syncline.costmodel.fitting.gloo import Measured, fit_costs
 from syncline.costmodel.network.described import NETWORKS, AnyNetwork, Preset, network, network_fields
 from syncline.costmodel.network.graph import Edge, Graph
@@ -168,6 +175,7 @@ __all__ = [
     "joined",
     "largest_call_bytes",
     "largest_divisor",
+    "matrix_sides",
     "mean_bytes_per_step",
     "mean_step",
     "model",

@@ -166,15 +166,15 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
 def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
     """A study's rows: rates in percent."""
     if isinstance(spec, StalenessSpec):
-        from syncline.experiments.staleness.tables import staleness_tables
+        from syncline.studies.staleness.tables import staleness_tables
 
         return staleness_tables(rows, spec)
     if isinstance(spec, AlignmentSpec):
-        from syncline.experiments.alignment.tables import alignment_tables
+        from syncline.studies.alignment.tables import alignment_tables
 
         return alignment_tables(rows, spec)
     if isinstance(spec, SwingsSpec):
-        from syncline.experiments.swings import swing_tables
+        from syncline.studies.swings.study import swing_tables
 
         return swing_tables(rows, spec)
     if isinstance(spec, VoteTiesSpec):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from syncline import __version__
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib", "scikit-learn")
@@ -29,39 +30,46 @@ PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib", "sci
 class RunFolder:
     """A folder that appears under its own name only when everything is in it.
 
-    While it is written it is called ``.NAME.partial-PID`` beside its final place. Leaving the ``with`` block without an
-    exception renames it. A crash leaves it as it is, with whatever was finished; a mistake in the input, found
-    before anything was, leaves nothing.
+    From the beginning on the name is this process's alone. While the folder is written it is called
+    ``.NAME.partial-PID`` beside its final place. Leaving the ``with`` block without an exception renames it. A crash
+    leaves it as it is, with whatever was finished; a mistake in the input, found before anything was, leaves nothing.
+    What a process that died has left under this name is kept as ``NAME-killed``, if there is anything in it.
 
     Args:
-        path: the final path. If it exists, a number is added: results are never overwritten.
-        exact: refuse an existing path instead.
+        path: the final path. If it exists, or another process is writing it, a number is added: results are never
+            overwritten.
+        exact: refuse such a path instead.
 
     Raises:
-        SpecError: if the path exists and must not, or its parent cannot be written.
+        SpecError: if the path must not be used, or its parent cannot be written.
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
-        if exact and path.exists():
-            raise SpecError("--out", str(path), "a folder that does not exist yet")
-        self._asked, self.path = path, free_path(path)
-        # Free as well: in containers, a crashed run and the next one can have the same process id.
-        self.working = free_path(path.with_name(f".{path.name}.partial-{os.getpid()}"))
+        self._claim = claimed(path, exact=exact, what="folder")
+        self.path, self.working = self._claim.path, self._claim.working()
         try:
-            self.working.mkdir(parents=True)
+            for left in self._claim.remains():
+                _keep(left, self.path)
+            self.working.mkdir()
             (self.working / "figures").mkdir()
         except OSError as error:
+            self._claim.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
 
     def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            self.path = free_path(self._asked)  # another run may have taken the name meanwhile
-            self.working.rename(self.path)
-        elif issubclass(kind, SynclineError) and not any(self.working.glob("*.parquet")):
-            shutil.rmtree(self.working)
+        try:
+            if kind is None:
+                self.path = free_path(self.path)  # who knows of no claims may have taken the name meanwhile
+                self.working.rename(self.path)
+            elif issubclass(kind, SynclineError) and not _worth_keeping(self.working):
+                shutil.rmtree(self.working)
+            elif error is not None:
+                error.add_note(f"what was finished until then is in {self.working}")
+        finally:
+            self._claim.release()
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Write ``NAME.parquet``; the same columns give the same content."""
@@ -99,13 +107,21 @@ def environment() -> dict[str, Any]:
     }
 
 
-def free_path(path: Path, suffix: str = "") -> Path:
-    """The path, or the first of ``path-2``, ``path-3``, ... that does not exist; the number is before the suffix."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name.removesuffix(suffix)}-{number}{suffix}")
-    return free
+def _worth_keeping(working: Path) -> bool:
+    """Whether a working folder has more than its beginnings: a table, or lines of real processes."""
+    return any(path.stat().st_size for pattern in ("*.parquet", "ranks/*.jsonl") for path in working.glob(pattern))
+
+
+def _keep(left: Path, path: Path) -> None:
+    """Give what a process that died has left a name that is seen; remove it if nothing is in it."""
+    if not left.is_dir():
+        left.unlink()
+    elif not _worth_keeping(left):
+        shutil.rmtree(left)
+    else:
+        kept = free_path(path.with_name(f"{path.name}-killed"))
+        left.rename(kept)
+        print(f"warning: a run that was killed left its results: they are in {kept}", file=sys.stderr)
 
 
 def _version(package: str) -> str | None:

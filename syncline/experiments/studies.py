@@ -7,16 +7,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from syncline.experiments import quantisers, swings, vote_ties
-from syncline.experiments.alignment import study as alignment
-from syncline.experiments.alignment.figures import alignment_figures
 from syncline.experiments.board import Watched, board, side_by_side
 from syncline.experiments.figures import quantiser_figures, tie_figures
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.staleness import study as staleness
-from syncline.experiments.staleness.figures import staleness_figures
-from syncline.experiments.staleness.late import check_device
 from syncline.specs import AlignmentSpec, QuantisersSpec, StalenessSpec, StudySpec, SwingsSpec
+from syncline.studies.alignment import study as alignment
+from syncline.studies.alignment.figures import alignment_figures
+from syncline.studies.quantisers import study as quantisers
+from syncline.studies.staleness import study as staleness
+from syncline.studies.staleness.figures import staleness_figures
+from syncline.studies.staleness.late import check_device
+from syncline.studies.swings import study as swings
+from syncline.studies.vote_ties import study as vote_ties
 
 
 def study(

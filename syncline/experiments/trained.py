@@ -134,9 +134,9 @@ def time_method(spec: Training, trained: Trained, network: Network) -> Clock | N
     if not steps:
         return None
     undisturbed_s = base_s(spec, trained.flops_per_step)
-    # Sampled for all steps that were asked for, so that an interrupted run saw the same machine.
-    factors = spec.faults.stragglers.factors(spec.steps, spec.workers, spec.seeds[0])
-    compute_s = spec.compute.sample(undisturbed_s, spec.steps, spec.workers, spec.seeds[0], factors)[:steps]
+    # Of the completed steps alone: an interrupted run may have asked for a billion. Its machine is the same to there.
+    factors = spec.faults.stragglers.factors(steps, spec.workers, spec.seeds[0])
+    compute_s = spec.compute.sample(undisturbed_s, steps, spec.workers, spec.seeds[0], factors)
     return faulty_clock(
         spec, trained.calls(), compute_s, network,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,

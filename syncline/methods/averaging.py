@@ -51,7 +51,7 @@ class DDPSpec(DataParallelBase):
         """See ``MethodBase.added_update_s``: orthogonalising matrices, where the rule does."""
         if not isinstance(self.rule, MuonRule | ScionRule):
             return 0.0
-        flops = sum(newton_schulz_flops(t.shape[0], t.shape[1]) for t in tensors_of(model) if t.is_matrix)
+        flops = sum(newton_schulz_flops(*t.sides) for t in tensors_of(model) if t.is_matrix)
         return flops / (hardware.peak_flops * hardware.mfu)
 
 

@@ -52,14 +52,13 @@ class DionBase(CompressibleBase):
 
     def rank(self, tensor: TensorShape) -> int:
         """``ceil(fraction min(m, n))``."""
-        rows, columns = tensor.shape
-        return dion_rank(rows, columns, self.rank_fraction)
+        return dion_rank(*tensor.sides, self.rank_fraction)
 
     def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
         """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
         plain, low = self._shared_out(model)
-        p = [TensorShape("P", (max(t.shape), self.rank(t))) for t in low]
-        r = [TensorShape("R", (min(t.shape), self.rank(t))) for t in low]
+        p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in low]
+        r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in low]
         if self.compressor:
             return [
                 exchange
@@ -102,7 +101,7 @@ class DionBase(CompressibleBase):
         """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""
         tensors = tensors_of(model)
         others = [tensor for tensor in tensors if not tensor.is_matrix]
-        kept = sum(t.elements + min(t.shape) * self.rank(t) for t in tensors if t.is_matrix)
+        kept = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._kept_errors(self._shared_out(model)[0], reference=False)
         held = elements(tensors) if self.local_step == "hold" else 0
         return kept + held + errors + OTHER_RULES[self.other].state_elements(others)
@@ -218,16 +217,16 @@ class PowerSGDSpec(MethodBase):
         low = [t for t in tensors if self._rank_of(t)]
         sent = [
             ("gradient", elements(tensors) - elements(low)),
-            ("P", sum(t.shape[0] * self._rank_of(t) for t in low)),
-            ("R", sum(t.shape[1] * self._rank_of(t) for t in low)),
+            ("P", sum(t.sides[0] * self._rank_of(t) for t in low)),
+            ("R", sum(t.sides[1] * self._rank_of(t) for t in low)),
         ]
         full = [self._plain(elements(tensors), label="gradient", joins=False, stop=warm)] if warm else []
         return [*full, *(self._plain(n, label=label, joins=False, start=warm) for label, n in sent if n)]
 
     def _rank_of(self, tensor: TensorShape) -> int:
-        if len(tensor.shape) != 2:
+        if len(tensor.shape) < 2:
             return 0
-        rank = min(self.rank, *tensor.shape)
+        rank = min(self.rank, *tensor.sides)
         return rank if self.always or tensor.is_worth_factors(rank) else 0
 
     def traffic_formula(self, workers: int) -> str:
@@ -238,7 +237,7 @@ class PowerSGDSpec(MethodBase):
         """The rule's states; of what is compressed the error and the right factor."""
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
-        return self.rule.state_elements(tensors) + elements(low) + sum(t.shape[1] * self._rank_of(t) for t in low)
+        return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
 
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
         """The error of what is compressed, which is kept whether it is fed back or not."""

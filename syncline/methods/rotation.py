@@ -66,7 +66,7 @@ class RotationBase(DataParallelBase):
     def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
         """Rows and columns of the matrices that rotate."""
         chosen = [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
-        return [(t.shape[0], t.shape[1]) for t in chosen]
+        return [t.sides for t in chosen]
 
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Adam's states; of what rotates, bases and averages of products; a compressor's errors."""

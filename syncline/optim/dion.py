@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from syncline.comm import DENSE, WireFormat
-from syncline.costmodel import dion_rank, is_worth_factors
+from syncline.costmodel import dion_rank, is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, TopK
 from syncline.optim.error_feedback import CompressedMean
-from syncline.optim.low_rank import apart, power_iteration
-from syncline.optim.matrices import MatrixSplit, shape_scale
+from syncline.optim.low_rank import apart, kept_where_zero, power_iteration
+from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
 from syncline.optim.rules import adam, check_unit
@@ -39,7 +39,8 @@ class DionRule:
         M <- M + G;  P = orth(M Q);  R = M^T P;  M <- M - (1 - mu) P R^T;  Q <- R / (||R||_col + eps)
         d  = (m / n)^0.5 P Q^T
 
-    A matrix with fewer rows than columns is worked on transposed. What the rank leaves out stays in M.
+    A matrix with fewer rows than columns is worked on transposed. What the rank leaves out stays in M. A momentum of
+    zeros, as of a layer behind a projection that starts at zero, has P = 0 and keeps Q.
 
     Args:
         rank_fraction: rank over ``min(m, n)``, in (0, 1].
@@ -73,22 +74,24 @@ class DionRule:
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """A zero momentum, and a random right factor that is the same on all workers."""
-        m, n = x.shape[-2:]
+        m, n = matrix_sides(x.shape[1:])
         rank = dion_rank(m, n, self.rank_fraction)
-        return {MOMENTUM: torch.zeros_like(x), RIGHT: random_columns(x, min(m, n), rank, "dion", number)}
+        momentum = torch.zeros_like(x, memory_format=torch.contiguous_format)
+        return {MOMENTUM: momentum, RIGHT: random_columns(x, min(m, n), rank, "dion", number)}
 
     def accumulate(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """``M <- M + G``; a view of it with at least as many rows as columns."""
-        return tall(state[MOMENTUM].add_(g))
+        """``M <- M + G``; a view of it as matrices with at least as many rows as columns."""
+        return tall(as_matrix(state[MOMENTUM].add_(g)))
 
     def finish(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
         """Error feedback, the next right factor, and the direction, from the factors of M."""
-        momentum = state[MOMENTUM]
+        momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
         tall(momentum).sub_(p @ r.mT, alpha=1 - h["mu"])
-        state[RIGHT].copy_(unit_columns(r, self.eps))
+        state[RIGHT].copy_(kept_where_zero(unit_columns(r, self.eps), state[RIGHT]))
         direction = p @ state[RIGHT].mT
-        return (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
+        scaled = (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
+        return scaled.reshape(state[MOMENTUM].shape)
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """One worker's own step."""
@@ -191,8 +194,7 @@ class Dion(Method):
         """Whether this row's factors travel instead of its gradient."""
         if self.exchange == "gradient" or not isinstance(row.rule, DionRule):
             return False
-        m, n = row.x.shape[-2:]
-        return is_worth_factors(m, n, row.state[RIGHT].shape[-1])
+        return is_worth_factors(*matrix_sides(row.x.shape[1:]), row.state[RIGHT].shape[-1])
 
     def _exchange(self, rows: list[Row], t: int) -> list[Row]:
         if self.local_step == "hold":

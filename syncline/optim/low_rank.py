@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from syncline.optim.orthogonal import orthonormal_columns
@@ -22,7 +23,9 @@ def power_iteration(
 ) -> list[tuple[Tensor, Tensor]]:
     """Factors ``(P, R)`` with ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
 
-    All matrices are in flight together: two calls, however many layers.
+    All matrices are in flight together: two calls, however many layers. Where every worker's M is zero P is zero too,
+    and R with it, for which ``kept_where_zero`` has the old Q: the QR decomposition of nothing has unit vectors, along
+    which only the first r rows would move.
 
     Args:
         matrices: M, each ``(R, m, n)``.
@@ -35,5 +38,15 @@ def power_iteration(
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
     left = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
-    left = [orthonormal_columns(p) for p in left]
+    left = [torch.where(nothing(p), 0.0, orthonormal_columns(p)) for p in left]
     return list(zip(left, average([m.mT @ p for m, p in zip(matrices, left, strict=True)], "R"), strict=True))
+
+
+def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
+    """The next right factor ``(R, n, r)``, or the old one where a worker's is zero all over, as of a zero matrix."""
+    return torch.where(nothing(new), old, new)
+
+
+def nothing(x: Tensor) -> Tensor:
+    """Which matrices ``(..., m, n)`` are zero all over, ``(..., 1, 1)``; what is not a number is not zero."""
+    return (x == 0).flatten(-2).all(-1)[..., None, None]

@@ -18,9 +18,10 @@ from syncline.optim.rules import Unscaled
 class MatrixSplit:
     """One rule for matrices, another for everything else.
 
-    A matrix is a parameter of two dimensions, unless its group says ``matrix: False``, as it should for embeddings and
-    the output head, whose rows are looked up or read out one by one. A group with both kinds is cut in two; the other
-    kind's learning rate is the group's ``other_lr``, if it has one.
+    A matrix is a parameter of two dimensions or more that is not empty, unless its group says ``matrix: False``, as it
+    should for embeddings and the output head, whose rows are looked up or read out one by one. Weights of a convolution
+    ``(out, in, *kernel)`` are worked on as ``(out, rest)``, see ``as_matrix``. A group with both kinds is cut in two;
+    the other kind's learning rate is the group's ``other_lr``, if it has one.
 
     Args:
         matrix: rule of matrices.
@@ -48,7 +49,7 @@ class MatrixSplit:
         if self.layers and not all(names):
             raise SpecError("layers", self.layers, "none, or parameters with names, as module.named_parameters() has")
         is_matrix = [
-            allowed and p.dim() - worker_axes == 2 and is_of(name, self.layers)
+            allowed and p.dim() - worker_axes >= 2 and p.numel() > 0 and is_of(name, self.layers)
             for p, name in zip(group["params"], names, strict=True)
         ]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
@@ -71,6 +72,14 @@ class MatrixSplit:
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """Never asked, as ``init``."""
         raise AssertionError("a split rule has no parameters of its own")
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """``(R, m, *rest)`` as matrices ``(R, m, n)``, a view wherever x is contiguous.
+
+    A row is one output, as Muon's, PowerSGD's, SOAP's and Scion's public codes view the weights of a convolution.
+    """
+    return x.flatten(2)
 
 
 def shape_scale(rows: int, columns: int, adjust: str) -> float:
@@ -104,7 +113,9 @@ class Orthogonalised(Unscaled):
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """``scale polar(d)``."""
-        return newton_schulz(d, self.steps) * shape_scale(d.shape[-2], d.shape[-1], self.adjust)
+        matrix = as_matrix(d)
+        scale = shape_scale(matrix.shape[-2], matrix.shape[-1], self.adjust)
+        return (newton_schulz(matrix, self.steps) * scale).view_as(d)
 
 
 @dataclass(frozen=True)

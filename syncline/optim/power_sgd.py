@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, WireFormat
-from syncline.costmodel import is_worth_factors
+from syncline.costmodel import is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.dion import random_columns
-from syncline.optim.low_rank import power_iteration
+from syncline.optim.low_rank import kept_where_zero, power_iteration
+from syncline.optim.matrices import as_matrix
 
 ERROR, FACTOR = "error", "factor"
 
@@ -22,8 +23,9 @@ ERROR, FACTOR = "error", "factor"
 class PowerSGD:
     """A reducer: ``M = g + e;  P = orth(mean(M Q));  Q <- mean(M^T P);  g <- P Q^T;  e <- M - P Q^T``.
 
-    Matrices whose factors are no smaller, vectors, and every gradient of the first ``warmup_steps`` steps are averaged
-    as they are. What travels: ``4 (m + n) r`` bytes per matrix. At full rank it is data parallelism.
+    Every parameter of two dimensions or more is a matrix, embeddings too; a convolution's weights are worked on as
+    ``(out, rest)``. Matrices whose factors are no smaller, vectors, and every gradient of the first ``warmup_steps``
+    steps are averaged as they are. What travels: ``4 (m + n) r`` bytes per matrix. At full rank it is data parallelism.
 
     Args:
         rank: r.
@@ -56,17 +58,19 @@ class PowerSGD:
 
     def rank_of(self, shape: tuple[int, ...]) -> int:
         """The rank of a parameter's factors; 0 if it travels as it is."""
-        if len(shape) != 2:
+        if len(shape) < 2:
             return 0
-        rank = min(self.rank, *shape)
-        return rank if self.always or is_worth_factors(*shape, rank) else 0
+        sides = matrix_sides(shape)
+        rank = min(self.rank, *sides)
+        return rank if self.always or is_worth_factors(*sides, rank) else 0
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """A zero error and a random factor for each matrix that is compressed."""
         rank = self.rank_of(tuple(x.shape[1:]))
         if not rank:
             return {}
-        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, x.shape[-1], rank, "powersgd", number)}
+        columns = matrix_sides(x.shape[1:])[1]
+        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, columns, rank, "powersgd", number)}
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """See ``Reducer.reduce``."""
@@ -78,15 +82,16 @@ class PowerSGD:
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
-        matrices = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed]
+        wholes = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed]
+        matrices = [as_matrix(whole) for whole in wholes]
         right = [self._start(row, number, t) for number, row in enumerate(compressed)]
         factors = power_iteration(matrices, right, average) if compressed else []
         approximations = []
-        for row, matrix, (p, q) in zip(compressed, matrices, factors, strict=True):
-            approximation = p @ q.mT
+        for row, whole, (p, q) in zip(compressed, wholes, factors, strict=True):
+            approximation = (p @ q.mT).view(whole.shape)
             if self.error_feedback:
-                row.state[ERROR].copy_(matrix - approximation)
-            row.state[FACTOR].copy_(q)
+                row.state[ERROR].copy_(whole - approximation)
+            row.state[FACTOR].copy_(kept_where_zero(q, row.state[FACTOR]))
             approximations.append(approximation)
         lowered = iter(approximations)
         return [next(means) if warm or FACTOR not in row.state else next(lowered) for row in rows]

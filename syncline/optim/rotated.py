@@ -12,6 +12,7 @@ from torch import Tensor
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
 from syncline.optim.bases import exact_basis, in_order, power_basis, rayleigh_order, rotate, rotate_back
+from syncline.optim.matrices import as_matrix
 from syncline.optim.rules import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
 
 (MOMENTUM,) = momentum_names(1)
@@ -147,7 +148,8 @@ class RotatedAdam:
             return (0, 1)
         if self.geometry == "full":
             return (0,)
-        return (0,) if x.shape[-2] < x.shape[-1] else (1,)
+        rows, columns = self._matrix(x).shape[-2:]
+        return (0,) if rows < columns else (1,)
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """See ``UpdateRule.direction``."""
@@ -169,7 +171,7 @@ class RotatedAdam:
         return out
 
     def _matrix(self, x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else x
+        return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam(self, part: Part, t: int) -> Tensor:
         """Adam's direction at its own step ``t``, in the bases that there are."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters
-from syncline.optim.matrices import MatrixSplit, shape_scale
+from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.orthogonal import newton_schulz
 from syncline.optim.rules import MomentumRule, Scaling, Unscaled, check_unit
 
@@ -37,14 +37,17 @@ class SpectralBall(Unscaled):
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """The ball's farthest point along ``d``."""
-        return newton_schulz(d, self.steps).mul_(h["radius"] * shape_scale(d.shape[-2], d.shape[-1], "spectral"))
+        matrix = as_matrix(d)
+        scale = h["radius"] * shape_scale(matrix.shape[-2], matrix.shape[-1], "spectral")
+        return newton_schulz(matrix, self.steps).mul_(scale).view_as(d)
 
 
 @dataclass(frozen=True)
 class TableBall(Unscaled):
     """Of what is no matrix: tables, one row per token or class, and vectors.
 
-    Vectors have an RMS of at most ``radius``. Tables of ``(m, n)``, by ``tables``:
+    A table has two dimensions. Everything else is a vector, a number alone too, and has an RMS of at most ``radius``.
+    Tables of ``(m, n)``, by ``tables``:
 
     - ``sign``: entries of at most ``table_radius / n``, so that inputs of entries up to 1 become outputs up to
       ``table_radius``: the output head, and a table that is embedding and head at once.
@@ -62,14 +65,11 @@ class TableBall(Unscaled):
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """The ball's farthest point along ``d``."""
-        rows = d.flatten(1) if d.dim() < 3 else d.flatten(2)
-        if d.dim() < 3:
-            out = over_rms(rows) * h["radius"]
-        elif self.tables == "rows":
-            out = over_rms(rows) * h["table_radius"]
-        else:
-            out = rows.sign() * (h["table_radius"] / rows.shape[-1])
-        return out.view_as(d)
+        if d.dim() != 3:
+            return (over_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
+        if self.tables == "rows":
+            return over_rms(d) * h["table_radius"]
+        return d.sign() * (h["table_radius"] / d.shape[-1])
 
 
 def scion(

@@ -176,7 +176,10 @@ class ComputeSpec(Spec):
     def sample(
         self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
     ) -> np.ndarray:
-        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause."""
+        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause.
+
+        Fewer steps of the same seed are the first of more.
+        """
         from syncline.seeds import generator
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 
@@ -186,7 +189,7 @@ class ComputeSpec(Spec):
         ]
         rng = generator(seed, "compute time")
         times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng) * factors
-        for pause in self.pauses:
+        for pause in (pause for pause in self.pauses if pause.step < steps):
             times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
         return times
 

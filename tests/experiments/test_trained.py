@@ -11,6 +11,7 @@ from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.trained import tensors_of, time_method, train_method
 from syncline.problems import Rows
 from syncline.specs import CompareSpec, RunSpec, load_spec, validate
+from syncline.specs.experiment import ComputeSpec
 
 LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}
 DIGITS = {"kind": "digits", "hidden": 16, "batch_size": 4}
@@ -105,3 +106,21 @@ def test_an_algorithm_and_a_start_rule_change_the_clock() -> None:
     }
     assert steps[None, "eager"] == steps["ring", "eager"] < steps["tree", "eager"]
     assert steps["tree", "rendezvous"] != steps["ring", "eager"]
+
+
+def test_a_clock_needs_no_times_of_steps_that_were_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A billion steps of three workers would be 24 GB."""
+
+    def stop(done: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    sampled = []
+    sample = ComputeSpec.sample
+    monkeypatch.setattr(ComputeSpec, "sample", lambda self, base_s, steps, *rest: sampled.append(steps) or sample(
+        self, base_s, steps, *rest))  # fmt: skip
+    spec = spec_of({"kind": "ddp", "rule": "sgdm"}, steps=10**9)
+    trained = train_method(spec, spec.method, stop)
+    assert trained.history.interrupted
+    clock = time_method(spec, trained, spec.network)
+    assert clock is not None and sampled == [trained.history.steps] and len(clock.step_end_s) == sampled[0]

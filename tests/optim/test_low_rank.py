@@ -281,3 +281,58 @@ def test_learning_rates_of_matrices_and_others() -> None:
     torch.testing.assert_close(got.params[2].detach(), -0.25 * given[2])
     assert "right" in got.method.state[got.params[0]]
     assert "right" not in got.method.state[got.params[1]]
+
+
+def moved_rows(before: torch.Tensor, after: torch.Tensor) -> int:
+    """The least number of rows in which a worker's matrix moved."""
+    return int(((after - before).abs().amax(-1) > 1e-9).sum(-1).min())
+
+
+@pytest.mark.parametrize("shape", [(12, 8), (8, 12)])
+@pytest.mark.parametrize(
+    "build",
+    [
+        partial(Dion, rank_fraction=0.25),
+        partial(Dion, rank_fraction=0.25, exchange="compressed"),
+        partial(Dion, rank_fraction=0.25, trigger=Every(100)),
+        partial(Dion, rank_fraction=0.25, trigger=Every(2), local_step="hold", exchange="compressed"),
+        partial(CurvaDion, rank_fraction=0.25, threshold=0.1),
+        partial(CurvaDion, rank_fraction=0.25, threshold=0.1, exchange="compressed", form="code"),
+        partial(DDP, rule=sgdm(), reducer=PowerSGD(2)),
+    ],
+    ids=["dense", "compressed", "local", "held", "trigger", "trigger-compressed", "powersgd"],
+)
+def test_a_layer_whose_gradient_is_zero_at_first_moves_in_all_rows(build: partial, shape: tuple[int, int]) -> None:
+    """As one behind a projection that starts at zero: its right factor is still there when a gradient comes."""
+    given = gradients(6, M, shape)
+    given[0][0].zero_()
+    given[1][0].zero_()
+    got = run(partial(build, lr=LR), given)
+    assert not got.path[1][0].any()
+    first = next(t for t in range(6) if got.path[t][0].any())
+    assert first <= 3
+    assert moved_rows(torch.zeros(M, *shape), got.path[first][0]) == shape[0]
+
+
+def test_a_zero_momentum_keeps_its_right_factor() -> None:
+    rule = DionRule(rank_fraction=0.5, mu=MU)
+    state = rule.init(torch.zeros(2, 6, 4).double(), 0)
+    before = state["right"].clone()
+    half = torch.stack([torch.zeros(6, 4).double(), gaussian(6, 4)])  # the first worker's alone is zero
+    assert not rule.direction(half, state, {"mu": MU}, 0)[0].any()
+    assert torch.equal(state["right"][0], before[0])
+    assert not torch.equal(state["right"][1], before[1])
+
+
+def test_a_zero_initialised_projection_trains_the_layer_before_it() -> None:
+    """Two layers, the second zero: the first one's gradient is zero at step 0, and then it moves as a whole."""
+    first, second = torch.nn.Linear(10, 12, bias=False), torch.nn.Linear(12, 10, bias=False)
+    torch.nn.init.zeros_(second.weight)
+    optimizer = Dion([first.weight, second.weight], 0.02, rank_fraction=0.25)
+    x, y = gaussian(64, 10).float(), gaussian(64, 10, seed=1).float()
+    for step in range(2):
+        before = first.weight.detach().clone()
+        optimizer.zero_grad()
+        (second(first(x).relu()) - y).square().mean().backward()
+        optimizer.step()
+        assert moved_rows(before[None], first.weight.detach()[None]) == (12 if step else 0)

@@ -65,8 +65,13 @@ def test_batches_of_a_process_are_the_simulators_bit_for_bit(name):
     simulated = PROBLEMS[name].build(Rows.whole_group(WORLD_SIZE, seeds=(5,)))
     alone = PROBLEMS[name].build(Rows(seeds=(5,), workers=(2,), world_size=WORLD_SIZE))
     for step in (0, 1, 999):
-        for mine, all_rows in zip(alone._data.batch(step), simulated._data.batch(step), strict=True):
-            assert torch.equal(mine, all_rows[2:3])
+        (inputs, targets), (all_inputs, all_targets) = alone._data.batch(step), simulated._data.batch(step)
+        assert torch.equal(inputs, all_inputs[2:3])
+        if name == "teacher-student":
+            # What the teacher answers is a product of matrices, whose kernel goes by the CPU and the number of rows.
+            assert_close(targets, all_targets[2:3], rtol=1e-5, atol=1e-6)
+        else:
+            assert torch.equal(targets, all_targets[2:3])
 
 
 @by_name

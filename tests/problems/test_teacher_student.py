@@ -51,9 +51,10 @@ def test_a_student_that_is_the_teacher_loses_nothing_and_a_constant_loses_1():
     with torch.no_grad():
         for name, param in task.params.items():
             param.copy_(problem.teacher()[name].expand_as(param))
-    assert not task.step_gradients(0).any()
-    assert not any(param.grad.any() for param in task.params.values())
-    assert not task.evaluate(means_of(task))["loss"].any()
+    # Nothing but the rounding of products whose kernels may differ: errors of 1e-15, and their squares.
+    assert task.step_gradients(0).max() < 1e-28
+    assert max(param.grad.abs().max() for param in task.params.values()) < 1e-13
+    assert task.evaluate(means_of(task))["loss"].max() < 1e-28
     nothing = {name: torch.zeros_like(mean) for name, mean in means_of(task).items()}
     assert_close(task.evaluate(nothing)["loss"], torch.ones(2, dtype=torch.float64))
 

@@ -80,3 +80,25 @@ def test_stragglers_lengthen_the_computing_and_no_pause():
     compute = load_spec(DIGITS, ["compute.pauses=[{worker: 1, step: 2, seconds: 7}]"]).compute
     times = compute.sample(1.0, 4, 4, 0, np.full((4, 4), 3.0))
     assert times[2, 1] == 10.0 and times.sum() == 3.0 * 16 + 7.0
+
+
+@pytest.mark.parametrize(
+    "disturbed",
+    [
+        [],
+        ["compute.jitter=0.3", "compute.slow_workers=[{worker: 2, factor: 3}]"],
+        ["faults.stragglers={exponential: 0.2, pareto: 3, slowdowns: {probability: 0.3, factor: 2}, speeds: 0.1}"],
+        ["compute.jitter=0.1", "compute.pauses=[{worker: 1, step: 2, seconds: 7}, {worker: 0, step: 39, seconds: 5}]"],
+    ],
+    ids=["calm", "jitter", "stragglers", "pauses"],
+)
+def test_fewer_steps_see_the_machine_of_more_to_there(disturbed):
+    """So that an interrupted run needs no times of steps that it never took."""
+    spec = load_spec(DIGITS, ["steps=40", *disturbed])
+
+    def times(steps):
+        factors = spec.faults.stragglers.factors(steps, 4, 0)
+        return spec.compute.sample(1.0, steps, 4, 0, factors)
+
+    for steps in (1, 7, 39):
+        assert np.array_equal(times(steps), times(40)[:steps])

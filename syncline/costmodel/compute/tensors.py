@@ -10,7 +10,8 @@ from typing import NamedTuple
 class TensorShape(NamedTuple):
     """One parameter of a model: its name, its shape, and whether matrix rules such as Muon's and Dion's take it.
 
-    Embeddings and output heads have two dimensions and are no matrices to these rules.
+    Embeddings and output heads have two dimensions and are no matrices to these rules. A convolution's weights
+    ``(out, in, *kernel)`` are a matrix of ``out`` rows.
     """
 
     name: str
@@ -22,10 +23,23 @@ class TensorShape(NamedTuple):
         """Numbers that it holds."""
         return math.prod(self.shape)
 
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Of a matrix: rows and columns, see ``matrix_sides``."""
+        return matrix_sides(self.shape)
+
     def is_worth_factors(self, rank: int) -> bool:
         """Of a matrix: see the function of that name."""
-        rows, columns = self.shape
-        return is_worth_factors(rows, columns, rank)
+        return is_worth_factors(*self.sides, rank)
+
+
+def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of what is worked on as a matrix: ``(out, rest)``, as public codes view convolutions.
+
+    >>> matrix_sides((768, 3072)), matrix_sides((16, 3, 5, 5))
+    ((768, 3072), (16, 75))
+    """
+    return shape[0], math.prod(shape[1:])
 
 
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:

@@ -21,7 +21,7 @@ from syncline.costmodel.fitting.link import NOTHING, LinkFit, Timed, fit_link
 from syncline.costmodel.network.link_fields import link_fields
 from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
-from syncline.experiments.folder import free_path
+from syncline.experiments.claims import claimed
 
 Fields = dict[str, Any]
 
@@ -48,30 +48,25 @@ class ClusterFile:
     def __init__(self, path: Path, exact: bool = False) -> None:
         if path.suffix not in (".yaml", ".yml"):
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
-        if exact and path.exists():
-            raise SpecError("--out", str(path), "a file that does not exist yet")
-        self._asked = path
-        self._working = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._working.touch()
-        except OSError as error:
-            raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
+        self._claim = claimed(path, exact=exact, what="file", suffix=path.suffix)
+        for left in self._claim.remains():
+            left.unlink()  # it is written in one go, at the end
 
     def __enter__(self) -> ClusterFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._working.unlink(missing_ok=True)
+        self._claim.working().unlink(missing_ok=True)
+        self._claim.release()
 
     def write(self, result: Fields) -> Fields:
         """Write the file; ``result`` with the ``file`` and its ``name``."""
-        path = free_path(self._asked, self._asked.suffix)  # another calibration may have taken the name meanwhile
+        path, working = self._claim.path, self._claim.working()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
         text = yaml.safe_dump(rounded(fields), sort_keys=False, allow_unicode=True, width=200, default_flow_style=None)
-        self._working.write_text(text, encoding="utf-8")
-        self._working.rename(path)
+        working.write_text(text, encoding="utf-8")
+        working.rename(path)
         return {"file": str(path), "name": path.stem, **result, "rows": result["collectives"]}
 
 

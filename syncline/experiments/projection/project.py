@@ -12,12 +12,12 @@ from syncline.costmodel.traffic.exchanges import algorithm_for, calls_by_step
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError, within
 from syncline.experiments.projection.memory import memory_of, memory_record, with_activations
-from syncline.experiments.projection.paper_tables import sync_rows, traffic_rows, volume_rows
-from syncline.experiments.projection.speed_table import speed_rows
 from syncline.experiments.projection.thresholds import ONE_BY_ONE, RATIOS, threshold
-from syncline.experiments.projection.vote_tables import figure_rows, table_rows
-from syncline.experiments.projection.wall_clock import wall_clock_rows
 from syncline.specs import ProjectSpec, TableSpec
+from syncline.studies.papers.speed import speed_rows
+from syncline.studies.papers.tables import sync_rows, traffic_rows, volume_rows
+from syncline.studies.papers.votes import figure_rows, table_rows
+from syncline.studies.papers.wall_clock import wall_clock_rows
 
 TABLE_ROWS: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
     "curvadion-table": sync_rows,

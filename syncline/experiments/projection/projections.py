@@ -20,7 +20,7 @@ from syncline.specs import METHODS, MethodBase, ProjectSpec, TableSpec, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 
-FIGURES = {"vote-figure": "vote_tables", "wall-clock-figure": "wall_clock"}
+FIGURES = {"vote-figure": "votes", "wall-clock-figure": "wall_clock"}
 """Kinds of table that are a figure, and the module that draws it."""
 
 MOST_PANELS = 6
@@ -180,7 +180,7 @@ def _paper_figure(spec: Any) -> Any:
 
     if spec.kind not in FIGURES:
         raise SpecError("--plot", spec.name, f"no figure, as a {spec.kind} is a table")
-    return import_module(f"{__package__}.{FIGURES[spec.kind]}").draw(spec)
+    return import_module(f"syncline.studies.papers.{FIGURES[spec.kind]}").draw(spec)
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:

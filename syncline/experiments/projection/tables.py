@@ -10,8 +10,8 @@ from rich.console import Group
 
 from syncline.experiments.columns import Column, Record, count_of, seconds_of, table, text_of, times_of
 from syncline.experiments.display import clock_columns, clock_note, network_title
-from syncline.experiments.projection.speed_table import verdict
 from syncline.specs import ProjectSpec, TableSpec
+from syncline.studies.papers.speed import verdict
 from syncline.units import format_bandwidth, format_bytes
 
 TOO_LARGE = " *"

@@ -13,7 +13,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import Round, rounds_on
-from syncline.sim.events.posted import is_posted
+from syncline.sim.events.gloo import is_gloo
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.gloo_rings import run_posted
 from syncline.sim.lockstep.plan import Contention
@@ -104,7 +104,7 @@ def _finish_s(
     if by != "events":
         try:
             of = join.rounds or ()
-            if is_posted(join.kind, join.algorithm):
+            if is_gloo(join.kind, join.algorithm):
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
                 return np.maximum(*run_posted(join.kind, of, joined, starts_s, costs.message_s, call_s))
             return np.maximum(*run_rounds(of, joined, starts_s, rule))

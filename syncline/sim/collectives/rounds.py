@@ -70,7 +70,7 @@ def rounds(
     - All-reduce (reduce-scatter): the ring all-reduce.
     - Scatter, then all-gather (broadcast from worker 0): who has the blocks of a range of workers sends those of the
       upper half, the larger if they differ, to its first worker, until each has one block; then a ring.
-    - What gloo runs: see `syncline.sim.events.posted`.
+    - What gloo runs: see `syncline.sim.events.gloo`.
     - Binomial tree (gather to worker 0): in step k, i to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i)
       blocks that i holds by then. At most one worker of a step, the last, holds fewer than 2^k; its message is a round
       of its own.

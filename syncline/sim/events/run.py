@@ -37,7 +37,7 @@ def run_events(
     - *rendezvous*, it starts when both ends have come to it, a worker to all messages of a round at once when those of
       its rounds before are over: ``start``, alpha + o pass, the bytes flow, both ends go on.
 
-    What gloo runs follows neither rule, but its own, see `syncline.sim.events.posted`. On a link that knows what gloo's
+    What gloo runs follows neither rule, but its own, see `syncline.sim.events.gloo`. On a link that knows what gloo's
     software takes, collectives that name no algorithm are gloo's.
 
     A worker is done with a collective when its last message has arrived and its own last has left. What happens at the

@@ -1,4 +1,4 @@
-"""The rings of gloo in lockstep: the history of `syncline.sim.events.posted` by a recurrence over all workers at once.
+"""The rings of gloo in lockstep: the history of `syncline.sim.events.gloo` by a recurrence over all workers at once.
 
 Of the message of round i from s to r, with ``ready_i`` when a worker comes to round i,
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from syncline.costmodel.network.topology import Topology
 from syncline.sim.collectives.rounds import Round
-from syncline.sim.events.posted import rounds_ahead, waits_for_sends
+from syncline.sim.events.gloo import rounds_ahead, waits_for_sends
 from syncline.sim.lockstep.plan import Contention, narrowest, shared_channels
 from syncline.sim.starts import Floats
 

@@ -25,7 +25,7 @@ from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts
 from syncline.costmodel.network.topology import Topology
 from syncline.costmodel.traffic.call import Call
 from syncline.sim.collectives.rounds import Round, rounds_on, sent_bytes
-from syncline.sim.events.posted import is_posted
+from syncline.sim.events.gloo import is_gloo
 from syncline.sim.lockstep.gloo_rings import run_posted
 from syncline.sim.lockstep.plan import Plan, shared_channels
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_plan
@@ -128,7 +128,7 @@ class CollectiveMaps:
                 self._vectors[key] = self._run(key, np.zeros(workers))
             zero = self._vectors[key]
             self._ports = Ports(*(each + entry_s[0] for each in zero.times_s))
-        elif idle and not is_posted(key[0], key[2]) and self._uses[key] > workers and not self._plan(key).shares:
+        elif idle and not is_gloo(key[0], key[2]) and self._uses[key] > workers and not self._plan(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             of = self._matrices[key]
@@ -154,7 +154,7 @@ class CollectiveMaps:
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         ports = Ports.at(entry_s, len(self._shared), before)
-        if is_posted(key[0], key[2]):
+        if is_gloo(key[0], key[2]):
             call_s = float(self._costs.beside_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_posted(
                 key[0], self._rounds[key], self._topology, entry_s, self._costs.message_s, call_s

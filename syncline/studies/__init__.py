@@ -1,0 +1,1 @@
+"""Studies of papers: what a claim is made of, computed anew. A folder per study."""

@@ -1,0 +1,113 @@
+"""What the parts of an alignment study share: records, starts, rules, functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syncline.specs.alignment import AlignmentSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from syncline.studies.alignment.walks import Rule
+
+Record = dict[str, Any]
+Report = Callable[[int], None]
+
+RECORD: Record = dict.fromkeys((
+    *("part", "method", "lr", "problem", "angle_deg", "axes_deg", "misalignment", "seed"),
+    *("steps", "steps_delayed", "undone", "undone_delayed", "slowdown", "radius", "arc"),
+))  # fmt: skip
+"""What a record holds; null where it does not apply, or where a point did not arrive."""
+
+ROW: Record = dict.fromkeys((
+    *("part", "method", "lr", "angle_deg", "axes_deg", "misalignment", "draws", "arrived", "steps", "steps_delayed"),
+    *("slowdown", "slowdown_min", "slowdown_max", "undone", "undone_delayed", "restored"),
+    *("steps_rank", "slowdown_rank", "slowdown_rank_draws", "claim", "share", "trap_radius", "trap_closed_form"),
+))  # fmt: skip
+
+
+class Points(NamedTuple):
+    """Starts of all angles and draws, angle by angle, each once on time and once late.
+
+    Attributes:
+        start: ``(2 A S, 2)``: the points on time, then the late ones.
+        hessians: ``(2 A S, 2, 2)`` at the start.
+        delays: ``(2 A S,)``.
+    """
+
+    start: Tensor
+    hessians: Tensor
+    delays: Tensor
+
+
+def points_of(spec: AlignmentSpec) -> Points:
+    """Where the study's points start."""
+    import torch
+
+    from syncline.problems.spiral import spiral_hessian
+
+    if spec.on_spiral:
+        start = torch.stack([floor_point(angle, spec.problem.radius) for angle in spec.angles_deg])
+        start = start.repeat_interleave(len(spec.seeds), 0)
+        hessians = spiral_hessian(start)
+    else:
+        turned = [dataclasses.replace(spec.problem, angle_deg=angle) for angle in spec.angles_deg]
+        start = torch.stack([one.start_of(seed) for one in turned for seed in spec.seeds])
+        hessians = torch.stack([one.hessian() for one in turned for _ in spec.seeds])
+    late = torch.tensor([0, spec.delay]).repeat_interleave(len(start))
+    return Points(start.repeat(2, 1), hessians.repeat(2, 1, 1), late)
+
+
+def floor_point(angle_deg: float, radius: float) -> Tensor:
+    """The point of the spiral's floor at a polar angle whose radius is nearest to ``radius``, ``(2,)``."""
+    from syncline.problems.spiral import FLOOR_RAD, TURNS, Spiral
+
+    turn = 2 * math.pi / TURNS  # between two windings of the valley
+    first = (math.radians(angle_deg) - FLOOR_RAD) / TURNS
+    windings = max(round((radius - first) / turn), math.floor(-first / turn) + 1)
+    return Spiral(radius=first + windings * turn).start_point()
+
+
+def rule_of(method: str, beta2: float, hessian: Callable[[Tensor], Tensor]) -> Rule:
+    """The update rule, given how Hessians ``(R, 2, 2)`` follow from positions: beta1 is 0 throughout."""
+    from syncline.optim import ada_sgd, adam, full_rotation
+
+    def rule(gradient_of: Callable[[int], Tensor]) -> Any:
+        if method == "adam":
+            return adam(beta1=0.0, beta2=beta2)
+        if method == "ada-sgd":
+            return ada_sgd(beta1=0.0, beta2=beta2)
+        if method == "rotated-ema":
+            return full_rotation(beta1=0.0, beta2=beta2)
+        return full_rotation(lambda step: hessian(gradient_of(step)), beta1=0.0, beta2=beta2)
+
+    return rule
+
+
+def quadratics(hessians: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """``f = 1/2 x^T H x`` of each point's own H ``(R, d, d)``."""
+
+    def oracle(x: Tensor) -> tuple[Tensor, Tensor]:
+        gradient = (x.unsqueeze(-2) @ hessians).squeeze(-2)
+        return 0.5 * (x * gradient).sum(-1), gradient
+
+    return oracle
+
+
+def finite(value: float) -> float | None:
+    """None for what is not."""
+    return value if math.isfinite(value) else None
+
+
+def or_inf(value: float | None) -> float:
+    """Infinity for what did not arrive."""
+    return math.inf if value is None else value
+
+
+def share_of(holds: list[bool]) -> float | None:
+    """How many are true; none of none."""
+    return sum(holds) / len(holds) if holds else None

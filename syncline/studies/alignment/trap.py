@@ -1,0 +1,91 @@
+"""Where a spiral holds Adam on an axis: starts around the radius that theory gives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from syncline.analysis.staleness import trap_radius
+from syncline.specs.alignment import AlignmentSpec, TrapSpec
+from syncline.studies.alignment.points import RECORD, ROW, Record, Report, finite, floor_point, rule_of
+
+
+def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Record]:
+    """A record per learning rate, radius and axis: how far along the valley a start on the axis came.
+
+    Returns:
+        ``radius`` of the start and ``arc``, the way along the valley in learning rates; none after Ctrl-C.
+    """
+    import torch
+
+    from syncline.problems.spiral import TURNS, spiral, spiral_hessian
+    from syncline.studies.alignment.walks import walk
+
+    torch.set_num_threads(1)
+    records: list[Record] = []
+    try:
+        for number, lr in enumerate(trap.rates):
+            wanted = [(share * float(trap_radius(lr)), axis) for share in trap.radii for axis in range(4)]
+            # The steep direction is that much behind the radius.
+            turns = [math.degrees(math.atan(1 / (TURNS * radius))) for radius, _ in wanted]
+            start = torch.stack([
+                floor_point(90 * axis + turn, radius) for (radius, axis), turn in zip(wanted, turns, strict=True)
+            ])  # fmt: skip
+            gone = walk(
+                start,
+                spiral,
+                rule_of("adam", spec.beta2, spiral_hessian),
+                lr,
+                torch.zeros(len(start), dtype=torch.long),
+                trap.steps,
+                lambda position, loss: torch.zeros_like(loss, dtype=torch.bool),
+                lambda done, before=number * trap.steps: report(before + done),  # type: ignore[misc]
+            )
+            radius = start.norm(dim=-1)
+            end = gone.way[-min(100, len(gone.way)) :].mean(0)  # without the swing of single steps
+            cross = start[:, 0] * end[:, 1] - start[:, 1] * end[:, 0]
+            arc = torch.atan2(cross, (start * end).sum(-1)).abs() * radius / lr
+            records += [
+                RECORD
+                | {"part": "trap", "method": "adam", "lr": lr, "angle_deg": 90.0 * axis}
+                | {"radius": float(r), "arc": float(a), "steps": float(trap.steps)}
+                for (_, axis), r, a in zip(wanted, radius, arc, strict=True)
+            ]
+    except KeyboardInterrupt:
+        return []
+    return records
+
+
+def trap_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
+    """A row per learning rate: where starts begin to come away, beside the closed form."""
+    out = []
+    for lr in spec.trap.rates if spec.trap else ():
+        own = sorted((r["radius"], r["arc"]) for r in records if r["part"] == "trap" and r["lr"] == lr)
+        if own:
+            assert spec.trap is not None
+            free = [arc >= spec.trap.free_steps for _, arc in own]
+            found = {"part": "trap", "method": "adam", "lr": lr, "draws": len(own), "arrived": sum(free)}
+            found |= {"steps": float(spec.trap.steps), "trap_closed_form": float(trap_radius(lr))}
+            out.append(ROW | found | {"trap_radius": finite(edge([r for r, _ in own], free))})
+    return out
+
+
+def edge(radii: list[float], free: list[bool]) -> float:
+    """The radius that best parts trapped starts, below, from free ones: of the fewest mistakes, the middle.
+
+    Args:
+        radii: sorted.
+        free: whether each start came away.
+
+    Returns:
+        the radius; infinite where all were trapped, 0 where all are free.
+
+    >>> edge([1.0, 2.0, 3.0, 4.0], [False, False, True, True])
+    2.5
+    """
+    caught = np.concatenate([[0], np.cumsum(free)])  # free ones below each cut
+    missed = np.concatenate([np.cumsum(~np.array(free)[::-1])[::-1], [0]])  # trapped ones above it
+    bounds = np.concatenate([[0.0], (np.array(radii[1:]) + radii[:-1]) / 2, [math.inf]])
+    best = np.flatnonzero(caught + missed == (caught + missed).min())
+    return float(bounds[best[len(best) // 2]])

@@ -1,0 +1,1 @@
+"""What becomes of a sum's sign when workers send small integers."""

@@ -1,0 +1,197 @@
+"""What becomes of a sum's sign when workers send small integers: on vectors, and in tuned trainings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.analysis import median_and_range
+from syncline.costmodel.traffic.packing import sum_levels
+from syncline.experiments.trained import train_method
+from syncline.specs import MethodBase, QuantisersSpec
+from syncline.specs.studies import DistributionSpec, NoiseSpec, TuningSpec
+from syncline.studies.draws import draw_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Record = dict[str, Any]
+
+POWERS = {"L0": 0.0, "L0.01": 0.01, "L1": 1.0, "L10": 10.0, "Linf": math.inf}
+"""Lp quantisation by the names that tables and figures use."""
+
+RATES = ("match", "flip", "zero")
+
+RECORD: Record = dict.fromkeys(
+    ("part", "distribution", "quantiser", "seed", *RATES, "stage", "lr", "steps", "loss")
+)  # fmt: skip
+"""What a record of one seed holds; null where it does not apply."""
+
+
+def calls(spec: QuantisersSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[Record]]]:
+    """One call per distribution, then one per noise and method, each of which returns a record per seed."""
+    out: list[Callable[..., list[Record]]] = []
+    if spec.vectors:
+        out += [partial(vector_records, spec, one) for one in spec.vectors.distributions]
+    if spec.training:
+        pairs = [(noise, method) for noise in spec.training.noises for method in spec.training.methods]
+        out += [partial(training_records, spec, *pair) for pair in pairs]
+    return [partial(call, report=report) for call, report in zip(out, reporters, strict=True)]
+
+
+def lengths(spec: QuantisersSpec) -> list[int]:
+    """What each call counts to: seeds of vectors, steps of all trainings."""
+    vectors = [len(spec.seeds)] * len(spec.vectors.distributions) if spec.vectors else []
+    if not spec.training:
+        return vectors
+    trainings = len(spec.training.noises) * len(spec.training.methods)
+    return vectors + [spec.training.steps * (len(spec.training.rates) + 1)] * trainings
+
+
+def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report: Callable[[int], None]) -> list[Record]:
+    """Quantise one vector per worker and seed, and compare the sign of the sum with that of the exact sum.
+
+    Returns:
+        A record per seed and quantiser; none after Ctrl-C.
+    """
+    import torch
+
+    from syncline.optim import sign_agreement
+    from syncline.problems.streams import generator
+
+    assert spec.vectors is not None
+    torch.set_num_threads(1)
+    levels, size = sum_levels(spec.vectors.bits, spec.workers), (spec.workers, spec.vectors.entries)
+    records: list[Record] = []
+    try:
+        for done, seed in enumerate(spec.seeds):
+            report(done)
+            x = draw_of(distribution)(generator(seed, "vectors", distribution.name), size)
+            uniform = torch.rand(size, dtype=torch.float64, generator=generator(seed, "rounding", distribution.name))
+            for name, total in quantised_sums(x, levels, uniform).items():
+                rates = sign_agreement(total, x.sum(0))
+                shown = {rate: float(value) for rate, value in rates._asdict().items()}
+                own = {"part": "vectors", "distribution": distribution.name, "quantiser": name, "seed": seed}
+                records.append(RECORD | own | shown)
+        report(len(spec.seeds))
+    except KeyboardInterrupt:
+        return []
+    return records
+
+
+def quantised_sums(x: Tensor, levels: int, uniform: Tensor) -> dict[str, Tensor]:
+    """What all workers' integers ``(P, n)`` sum to, ``(n,)``, by quantiser.
+
+    ``log`` is what its integers stand for, in units of each worker's own maximum: logarithms cannot be summed as they
+    travel, so it would need an all-gather.
+    """
+    from syncline.optim import log_quantise, log_restore, quantise_lp, quantise_max, ternary_sign, without_zeros
+
+    whole = quantise_max(x, levels, uniform)
+    sent = {"vote": ternary_sign(x)} | {name: quantise_lp(x, levels, p) for name, p in POWERS.items()}
+    sent |= {"Qinf": whole, "Qinf, no zeros": without_zeros(whole, x)}
+    sent |= {"log": log_restore(log_quantise(x, levels), levels)}
+    return {name: one.sum(0) for name, one in sent.items()}
+
+
+def training_records(
+    spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase, report: Callable[[int], None]
+) -> list[Record]:
+    """Train at each rate on the tuning seeds, then at the best one on the spec's own.
+
+    The best rate has the lowest median loss over the tuning seeds, where a loss that is not finite is the worst.
+
+    Returns:
+        A record per training and seed; none after Ctrl-C.
+    """
+    tuning = spec.training
+    assert tuning is not None
+    stages = [("tuning", rate, tuning.tuning_seeds) for rate in tuning.rates]
+    records: list[Record] = []
+    medians: list[float] = []
+    for number in range(len(stages) + 1):
+        last = number == len(stages)
+        stage, lr, seeds = ("final", best_rate(tuning.rates, medians), spec.seeds) if last else stages[number]
+        training = tuning.training(noise, spec.workers, seeds)
+        offset = number * tuning.steps
+        trained = train_method(training, method.model_copy(update={"lr": lr}), lambda n, o=offset: report(o + n))  # type: ignore[misc]
+        if trained.history.interrupted:
+            return []
+        losses = trained.history.evaluation["loss"][-1].astype(float)
+        medians.append(float(median_and_range(losses[:, None])[0][0]))
+        for seed, loss in zip(seeds, losses.tolist(), strict=True):
+            own = {"part": "training", "distribution": noise_name(noise), "quantiser": method.name, "seed": seed}
+            records.append(RECORD | own | {"stage": stage, "lr": lr, "steps": trained.history.steps, "loss": loss})
+    return records
+
+
+def best_rate(rates: tuple[float, ...], medians: list[float]) -> float:
+    """The rate of the lowest median; the lowest rate where none is finite."""
+    return min(zip(medians, rates, strict=True))[1]
+
+
+def noise_name(noise: NoiseSpec) -> str:
+    """The noise of a training, as ``DistributionSpec`` calls it."""
+    return DistributionSpec(kind="stable", alpha=noise.alpha).name
+
+
+def rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
+    """One row per part, distribution and quantiser that was finished, in the order of the spec."""
+    return _vector_rows(spec, records) + (_training_rows(spec, spec.training, records) if spec.training else [])
+
+
+def _vector_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
+    out = []
+    for distribution in spec.vectors.distributions if spec.vectors else ():
+        own = [r for r in records if r["part"] == "vectors" and r["distribution"] == distribution.name]
+        for quantiser in dict.fromkeys(record["quantiser"] for record in own):
+            seeds = [record for record in own if record["quantiser"] == quantiser]
+            rates = {name: np.array([record[name] for record in seeds]) for name in RATES}
+            out.append(_row("vectors", distribution.name, quantiser, len(seeds)) | {
+                **{name: float(values.mean()) for name, values in rates.items()},
+                "match_min": float(rates["match"].min()),
+                "match_max": float(rates["match"].max()),
+            })  # fmt: skip
+    return out
+
+
+def _training_rows(spec: QuantisersSpec, tuning: TuningSpec, records: list[Record]) -> list[Record]:
+    final = [r for r in records if r["stage"] == "final"]
+    out = []
+    for noise in map(noise_name, tuning.noises):
+        of = {
+            method.name: [r for r in final if (r["distribution"], r["quantiser"]) == (noise, method.name)]
+            for method in tuning.methods
+        }
+        reference = [_or_worst(record["loss"]) for record in of[tuning.reference]]
+        for name, seeds in of.items():
+            if seeds:
+                losses = [_or_worst(record["loss"]) for record in seeds]
+                middle, low, high = median_and_range(np.array(losses)[:, None])
+                out.append(_row("training", noise, name, len(seeds)) | {
+                    "lr": seeds[0]["lr"],
+                    "loss": float(middle[0]),
+                    "loss_min": float(low[0]),
+                    "loss_max": float(high[0]),
+                    "reference": tuning.reference,
+                    "worse_than_reference": sum(map(float.__gt__, losses, reference)) if reference else None,
+                })  # fmt: skip
+    return out
+
+
+ROW: Record = dict.fromkeys((
+    *("part", "distribution", "quantiser", "seeds", *RATES, "match_min", "match_max"),
+    *("lr", "loss", "loss_min", "loss_max", "reference", "worse_than_reference"),
+))  # fmt: skip
+
+
+def _row(part: str, distribution: str, quantiser: str, seeds: int) -> Record:
+    return ROW | {"part": part, "distribution": distribution, "quantiser": quantiser, "seeds": seeds}
+
+
+def _or_worst(loss: float) -> float:
+    return loss if math.isfinite(loss) else math.inf

@@ -1,0 +1,94 @@
+"""The figures of a staleness study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from syncline.analysis import Curve, loss_against_clock, loss_against_steps, save
+from syncline.analysis.figures.staleness import over_stages
+from syncline.analysis.style import Dashes, MethodStyle, method_styles
+from syncline.experiments.folder import RunFolder
+from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.studies.staleness.study import Path, Paths, clocks, paths, target_of
+
+Record = dict[str, Any]
+
+DASHED: Dashes = (0, (4, 1.5))
+
+
+def staleness_figures(folder: RunFolder, spec: StalenessSpec, records: Sequence[Record], rows: list[Record]) -> None:
+    """Loss and slowdown over the stages, loss against steps, and against both clocks.
+
+    ``loss_over_stages``; ``loss_against_steps``: the first method at every depth; ``loss_against_clock``: the first
+    method on both kinds of pipeline, at every depth but 1; ``methods_against_clock``: all methods at the deepest, with
+    the first one's synchronous path.
+    """
+    best = paths(spec, records)
+    target = target_of(spec, best)
+    landscape = hasattr(spec.problem, "start_point")
+    label = "validation loss (nats per byte)" if spec.problem.name == "text-gpt" else "loss"
+    losses: dict[str, dict[int, tuple[float, float, float]]] = {}
+    slowdowns: dict[str, dict[int, float]] = {}
+    for row in rows:
+        losses.setdefault(row["method"], {})[row["stages"]] = row["loss"], row["loss_min"], row["loss_max"]
+        slow = math.nan if row["slowdown"] is None else row["slowdown"]
+        slowdowns.setdefault(row["method"], {})[row["stages"]] = slow
+    drawn = over_stages(losses, slowdowns, loss_label=label, log_loss=landscape)
+    save(drawn, folder.figure("loss_over_stages"))
+    first = spec.methods[0]
+    depths = [one for one in spec.stages if (first.name, one) in best]
+    if depths:
+        curves = [_curve(f"P = {one}", best[first.name, one]) for one in depths]
+        drawn = loss_against_steps(curves, loss_label=label, log_loss=landscape, target=target, title=first.name)
+        save(drawn, folder.figure("loss_against_steps"))
+    if spec.clock is not None:
+        _against_clock(folder, spec, best, label, target)
+
+
+def _against_clock(folder: RunFolder, spec: StalenessSpec, best: Paths, label: str, target: float | None) -> None:
+    assert spec.clock is not None
+    first, deepest = spec.methods[0], max(spec.stages)
+    of_depth = method_styles(f"{stages}" for stages in spec.stages)
+    both = []
+    for stages in (one for one in spec.stages if one > 1):
+        own = of_depth[f"{stages}"]
+        both += _drawn(spec, best, first, stages, True, f"synchronous, P = {stages}", replace(own, linestyle=DASHED))
+        both += _drawn(spec, best, first, stages, False, f"asynchronous, P = {stages}", replace(own, linestyle="solid"))
+    of_method = method_styles(late.name for late in spec.methods)
+    plain = replace(of_method[first.name], linestyle=DASHED)
+    methods = _drawn(spec, best, first, deepest, True, f"{first.name}, synchronous", plain)
+    for late in spec.methods:
+        methods += _drawn(spec, best, late, deepest, False, f"{late.name}, asynchronous", of_method[late.name])
+    networks = {network.name: network for network in spec.clock.networks}
+    for name, drawn, title in (
+        ("loss_against_clock", both, first.name),
+        ("methods_against_clock", methods, f"{deepest} stages"),
+    ):
+        if drawn:
+            curves, styles = [curve for curve, _ in drawn], {curve.label: style for curve, style in drawn}
+            save(
+                loss_against_clock(
+                    curves, networks, loss_label=label, target=target, time_scale="log", title=title, styles=styles
+                ),
+                folder.figure(name),
+            )
+
+
+def _drawn(
+    spec: StalenessSpec, best: Paths, late: LateMethod, stages: int, synchronous: bool, label: str, style: MethodStyle
+) -> list[tuple[Curve, MethodStyle]]:
+    """The plain path on the synchronous clock, or the late one on the asynchronous; nothing if it is not there."""
+    assert spec.clock is not None
+    path = best.get((late.name, 1 if synchronous else stages))
+    if path is None:
+        return []
+    times = {network.name: clocks(spec, late, stages, network)[synchronous] for network in spec.clock.networks}
+    clock_s = {name: one.at(path.step) for name, one in times.items()}
+    return [(Curve(label, path.step, path.loss, clock_s), style)]
+
+
+def _curve(label: str, path: Path) -> Curve:
+    return Curve(label, path.step, path.loss)

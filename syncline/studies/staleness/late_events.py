@@ -1,0 +1,159 @@
+"""A training stage by stage, in the order of the events: where backward passes do not use the forward's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.errors import SpecError
+from syncline.experiments.in_turn import histories_in_turn
+from syncline.specs.pipeline import FREE
+from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.studies.staleness.late_rates import late_schedule
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from syncline.problems import Task
+    from syncline.specs import MethodBase
+    from syncline.training import History
+
+
+def train_by_events(
+    spec: StalenessSpec,
+    late: LateMethod,
+    method: MethodBase,
+    stages: int,
+    seeds: tuple[int, ...],
+    on_step: Callable[[int], None] | None = None,
+) -> History:
+    """As `train_late`, seed by seed, each stage with an optimizer of its own.
+
+    Raises:
+        SpecError: a problem that is no model of stages.
+    """
+    from syncline.problems import TextGPT
+
+    if not isinstance(spec.problem, TextGPT):
+        expected = "'text-gpt' where weights are not stashed: a model of stages"
+        raise SpecError("problem.kind", spec.problem.name, expected)
+    return histories_in_turn(partial(_train_seed, spec, late, method, stages), seeds, spec.steps, on_step)
+
+
+def _train_seed(
+    spec: StalenessSpec,
+    late: LateMethod,
+    method: MethodBase,
+    stages: int,
+    seed: int,
+    on_step: Callable[[int], None] | None,
+) -> History:
+    import torch
+    from torch.nn import functional as F
+
+    from syncline.problems import Rows, cut
+    from syncline.sim import Durations, Pipeline, run_pipeline, schedule
+    from syncline.sim.pipelines.staged import StagedMath
+
+    task = spec.problem.build(Rows.whole_group(1, (seed,)), device=spec.device)
+    parts = cut(spec.problem.weighted(seed).to(spec.device), stages)
+    delays = stage_delays(stages).tolist()
+    optimizers = [
+        stage_optimizer(method, task, list(part.named_parameters()), delay, delays)
+        for part, delay in zip(parts, delays, strict=True)
+    ]
+    rates = [late_schedule(spec, late, optimizer) for optimizer in optimizers]
+    made = schedule("async-1f1b", stages, spec.steps)
+    targets: dict[int, Tensor] = {}
+    record = _Record(spec, task, parts)
+
+    def inputs(i: int) -> Tensor:
+        x, y = task.batch(i)
+        targets[i] = y[0]
+        return x[0]
+
+    def loss(logits: Tensor, i: int) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, -2), targets.pop(i).flatten())
+
+    def after_update(stage: int, done: int) -> None:
+        rates[stage].step()
+        record.update(stage, done)
+        if stage == 0 and on_step and done < spec.steps:
+            on_step(done)
+
+    math = StagedMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
+    interrupted = False
+    try:
+        if on_step:
+            on_step(0)
+        # The order of an asynchronous schedule, and so its math, is the same on every network.
+        run_pipeline(Pipeline(made, stages, Durations(), effects=math.effect), FREE)
+        if on_step:
+            on_step(spec.steps)
+    except KeyboardInterrupt:
+        interrupted = record.done < spec.steps
+    losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
+    return record.history(seed, losses[:, None], interrupted)
+
+
+def stage_optimizer(
+    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], delay: int, delays: list[int]
+) -> Optimizer:
+    """A stage's, with its matrices and what is none in groups of their own."""
+    from syncline.comm import SimulatedCommunicator
+
+    groups = [
+        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
+        | {"delay": delay, "delays": tuple(delays)}
+        for matrix in (True, False)
+    ]
+    return method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+
+
+class _Record:
+    """Evaluations of a training whose stages are not equally far: each stage leaves its weights as it comes past."""
+
+    def __init__(self, spec: StalenessSpec, task: Task, parts: list[nn.Module]) -> None:
+        self._spec, self._task, self._parts = spec, task, parts
+        self._weights: dict[int, dict[str, Tensor]] = {}
+        self._evaluations: dict[int, dict[str, Any]] = {}
+        self.done = 0
+        for stage in reversed(range(len(parts))):
+            self.update(stage, 0)
+
+    def update(self, stage: int, done: int) -> None:
+        """A stage has had so many updates; the first is the last of all to have them."""
+        every, steps = self._spec.eval_every, self._spec.steps
+        if stage == 0:
+            self.done = done
+        if done not in (0, steps) and not (every and done % every == 0):
+            return
+        kept = self._weights.setdefault(done, {})
+        kept |= {name: p.detach().clone()[None] for name, p in self._parts[stage].named_parameters()}
+        if stage == 0:
+            measured = self._task.evaluate(self._weights.pop(done))
+            self._evaluations[done] = {name: value.cpu().numpy() for name, value in measured.items()}
+
+    def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
+        """The history of this seed."""
+        from syncline.training import History, diverged_at
+
+        steps = sorted(self._evaluations)
+        evaluation = {name: np.stack([self._evaluations[s][name] for s in steps]) for name in self._evaluations[0]}
+        history = History(
+            seeds=(seed,),
+            steps=self.done,
+            loss=losses,
+            trace={},
+            eval_step=np.array(steps, dtype=np.int64),
+            evaluation=evaluation,
+            diverged_at=(),
+            interrupted=interrupted,
+        )
+        history.diverged_at = diverged_at(history)
+        return history

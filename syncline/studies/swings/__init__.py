@@ -1,0 +1,1 @@
+"""Steps along a network's steepest direction, with late gradients and without."""

@@ -1,0 +1,217 @@
+"""Swings of a network's steps along its steepest direction: Basis Rotation's Figure 12, in small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.experiments.columns import Column, Record, count_of, digits_of, table, text_of
+from syncline.experiments.folder import RunFolder
+from syncline.specs import MethodBase
+from syncline.specs.swings import SwingsSpec
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from torch import Tensor
+
+    from syncline.analysis.products import Products
+    from syncline.optim import Method
+    from syncline.problems import Task
+
+MEASURED = (
+    *("loss", "eigenvalue", "residual", "norm_per_parameter", "own_norm_per_parameter", "norm_error"),
+    *("rms", "undone", "reversals", "rms_beside", "undone_beside", "reversals_beside"),
+)
+"""What a training tells, once; medians over the seeds in a row."""
+
+NOTE = (
+    "Medians over the seeds. Norm: (1,1)-norm of the Hessian over the number of parameters, and that in\n"
+    "the basis that the method scales in. Steps along the dominant eigenvector, and beside it. Undone:\n"
+    "of the way along it, what other steps took back."
+)
+
+
+def calls(spec: SwingsSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[Record]]]:
+    """One call per method, number of stages and seed."""
+    out = [
+        partial(swing_records, spec, method, stages, seed)
+        for method in spec.methods
+        for stages in spec.stages
+        for seed in spec.seeds
+    ]
+    return [partial(call, report=report) for call, report in zip(out, reporters, strict=True)]
+
+
+def lengths(spec: SwingsSpec) -> list[int]:
+    """What each call counts to, in steps."""
+    return [spec.at_step + spec.window] * (len(spec.methods) * len(spec.stages) * len(spec.seeds))
+
+
+def swing_records(
+    spec: SwingsSpec, method: MethodBase, stages: int, seed: int, report: Callable[[int], None]
+) -> list[Record]:
+    """A record per step of the window, each with what was measured at its start; none after Ctrl-C."""
+    import torch
+
+    from syncline.analysis.hessian import oscillation
+    from syncline.analysis.products import cauchy_norm_11, direction_beside, power_iteration
+    from syncline.comm import SimulatedCommunicator
+    from syncline.problems import DelayedTask
+    from syncline.problems.streams import generator
+    from syncline.studies.staleness.late import delay_groups, delays_of
+    from syncline.training import rows_of
+
+    torch.set_num_threads(1)
+    comm = SimulatedCommunicator(1)
+    task = spec.problem.build(rows_of(comm, (seed,)))
+    delays = delays_of(task, stages, "per-stage")
+    optimizer = method.build(delay_groups(task, delays), comm)
+    late = DelayedTask(task, delays)
+    schedule = spec.schedule.build(optimizer, spec.at_step + spec.window)
+
+    def step(t: int) -> None:
+        late.step_gradients(t)
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+        report(t + 1)
+
+    try:
+        for t in range(spec.at_step):
+            step(t)
+        products = products_of(task, spec.batches)
+        dominant = power_iteration(products, spec.iterations, generator(seed, "power iteration"))
+        beside = direction_beside(dominant.vector, generator(seed, "beside"))
+        norms = [
+            cauchy_norm_11(one, spec.draws, generator(seed, "cauchy"))
+            for one in (products, in_own_basis(products, task, optimizer))
+        ]
+        moves, before = [], _flat(task)
+        for t in range(spec.at_step, spec.at_step + spec.window):
+            step(t)
+            after = _flat(task)
+            moves.append(after - before)
+            before = after
+    except KeyboardInterrupt:
+        return []
+    updates = torch.stack(moves)
+    along, aside = oscillation(updates, dominant.vector), oscillation(updates, beside)
+    means = {name: p.detach() for name, p in task.params.items()}
+    measured = {
+        "loss": float(task.evaluate(means)["loss"]),
+        "eigenvalue": dominant.value,
+        "residual": dominant.residual,
+        "norm_per_parameter": norms[0].per_parameter,
+        "own_norm_per_parameter": norms[1].per_parameter,
+        "norm_error": norms[0].relative_error,
+        **{name: float(value) for name, value in along._asdict().items()},
+        **{f"{name}_beside": float(value) for name, value in aside._asdict().items()},
+    }
+    own = {"method": method.name, "stages": stages, "seed": seed, "lr": method.lr} | measured
+    return [
+        own | {"step": spec.at_step + t, "along": float(p), "beside": float(q)}
+        for t, (p, q) in enumerate(zip(updates @ dominant.vector, updates @ beside, strict=True))
+    ]
+
+
+def _flat(task: Task) -> Tensor:
+    import torch
+
+    return torch.cat([p.detach()[0].flatten() for p in task.params.values()])
+
+
+def products_of(task: Any, batches: int) -> Products:
+    """Products with the Hessian of a network's mean loss on its first training batches."""
+    import torch
+    from torch.func import functional_call
+    from torch.nn import functional as F
+
+    from syncline.analysis.products import hessian_products
+
+    inputs, targets = (
+        torch.cat([part[0] for part in parts]) for parts in zip(*map(task.batch, range(batches)), strict=True)
+    )
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        logits = functional_call(task.module, weights, (inputs,))
+        return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+    return hessian_products(loss, {name: p.detach()[0] for name, p in task.params.items()})
+
+
+def in_own_basis(products: Products, task: Task, optimizer: Method) -> Products:
+    """Products in the coordinates in which a method scales: ``z -> Q^T H Q z``, its bases of each matrix in Q.
+
+    The same products for a method without bases.
+    """
+    import torch
+
+    from syncline.optim.bases import rotate, rotate_back
+    from syncline.optim.rotated import BASES
+
+    shapes = [(p.detach()[0].shape, optimizer.state[p]) for p in task.params.values()]
+    if not any(name in state for _, state in shapes for name in BASES):
+        return products
+
+    def turned(v: Tensor, how: Callable[..., Tensor]) -> Tensor:
+        parts = []
+        for part, (shape, state) in zip(v.split([shape.numel() for shape, _ in shapes]), shapes, strict=True):
+            left, right = (state[name][0] if name in state else None for name in BASES)
+            matrix = part.view(shape)
+            parts.append((matrix if left is None and right is None else how(matrix, left, right)).reshape(-1))
+        return torch.cat(parts)
+
+    return products._replace(times=lambda v: turned(products.times(turned(v, rotate_back)), rotate))
+
+
+def rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
+    """One row per method and number of stages that was finished: medians over the seeds."""
+    out = []
+    for method in spec.methods:
+        for stages in spec.stages:
+            first = {
+                r["seed"]: r
+                for r in records
+                if (r["method"], r["stages"], r["step"]) == (method.name, stages, spec.at_step)
+            }
+            if first:
+                medians = {name: float(np.median([r[name] for r in first.values()])) for name in MEASURED}
+                out.append({"method": method.name, "stages": stages, "lr": method.lr, "seeds": len(first)} | medians)
+    return out
+
+
+def swing_tables(rows: list[Record], spec: SwingsSpec) -> list[Group]:
+    """The rows for people."""
+    columns: list[Column] = [
+        text_of("method"),
+        count_of("stages"),
+        ("loss", digits_of("loss", ".3f")),
+        ("eigen-\nvalue", digits_of("eigenvalue", ".1f")),
+        ("norm", digits_of("norm_per_parameter", ".2f")),
+        ("in its\nbasis", digits_of("own_norm_per_parameter", ".2f")),
+        ("step\n(rms)", digits_of("rms", ".1e")),
+        ("undone", digits_of("undone", ".0%")),
+        ("beside\n(rms)", digits_of("rms_beside", ".1e")),
+        ("undone", digits_of("undone_beside", ".0%")),
+    ]
+    return [table(spec.description or spec.name, columns, rows, NOTE, (0,), "method")] if rows else []
+
+
+def swing_figures(folder: RunFolder, spec: SwingsSpec, records: list[Record]) -> None:
+    """The first seed's steps along both directions, a panel per method and number of stages."""
+    from syncline.analysis.figures.alignment import LATE, ON_TIME, swings
+    from syncline.analysis.figures.axes import save
+
+    styles = {"along the dominant eigenvector": LATE, "beside it": ON_TIME}
+    panels: dict[str, dict[str, list[float]]] = {}
+    for record in records:
+        if record["seed"] == spec.seeds[0]:
+            title = f"{record['method']}, {record['stages']} stage" + ("s" if record["stages"] > 1 else "")
+            lines = panels.setdefault(title, {label: [] for label in styles})
+            for label, name in zip(styles, ("along", "beside"), strict=True):
+                lines[label].append(record[name])
+    if panels:
+        save(swings(panels, styles, label="step", most=spec.window), folder.figure("swings"))

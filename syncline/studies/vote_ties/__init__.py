@@ -1,0 +1,1 @@
+"""Majority votes of independent workers: how often they tie, and what they say."""

@@ -1,0 +1,96 @@
+"""Votes of independent workers: how often they tie, and whether they are the sign of the sum. No training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from syncline.specs import VoteTiesSpec
+from syncline.specs.studies import DistributionSpec
+from syncline.studies.draws import draw_of
+
+BLOCK = 2**16
+"""Votes taken at once."""
+
+
+def calls(spec: VoteTiesSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[dict[str, Any]]]]:
+    """One call per number of workers and distribution, each of which returns a record per block of votes."""
+    pairs = [(group.workers, one) for group in spec.groups for one in spec.distributions]
+    return [partial(blocks, spec, *pair, report) for pair, report in zip(pairs, reporters, strict=True)]
+
+
+def lengths(spec: VoteTiesSpec) -> list[int]:
+    """What each call counts to: votes."""
+    return [spec.votes] * (len(spec.groups) * len(spec.distributions))
+
+
+def blocks(
+    spec: VoteTiesSpec, workers: int, distribution: DistributionSpec, report: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """Vote on independent draws, in the simulated group, by the one-bit all-reduce that keeps ties.
+
+    Returns:
+        Counts per block; none after Ctrl-C.
+    """
+    from syncline.comm import SimulatedCommunicator
+    from syncline.optim import OneBitVote, sign_agreement
+    from syncline.problems.streams import generator
+
+    vote, comm, draw = OneBitVote(ties="zero"), SimulatedCommunicator(workers), draw_of(distribution)
+    records: list[dict[str, Any]] = []
+    try:
+        for number, first in enumerate(range(0, spec.votes, BLOCK)):
+            report(first)
+            count = min(BLOCK, spec.votes - first)
+            x = draw(generator(spec.seed, "votes", workers, distribution.name, number), (workers, count))
+            verdict = vote.verdict(x.sign(), comm, number)[0]
+            rates = sign_agreement(verdict, x.sum(0))
+            records.append({
+                "workers": workers,
+                "distribution": distribution.name,
+                "block": number,
+                "votes": count,
+                "tie_rate": float((verdict == 0).double().mean()),
+                **{name: float(rate) for name, rate in rates._asdict().items()},
+            })  # fmt: skip
+        report(spec.votes)
+    except KeyboardInterrupt:
+        return []
+    return records
+
+
+def rows(spec: VoteTiesSpec, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per number of workers and distribution that was finished, beside what the paper measured."""
+    out = []
+    for group in spec.groups:
+        for one in spec.distributions:
+            own = [r for r in records if (r["workers"], r["distribution"]) == (group.workers, one.name)]
+            votes = sum(record["votes"] for record in own)
+            if votes:
+                measured = {
+                    name: sum(record[name] * record["votes"] for record in own) / votes
+                    for name in ("tie_rate", "match", "flip", "zero")
+                }
+                out.append({
+                    "workers": group.workers,
+                    "distribution": one.name,
+                    "votes": votes,
+                    "tie_rate": measured.pop("tie_rate"),
+                    "tie_rate_exact": tie_rate(group.workers),
+                    "paper_tie_rate": group.tie_rate,
+                    **measured,
+                    "paper_match": group.match,
+                    "paper_flip": group.flip,
+                })  # fmt: skip
+    return out
+
+
+def tie_rate(workers: int) -> float:
+    """Of independent fair votes: ``C(P, P/2) / 2^P``; an odd number never ties.
+
+    >>> tie_rate(4), tie_rate(8)
+    (0.375, 0.2734375)
+    """
+    return 0.0 if workers % 2 else math.comb(workers, workers // 2) / 2**workers

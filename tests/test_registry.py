@@ -1,0 +1,93 @@
+"""What can be named: built in, registered, offered by installed packages, or any object of Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from syncline.errors import SpecError
+from syncline.registry import Registry, imported, is_reference
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package that offers two things by entry points: one that is there, one that is not."""
+    (tmp_path / "offering.py").write_text("DEEP = {'answer': 42}\nclass Inner:\n    value = 7\n")
+    info = tmp_path / "offering-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: offering\nVersion: 1.0\n")
+    points = "[tests.things]\ndeep = offering:DEEP\ninner = offering:Inner.value\nbroken = offering:GONE\n"
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("offering", None)
+
+
+def test_installed_packages_add_to_a_registry(installed):
+    things = Registry("things", "tests.things", {"own": 1})
+    assert things.names() == ("own", "deep", "inner", "broken")
+    assert (things.get("deep"), things.get("inner")) == ({"answer": 42}, 7) and "deep" in things
+    with pytest.raises(
+        SpecError, match=r"^spec.thing: got 'offering:GONE'; expected a name of offering: one of 'DEEP'"
+    ):
+        things.get("broken", "spec.thing")
+
+
+def test_what_is_built_in_comes_before_what_is_offered(installed):
+    assert Registry("things", "tests.things", {"deep": 1}).get("deep") == 1
+
+
+def test_names_are_taken_once():
+    things = Registry("things", "tests.nothing", {"own": 1})
+    with pytest.raises(SpecError, match="a name that none of the things has"):
+        things.register("own", 2)
+    with pytest.raises(SpecError, match="without a colon"):
+        things.register("module:own", 2)
+
+
+def test_a_module_of_the_current_folder_and_a_file_elsewhere(tmp_path, monkeypatch):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for folder, value in ((here, 1), (elsewhere, 2)):
+        folder.mkdir()
+        (folder / f"module_of_{folder.name}.py").write_text(f"VALUE = {value}\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert imported("module_of_here:VALUE") == 1
+    assert imported(f"{elsewhere}/module_of_elsewhere.py:VALUE") == 2
+    assert imported("../elsewhere/module_of_elsewhere.py:VALUE") == 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "line"),
+    [
+        ("no_such_module:x", "a module that imports; it says: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("nowhere/mine.py:x", "a file that exists: there is no mine.py in "),
+        ("math:tou", "a name of math: one of "),
+    ],
+)
+def test_refusals_are_one_line(reference, line):
+    assert is_reference(reference)
+    with pytest.raises(SpecError) as error:
+        imported(reference, "problem.kind")
+    assert str(error.value).startswith(f"problem.kind: got {reference!r}; expected {line}")
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_module_raises_is_told(tmp_path, monkeypatch):
+    (tmp_path / "raising_module.py").write_text("raise RuntimeError('first\\nsecond')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SpecError, match=r"it says: RuntimeError: first second$"):
+        imported("raising_module:x")
+
+
+def test_built_in_references_are_imported_when_they_are_asked_for():
+    code = (
+        "import sys; from syncline.registry import Registry; "
+        "things = Registry('things', 'tests.none', {'fractions': 'fractions:Fraction'}); "
+        "before = 'fractions' in sys.modules; things.names(); "
+        "print(before, 'fractions' in sys.modules, things.get('fractions').__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "Fraction"]
