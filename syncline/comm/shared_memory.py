@@ -28,7 +28,7 @@ class Carried(NamedTuple):
     """A collective that a transport was asked for.
 
     Attributes:
-        collective: its name in `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        collective: its name in `syncline.costmodel.collectives.table.COLLECTIVES`.
         nbytes: n, as the cost model counts it.
     """
 

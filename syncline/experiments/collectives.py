@@ -30,7 +30,6 @@ from syncline.costmodel import (
     wire_bytes,
 )
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.collectives.gloo.costs import gloo_of
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
 from syncline.errors import SpecError, one_of
@@ -151,7 +150,7 @@ class Question:
         """The algorithms to show; those of gloo if asked for, or where the network knows gloo's costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            return possible if gloo_of(on) is None else possible + OF_GLOO[kind]
+            return possible if on.gloo is None else possible + OF_GLOO[kind]
         possible += OF_GLOO[kind]
         wanted = {
             chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name

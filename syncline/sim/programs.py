@@ -88,7 +88,7 @@ class Collective:
     Collectives of one stream run one after another, those of different streams at the same time.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.cost.COLLECTIVES`; only a name if there are rounds.
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`; only a name if there are rounds.
         nbytes: with the meaning the closed form gives it.
         key: of this collective alone.
         label: for people.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from syncline.costmodel.collectives.cost import COLLECTIVES
+from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.errors import SpecError, one_of
 
 Ranks = range | tuple[int, ...]

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Ints, Network, Paths, Star, Topology, topology
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import Algorithms, carried_by
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
 from syncline.sim.clocks.overlap import overlapped, trigger_times
@@ -41,9 +40,7 @@ def phased_clock(
     buckets: Sequence[Bucket] = WHOLE,
     trigger_s: ArrayLike = 0.0,
     keep_steps: int = 50,
-    algorithm: Algorithms = None,
     delay: Delay | None = None,
-    costs: GlooCosts | None = None,
     **options: Any,
 ) -> Clock:
     """The clock of a training in which worker i takes part in step t where ``present[t, i]``.
@@ -62,9 +59,7 @@ def phased_clock(
         buckets: of a gradient.
         trigger_s: as for `clock`.
         keep_steps: of how many steps to keep the timeline.
-        algorithm: what carries the collectives.
         delay: by how much each message is late.
-        costs: of gloo's software.
         options: others of `clock`.
 
     Returns:
@@ -97,9 +92,7 @@ def phased_clock(
             starts_s=now[members],
             trigger_s=triggers_s[begin:end],
             keep_steps=max(keep_steps - begin, 0),
-            algorithm=carried_by(algorithm, network),  # a phase has a topology, which knows nothing of gloo
             delay=delay and _between(members, delay),
-            costs=costs_on(network, costs),
             **options,
         )
         now[members], before = part.end_s, here
@@ -202,6 +195,11 @@ class _Members:
     def name(self) -> str:
         """For people."""
         return self.whole.name
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """Of the whole."""
+        return self.whole.gloo
 
     @property
     def workers(self) -> int:

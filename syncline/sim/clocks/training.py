@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.arrays import require
-from syncline.costmodel.collectives.cost import ALGORITHMS
-from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Network, Topology
+from syncline.costmodel.network.topology import Floats, Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, grouped_by_step
-from syncline.costmodel.traffic.exchanges import Algorithms, algorithm_for, algorithm_of, carried_by
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, overlapped, trigger_times, waves
@@ -83,7 +82,6 @@ def clock(
     encode_bytes_per_s: float | None = None,
     keep_steps: int = 50,
     delay: Delay | None = None,
-    costs: GlooCosts | None = None,
 ) -> Clock:
     """The clock of data-parallel training.
 
@@ -99,13 +97,12 @@ def clock(
             ``buckets``; ``async``: what is sent after a step is waited for one step later. What a call itself says of
             its ``ready`` and its ``wait_steps`` holds in any case.
         buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: what carries calls that name no algorithm, see `syncline.costmodel.traffic.exchanges.algorithm_for`.
+        algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
-        costs: of gloo's software, for what gloo runs; those of the network unless given.
 
     Raises:
         SpecError: an argument that cannot be used.
@@ -127,15 +124,16 @@ def clock(
         if evaluator == "lockstep":
             raise SpecError("clock.evaluator", evaluator, "events, or auto, where messages are late")
         evaluator = "events"
+    if isinstance(network, Sequence):
+        network = topology(network, workers)
     calls = list(calls)
     grouped_by_step(calls, steps)  # refused as they were given
     check_groups(calls, range(workers), f"all {workers} workers, or none, which means them")
-    sent = _carried(overlapped(calls, overlap, buckets), carried_by(algorithm, network), workers, network)
-    costs = costs_on(network, costs)
+    sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
     tally: _Tally | None = None
     if evaluator != "events":
         try:
-            history = waves(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s, costs)
+            history = waves(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
             tally = _tally_waves(history, steps, workers, keep_steps)
         except Contention:
             if evaluator == "lockstep":
@@ -143,7 +141,7 @@ def clock(
     by_lockstep = tally is not None
     if tally is None:
         programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s)
-        timeline = run_events(programs, network, starts_s, rule, delay, costs)
+        timeline = run_events(programs, network, starts_s, rule, delay)
         tally = _tally_timeline(timeline, keep_steps)
     wall_s = float(tally.step_end_s[-1])
     each = steps * workers
@@ -175,9 +173,7 @@ def check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -
             raise SpecError("calls.group", group, expected)
 
 
-def _carried(
-    calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology | Sequence[Link]
-) -> list[Call]:
+def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
     """The calls with the algorithms that carry them."""
     if algorithm is None:
         return list(calls)
@@ -191,9 +187,7 @@ def _carried(
     return out
 
 
-def _algorithm(
-    wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology | Sequence[Link]
-) -> str | None:
+def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology) -> str | None:
     """The algorithm of one collective; where there is no closed form to choose the fastest by, the fastest alone."""
     named = algorithm_of(wanted, kind)
     described = hasattr(network, "among")

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.cost import OF_GLOO, algorithm_name, wire_bytes
+from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, node_count, node_size
+from syncline.costmodel.collectives.table import algorithm_name, is_gloo
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.collectives.double_tree import reduce_rounds
@@ -76,7 +77,7 @@ def rounds(
       of its own.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
         algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
@@ -91,7 +92,7 @@ def rounds(
     wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
     if name in HIERARCHIES:
         return tuple(_hierarchical(name, workers, nbytes, node_count(workers, group)))
-    if name in OF_GLOO[kind]:
+    if is_gloo(kind, name):
         return tuple(_GLOO[kind](workers, float(nbytes)))
     return tuple(_ROUNDS[kind][name](workers, nbytes))
 

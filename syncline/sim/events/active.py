@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.sim.events.gloo import Connections, GlooRank, is_gloo
+from syncline.costmodel.collectives.table import is_gloo
+from syncline.sim.events.gloo import Connections, GlooRank
 from syncline.sim.events.ports import Fabric, PortIn, PortOut
 from syncline.sim.events.rank_rounds import RankRounds, Routes
 from syncline.sim.events.ranks import Rank
@@ -22,7 +23,7 @@ class ActiveCollective:
         fabric: what its messages travel over.
         ports: the ports out and in of a worker on a stream.
         routes: between workers.
-        costs: of gloo's software, for what gloo runs.
+        gloo: what its software takes, for what it runs.
     """
 
     def __init__(
@@ -32,15 +33,15 @@ class ActiveCollective:
         fabric: Fabric,
         ports: Callable[[int, str], tuple[PortOut, PortIn]],
         routes: Routes,
-        costs: GlooCosts,
+        gloo: GlooCosts,
     ) -> None:
         self.collective = collective
         self.ports_in = {worker: ports(worker, collective.stream)[1] for worker in does} if fabric.eager else {}
         self.ranks: dict[int, Rank | GlooRank] = {}
         if is_gloo(collective.kind, collective.algorithm):
             on_gloo: list[GlooRank] = []
-            call_s = float(costs.beside_s(collective.kind, len(does), collective.nbytes)) if len(does) > 1 else 0.0
-            connections = Connections(fabric, routes, costs.message_s, call_s)
+            call_s = float(gloo.beside_s(collective.kind, len(does), collective.nbytes)) if len(does) > 1 else 0.0
+            connections = Connections(fabric, routes, gloo.message_s, call_s)
             for worker, rounds in does.items():
                 on_gloo.append(GlooRank(connections, worker, on_gloo, rounds, collective.kind))
             for gloo_rank in on_gloo:

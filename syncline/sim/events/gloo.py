@@ -29,16 +29,10 @@ from itertools import accumulate
 
 from typing_extensions import override
 
-from syncline.costmodel.collectives.gloo.times import GLOO
 from syncline.sim.events.flows import AfterAll, Later, Route
 from syncline.sim.events.messages import Message
 from syncline.sim.events.ports import Fabric, PortOut
 from syncline.sim.events.rank_rounds import RankRounds, Routes
-
-
-def is_gloo(kind: str, algorithm: str | None) -> bool:
-    """Whether gloo runs it so."""
-    return algorithm is not None and GLOO.get(kind) == algorithm
 
 
 def rounds_ahead(kind: str, rounds: int) -> list[int]:

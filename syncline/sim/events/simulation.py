@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import simpy
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds
@@ -37,11 +38,8 @@ class Simulation:
         starts_s: ArrayLike | None,
         eager: bool,
         delay: Delay | None,
-        costs: GlooCosts,
-        unnamed: Mapping[str, str],
     ) -> None:
-        self.costs = costs
-        self.unnamed = unnamed  # algorithms of collectives that name none, but for the first
+        self.over = over
         self.workers = len(programs)
         self.env = simpy.Environment()
         self.fabric = Fabric(self.env, Channels(self.env, over.bandwidth_bytes_per_s.tolist()), eager, delay)
@@ -83,7 +81,8 @@ class Simulation:
         active = self.active.get(collective.key)
         if active is None:
             does = self.by_rank(collective)
-            active = ActiveCollective(collective, does, self.fabric, self.ports, self.routes, self.costs)
+            gloo = self.over.gloo or FREE
+            active = ActiveCollective(collective, does, self.fabric, self.ports, self.routes, gloo)
             self.active[collective.key] = active
             for member in active.ranks:
                 number = self.running[member].number.get(collective.key)
@@ -361,8 +360,9 @@ class Worker:
                 f"worker {self.worker} starts collective {collective.key!r} twice; expected a key of its own"
             )
         named = collective.algorithm is not None or collective.rounds is not None
-        if self.simulation.unnamed and not named:
-            collective = replace(collective, algorithm=self.simulation.unnamed.get(collective.kind))
+        over = self.simulation.over
+        if over.gloo is not None and not named:
+            collective = replace(collective, algorithm=first_on(collective.kind, over))
         active = self.simulation.active_collective(self.worker, collective)
         last = self.last.get(collective.stream)
         mine = self.queued[collective.key] = QueuedCollective(self.simulation, self.worker, collective, active)

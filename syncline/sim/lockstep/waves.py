@@ -21,11 +21,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts
+from syncline.costmodel.collectives.gloo.costs import FREE
+from syncline.costmodel.collectives.table import is_gloo
 from syncline.costmodel.network.topology import Topology
 from syncline.costmodel.traffic.call import Call
 from syncline.sim.collectives.rounds import Round, rounds_on, sent_bytes
-from syncline.sim.events.gloo import is_gloo
 from syncline.sim.lockstep.gloo_rings import run_posted
 from syncline.sim.lockstep.plan import Plan, shared_channels
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_plan
@@ -97,16 +97,13 @@ class CollectiveMaps:
         uses: how often each (kind, bytes, algorithm) will occur. The matrix of a collective costs as many operations
             as running its rounds P times, so it is made for one that occurs more than P times, and only when needed.
         rule: when a message starts, ``eager`` or ``rendezvous``.
-        costs: of gloo's software, for what gloo runs.
 
     Raises:
         SpecError: an unknown collective or algorithm.
     """
 
-    def __init__(
-        self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager", costs: GlooCosts = FREE
-    ) -> None:
-        self._topology, self._uses, self._rule, self._costs = topology, uses, rule, costs
+    def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
+        self._topology, self._uses, self._rule, self._gloo = topology, uses, rule, topology.gloo or FREE
         self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
         self._plans: dict[Key, Plan] = {}
@@ -155,9 +152,9 @@ class CollectiveMaps:
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         ports = Ports.at(entry_s, len(self._shared), before)
         if is_gloo(key[0], key[2]):
-            call_s = float(self._costs.beside_s(key[0], len(entry_s), key[1]))
+            call_s = float(self._gloo.beside_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_posted(
-                key[0], self._rounds[key], self._topology, entry_s, self._costs.message_s, call_s
+                key[0], self._rounds[key], self._topology, entry_s, self._gloo.message_s, call_s
             )
             return ports
         run_plan(self._plan(key), ports, self._rule)

@@ -8,7 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link, collective_s
-from syncline.costmodel.collectives.cost import HIERARCHICAL, closed_form_s
+from syncline.costmodel.collectives.cost import closed_form_s
+from syncline.costmodel.collectives.table import HIERARCHICAL
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, SynclineError

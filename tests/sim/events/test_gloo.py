@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,7 +88,7 @@ def test_a_late_worker_costs_what_it_costs_on_real_links(kind, workers):
     nbytes = 1_047_552 / (workers if kind == "all_gather" else 1)
     for late_s, measured in zip((0.0, 0.02), MEASURED_MS[kind, workers], strict=True):
         starts_s = [0.0] * (workers - 1) + [late_s]
-        told = collective_finish_s(kind, workers, nbytes, line, GLOO[kind], starts_s, "events", costs=SHAPED)
+        told = collective_finish_s(kind, workers, nbytes, replace(line, gloo=SHAPED), GLOO[kind], starts_s, "events")
         assert told.max() - late_s == pytest.approx(1e-3 * measured, rel=0.025)
 
 
@@ -130,10 +132,11 @@ def test_a_training_on_gloo_is_told_alike_by_lockstep_and_events():
 @pytest.mark.parametrize("kind", COLLECTIVES)
 def test_software_costs_are_the_closed_form_s(kind):
     costs = GlooCosts(0.1, ((2, 0.5), (8, 2.0)), ((kind, 0.01),))
+    known = replace(SLOW, gloo=costs)
     for workers in (1, 2, 4):
-        told = collective_finish_s(kind, workers, 64.0, SLOW, GLOO[kind], by="events", costs=costs)
+        told = collective_finish_s(kind, workers, 64.0, known, GLOO[kind], by="events")
         assert told.max() == pytest.approx(float(gloo_s(kind, workers, 64.0, SLOW, costs)))
-        by_clock = clock([Call(0, kind, 64.0)], 1.0, SLOW, workers, 1, algorithm="gloo", costs=costs)
+        by_clock = clock([Call(0, kind, 64.0)], 1.0, known, workers, 1)
         assert by_clock.wall_s == pytest.approx(1 + told.max())
 
 

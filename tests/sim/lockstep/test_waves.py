@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives.cost import COLLECTIVES
+from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.costmodel.network.two_level import TwoLevel
