@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from syncline.comm import Ledger, ShapesCommunicator, SimulatedCommunicator
-from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of, gradient_buckets
+from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.experiments.projection.memory import memory_of
 from syncline.problems import Digits, Rows

@@ -1,4 +1,4 @@
-"""Methods that send a few coefficients, as specs: DeMo."""
+"""DeMo: the largest coefficients of the momentum's blocks are gathered from all workers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,45 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
-from syncline.costmodel import Exchange, largest_divisor
-from syncline.costmodel.traffic.packing import pairs_bytes
+from syncline.costmodel import (
+    Exchange,
+    largest_divisor,
+)
+from syncline.costmodel.traffic.packing import (
+    pairs_bytes,
+)
 from syncline.fields import Period, Rate
-from syncline.methods.base import FP32_BYTES, MethodBase, Tensors, elements, every, tensors_of
+from syncline.methods.base import (
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    every,
+    tensors_of,
+)
+from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
 
 
+@register
 class DeMoSpec(MethodBase):
     """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers."""
 
     family: ClassVar[str] = "sparse"
     source: ClassVar[str] = "DeMo, Algorithm 4"
+
+    presets: ClassVar[Presets] = {
+        "demo": {"lr": 0.001},
+        "demo-sgd": {"base": "sgd", "lr": 0.05},
+        "demo-muon": {"base": "muon", "lr": 0.02},
+        "demo-periodic": {"label": "demo-periodic", "period": 4, "lr": 0.001},
+    }
 
     kind: Literal["demo"] = "demo"
     base: Literal["sgd", "signum", "muon"] = "signum"
@@ -37,8 +60,8 @@ class DeMoSpec(MethodBase):
     period: Period = 1
 
     @property
+    @override
     def name(self) -> str:
-        """See ``MethodBase.name``."""
         every_k = "" if self.period == 1 else f"-every-{self.period}"
         return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k
 
@@ -52,6 +75,7 @@ class DeMoSpec(MethodBase):
         pairs = math.prod(shape) // block * min(self.k, block)
         return pairs_bytes(pairs, block, self.index_bits, self.value)
 
+    @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One all-gather per period."""
         tensors = tensors_of(model)
@@ -59,17 +83,19 @@ class DeMoSpec(MethodBase):
         encoded = FP32_BYTES * elements(tensors)
         return [Exchange(nbytes, self.period, "top-k", "all_gather", encoded_bytes=encoded)]
 
+    @override
     def traffic_formula(self, workers: int) -> str:
-        """See ``MethodBase.traffic_formula``; of matrices, whose sides ``chunk`` divides."""
+        """Of matrices, whose sides ``chunk`` divides."""
         pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
         return every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
 
+    @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """The momentum; no base keeps anything."""
         return elements(tensors_of(model))
 
+    @override
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``."""
         from syncline.comm import SparsePairs
         from syncline.optim import DDP, DeMo, demo_rule
 

@@ -1,4 +1,4 @@
-"""Majority votes as specs: how the workers' directions become one."""
+"""What methods share that move by a vote: how the workers' directions become one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.costmodel import Exchange
-from syncline.costmodel.traffic.packing import field_bytes
+from syncline.costmodel import (
+    Exchange,
+)
+from syncline.costmodel.traffic.packing import (
+    field_bytes,
+)
 from syncline.errors import SpecError
 from syncline.fields import refusal
 from syncline.methods.base import FP32_BYTES, MethodBase
@@ -16,7 +20,9 @@ from syncline.methods.base import FP32_BYTES, MethodBase
 if TYPE_CHECKING:
     from syncline.optim.votes import Vote
 
+
 Bits = Annotated[int, Field(ge=1, le=31)]
+
 
 USED_BY: dict[str, tuple[str, ...]] = {
     "bits": ("direct", "quantised"),

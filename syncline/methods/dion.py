@@ -1,4 +1,4 @@
-"""Methods that send low-rank factors, or seldom anything, as specs: the Dion family and PowerSGD."""
+"""The Dion family: low-rank orthonormal updates, exchanged in every step, on a schedule or on a trigger."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
-from syncline.costmodel import Exchange, TensorShape, dion_rank
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+    dion_rank,
+)
 from syncline.fields import Period, Rate, refusal
-from syncline.methods.base import MethodBase, Tensors, elements, every, tensors_of
-from syncline.methods.compressors import CompressibleBase
-from syncline.methods.rules import OTHER_RULES, OtherRule, RuleSpec, SGDMRule
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    elements,
+    every,
+    tensors_of,
+)
+from syncline.methods.compressible import CompressibleBase
+from syncline.methods.parts.rules import OTHER_RULES, OtherRule
+from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
+
 
 FLAG_BYTES = 4
 """CurvaDion's trigger: one fp32 maximum."""
@@ -80,8 +93,8 @@ class DionBase(CompressibleBase):
             (low if is_low else plain).append(t)
         return plain, low
 
+    @override
     def traffic_formula(self, workers: int) -> str:
-        """See ``MethodBase.traffic_formula``."""
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
         exchanges = self.exchanges(1, workers)
@@ -91,12 +104,15 @@ class DionBase(CompressibleBase):
             return " + ".join([*flag, super().traffic_formula(workers) + over])
         return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), exchanges[-1].period)])
 
+    @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         return self._shared_out(tensors)[0]
 
+    @override
     def _sent_periods(self) -> Iterable[int]:
         return [self.exchanges(1, workers=1)[-1].period]
 
+    @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""
         tensors = tensors_of(model)
@@ -117,10 +133,24 @@ class DionBase(CompressibleBase):
         return own | self._averaging() | self._common(comm, worker_axis)
 
 
+@register
 class DionSpec(DionBase):
     """Dion: low-rank orthonormal updates; with ``period`` above 1, Scheduled-Sync Dion."""
 
     source: ClassVar[str] = "Dion (Ahn et al., 2025), Algorithm 1"
+
+    presets: ClassVar[Presets] = {
+        "dion": {"lr": 0.02, "other_lr": 0.003},
+        "dion-compressed": {"exchange": "compressed", "lr": 0.02, "other_lr": 0.003},
+        "dion-scheduled": {"label": "dion-scheduled", "period": 32, "lr": 0.02, "other_lr": 0.003},
+        "dion-8bit": {
+            "label": "dion-8bit",
+            "exchange": "compressed",
+            "compressor": {"kind": "lp", "p": "inf"},
+            "lr": 0.02,
+            "other_lr": 0.003,
+        },
+    }
 
     kind: Literal["dion"] = "dion"
     period: Period = 1
@@ -132,22 +162,24 @@ class DionSpec(DionBase):
         return self
 
     @property
+    @override
     def name(self) -> str:
-        """See ``MethodBase.name``."""
         scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
         return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "") + self._suffix
 
+    @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Gradients, or gradients, P and R."""
         return self._synced(model, workers, self.period)
 
+    @override
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``."""
         from syncline.optim import Dion, Every
 
         return Dion(params, self.lr, trigger=Every(self.period), **self._options(comm, worker_axis))
 
 
+@register
 class CurvaDionSpec(DionBase):
     """CurvaDion: Dion that exchanges when a layer's momentum norm changes (RMMC above ``threshold``).
 
@@ -156,96 +188,45 @@ class CurvaDionSpec(DionBase):
 
     source: ClassVar[str] = "CurvaDion, Algorithm 2"
 
+    presets: ClassVar[Presets] = {
+        "curvadion": {"lr": 0.02, "other_lr": 0.003},
+    }
+
     kind: Literal["curvadion"] = "curvadion"
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     form: Literal["paper", "code"] = "paper"
     expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
 
     @property
+    @override
     def name(self) -> str:
-        """See ``MethodBase.name``."""
         return self.label or f"curvadion{self._suffix}"
 
     @property
+    @override
     def one_seed_at_a_time(self) -> bool:
         """Each seed triggers by itself."""
         return True
 
+    @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an exchange at the expected rate, taken as a period."""
         flag = Exchange(FLAG_BYTES, label="trigger", joins=False)
         return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
 
+    @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Dion's, and one norm per matrix."""
         return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
 
+    @override
     def readbacks(self, model: Tensors) -> int:
         """The norm of each matrix."""
         return sum(tensor.is_matrix for tensor in tensors_of(model))
 
+    @override
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``."""
         from syncline.optim import CurvaDion
 
         options = self._options(comm, worker_axis)
         return CurvaDion(params, self.lr, threshold=self.threshold, form=self.form, **options)
-
-
-class PowerSGDSpec(MethodBase):
-    """PowerSGD: gradients of matrices as low-rank factors, with error feedback."""
-
-    family: ClassVar[str] = "low rank"
-    source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
-
-    kind: Literal["powersgd"] = "powersgd"
-    rule: RuleSpec = SGDMRule()
-    rank: int = Field(default=2, ge=1)
-    warm_start: bool = True
-    error_feedback: bool = True
-    warmup_steps: int = Field(default=0, ge=0)
-    always: bool = False
-
-    @property
-    def name(self) -> str:
-        """See ``MethodBase.name``."""
-        return self.label or "powersgd"
-
-    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """All gradients in the warm-up; then those of what is not compressed, P and R of what is."""
-        tensors, warm = tensors_of(model), self.warmup_steps
-        low = [t for t in tensors if self._rank_of(t)]
-        sent = [
-            ("gradient", elements(tensors) - elements(low)),
-            ("P", sum(t.sides[0] * self._rank_of(t) for t in low)),
-            ("R", sum(t.sides[1] * self._rank_of(t) for t in low)),
-        ]
-        full = [self._plain(elements(tensors), label="gradient", joins=False, stop=warm)] if warm else []
-        return [*full, *(self._plain(n, label=label, joins=False, start=warm) for label, n in sent if n)]
-
-    def _rank_of(self, tensor: TensorShape) -> int:
-        if len(tensor.shape) < 2:
-            return 0
-        rank = min(self.rank, *tensor.sides)
-        return rank if self.always or tensor.is_worth_factors(rank) else 0
-
-    def traffic_formula(self, workers: int) -> str:
-        """See ``MethodBase.traffic_formula``."""
-        return FACTORS_FORMULA.format(self._bytes(1))
-
-    def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states; of what is compressed the error and the right factor."""
-        tensors = tensors_of(model)
-        low = [t for t in tensors if self._rank_of(t)]
-        return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
-
-    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """The error of what is compressed, which is kept whether it is fed back or not."""
-        return elements([t for t in tensors_of(model) if self._rank_of(t)])
-
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``."""
-        from syncline.optim import DDP, PowerSGD
-
-        reducer = PowerSGD(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
-        return DDP(params, self.lr, self.rule.build(), reducer=reducer, **self._common(comm, worker_axis))

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag
 
-from syncline.costmodel import TensorShape
-from syncline.fields import Positive, Rate, Spec
-from syncline.methods.base import elements, from_name, tag
+from syncline.costmodel import (
+    TensorShape,
+)
+from syncline.fields import Positive, Rate, Spec, from_name, tag
+from syncline.methods.base import elements
 
 if TYPE_CHECKING:
     from syncline.optim import OuterOptimizer

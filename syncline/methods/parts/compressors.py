@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from typing_extensions import override
 
-from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+)
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,
@@ -19,8 +23,8 @@ from syncline.costmodel.traffic.packing import (
     pairs_bytes,
     sum_levels,
 )
-from syncline.fields import Spec, refusal
-from syncline.methods.base import FP32_BYTES, MethodBase, Tensors, elements, from_name, tag, tensors_of
+from syncline.fields import Spec, from_name, refusal, tag
+from syncline.methods.base import FP32_BYTES, elements
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor
@@ -100,10 +104,11 @@ class TopKCompressor(CompressorBase):
     value: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     @property
+    @override
     def name(self) -> str:
-        """See ``CompressorBase.name``."""
         return "top-k"
 
+    @override
     def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
         """One all-gather: k indices packed, then k values.
 
@@ -115,14 +120,14 @@ class TopKCompressor(CompressorBase):
         return [("", "all_gather", nbytes)]
 
     @property
+    @override
     def formula(self) -> str:
-        """See ``CompressorBase.formula``."""
         if not self.index_bits:
             return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value]})"
         return f"{self.index_bits // 8 + VALUE_BYTES[self.value]} ⌈{self.fraction:g} n⌉"
 
+    @override
     def build(self) -> Compressor:
-        """See ``CompressorBase.build``."""
         from syncline.comm import SparsePairs
         from syncline.optim import TopK
 
@@ -139,10 +144,11 @@ class LpCompressor(CompressorBase):
     p: Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
 
     @property
+    @override
     def name(self) -> str:
-        """See ``CompressorBase.name``."""
         return f"l{self.p:g}"
 
+    @override
     def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
         """The scale gathered, then one all-reduce of packed integers.
 
@@ -153,15 +159,15 @@ class LpCompressor(CompressorBase):
         return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", field_bytes(count, self.bits))]
 
     @property
+    @override
     def formula(self) -> str:
-        """See ``CompressorBase.formula``."""
         if self.bits == 8:
             return f"({SCALE_BYTES} + n)"
         word = 1 if 8 % self.bits == 0 else 4
         return f"({SCALE_BYTES} + {'' if word == 1 else '4 '}⌈n / {8 * word // self.bits}⌉)"
 
+    @override
     def build(self) -> Compressor:
-        """See ``CompressorBase.build``."""
         from syncline.optim import LpMean
 
         return LpMean(self.bits, self.p)
@@ -177,21 +183,22 @@ class QSGDCompressor(CompressorBase):
     bits: int = Field(default=4, ge=2, le=16)
 
     @property
+    @override
     def name(self) -> str:
-        """See ``CompressorBase.name``."""
         return "qsgd"
 
+    @override
     def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
         """One all-gather of norm and integers."""
         return [("", "all_gather", SCALE_BYTES + packed_bytes(count, self.bits))]
 
     @property
+    @override
     def formula(self) -> str:
-        """See ``CompressorBase.formula``."""
         return f"({SCALE_BYTES} + ⌈{self.bits} n / 8⌉)"
 
+    @override
     def build(self) -> Compressor:
-        """See ``CompressorBase.build``."""
         from syncline.optim import QSGD
 
         return QSGD(self.bits)
@@ -224,56 +231,3 @@ def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
         (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")
         for (formula, period), n in counts.items()
     )
-
-
-class CompressibleBase(MethodBase):
-    """A method that can send through a ``compressor``."""
-
-    compressor: CompressorSpec | None = None
-
-    @model_validator(mode="after")
-    def _one_format(self) -> Self:
-        check_compressor(self.compressor, self.wire)
-        return self
-
-    @property
-    def _suffix(self) -> str:
-        return f"-{self.compressor.name}" if self.compressor else ""
-
-    def _exchange(
-        self, tensors: Sequence[TensorShape], workers: int, period: int, label: str, offset: int = 0
-    ) -> list[Exchange]:
-        """What it takes to average tensors of these shapes."""
-        if self.compressor:
-            return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
-        return [self._plain(elements(tensors), period, label, offset=offset)]
-
-    def traffic_formula(self, workers: int) -> str:
-        """See ``MethodBase.traffic_formula``; through a compressor, sums over the tensors of n numbers each."""
-        if not self.compressor:
-            return super().traffic_formula(workers)
-        return compressed_formula((self.compressor, period) for period in self._sent_periods())
-
-    @abstractmethod
-    def _sent_periods(self) -> Iterable[int]:
-        """The period of each copy of the parameters' shapes that is sent."""
-
-    def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
-        """What a compressor keeps of tensors of these shapes: errors, and references if it sends differences."""
-        if not self.compressor:
-            return 0
-        return elements(tensors) * (self.compressor.error_feedback + reference)
-
-    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """See ``MethodBase.error_feedback_elements``: one error per number that goes through the compressor."""
-        return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
-
-    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """What of these parameters, and of their states, goes through a compressor."""
-        return tensors
-
-    def _averaging(self) -> dict[str, Any]:
-        """What compressed averages are built from."""
-        if not self.compressor:
-            return {}
-        return {"compressor": self.compressor.build(), "error_feedback": self.compressor.error_feedback}

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from syncline.costmodel import TensorShape
-from syncline.fields import Positive, Rate, Spec
-from syncline.methods.base import elements, from_name, tag
+from syncline.costmodel import (
+    TensorShape,
+)
+from syncline.fields import Positive, Rate, Spec, from_name, tag
+from syncline.methods.base import elements
 
 if TYPE_CHECKING:
     from syncline.optim import UpdateRule
@@ -131,6 +133,7 @@ class LionRule(Spec):
 
 OtherRule = Literal["adam", "lion"]
 """What a rule for matrices leaves everything else to."""
+
 
 OTHER_RULES: dict[str, AdamRule | LionRule] = {"adam": AdamRule(), "lion": LionRule()}
 
