@@ -35,8 +35,8 @@ SIZES = ((1, 1), (2, 1), (1, 2))
 
 
 def tensors_of(model: Tensors) -> Sequence[TensorShape]:
-    """Shapes; a bare number is one vector of that length."""
-    return [TensorShape("parameters", (model,))] if isinstance(model, int) else model
+    """Shapes of what can be sent or kept, so none that is empty; a bare number is one vector of that length."""
+    return [TensorShape("parameters", (model,))] if isinstance(model, int) else [t for t in model if t.elements]
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:

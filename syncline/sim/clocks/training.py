@@ -21,8 +21,8 @@ from syncline.sim.clocks.overlap import data_parallel, overlapped, trigger_times
 from syncline.sim.collectives.alone import collective_finish_s
 from syncline.sim.events.ports import Delay
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.plan import Contention
 from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.lockstep.waves import Wave, timeline_of
 from syncline.sim.programs import compute_times
 from syncline.sim.timeline import Timeline

@@ -14,9 +14,9 @@ from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import Round, rounds_on
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.gloo_rings import run_posted
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.lockstep.waves import run_rounds
 from syncline.sim.programs import Collective
 from syncline.sim.starts import Floats, start_times
@@ -102,7 +102,7 @@ def _finish_s(join: Collective, joined: Topology, starts_s: Floats, by: str, rul
             if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
-                return np.maximum(*run_posted(join.kind, of, joined, starts_s, costs.message_s, call_s))
+                return np.maximum(*run_gloo(join.kind, of, joined, starts_s, costs.message_s, call_s))
             return np.maximum(*run_rounds(of, joined, starts_s, rule))
         except Contention:
             if by == "lockstep":

@@ -23,7 +23,7 @@ from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.collectives.double_tree import reduce_rounds
 from syncline.sim.starts import Floats
 
-Workers = NDArray[np.integer[Any]]
+RankArray = NDArray[np.integer[Any]]
 
 
 class Round(NamedTuple):
@@ -35,8 +35,8 @@ class Round(NamedTuple):
         nbytes: of each message, one size or ``(M,)`` sizes.
     """
 
-    senders: Workers
-    receivers: Workers
+    senders: RankArray
+    receivers: RankArray
     nbytes: float | Floats
 
 
@@ -46,7 +46,7 @@ def rounds(
 ) -> tuple[Round, ...]:
     """The rounds of a collective.
 
-    Workers count modulo P. Q is the largest power of two that is at most P; ``i ^ d`` is i with the binary digit d
+    RankArray count modulo P. Q is the largest power of two that is at most P; ``i ^ d`` is i with the binary digit d
     flipped.
 
     - Ring (all-reduce, all-gather, reduce-scatter): i to i + 1 in each round.
@@ -131,7 +131,7 @@ def _doubling(power: int, nbytes: float, growth: int) -> Iterator[Round]:
         yield Round(worker, worker ^ 2**k, float(nbytes * growth**k))
 
 
-def _folded(workers: int, nbytes: float, among_power: Iterable[Round], back: Workers) -> Iterator[Round]:
+def _folded(workers: int, nbytes: float, among_power: Iterable[Round], back: RankArray) -> Iterator[Round]:
     """A round before, Q + i to i, and one after, ``back[i]`` to Q + i: the workers beyond a power of two take part."""
     beyond = np.arange(len(back), workers)
     if len(beyond):
@@ -167,7 +167,7 @@ def _gathering_all(workers: int, nbytes: float) -> Iterator[Round]:
         yield Round(worker, (worker - 2**k) % workers, float(min(2**k, workers - 2**k) * nbytes))
 
 
-def _halved(workers: int) -> Iterator[tuple[Workers, Workers, Workers]]:
+def _halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
     """Ranges of workers, halved until they have length 1: firsts, firsts of the upper halves, and these' lengths."""
     ranges = [(0, workers)]
     while any(length > 1 for _, length in ranges):
@@ -223,7 +223,7 @@ def _between_nodes(of: Iterable[Round], group: int, ranks: int) -> Iterator[Roun
     return _copied(of, lambda node: (group * node + np.arange(ranks)[:, None]).ravel(), ranks)
 
 
-def _copied(of: Iterable[Round], to: Callable[[Workers], Workers], copies: int) -> Iterator[Round]:
+def _copied(of: Iterable[Round], to: Callable[[RankArray], RankArray], copies: int) -> Iterator[Round]:
     made: dict[int, Round] = {}
     for one in tuple(of):  # a ring's rounds are one and the same, and stay so
         if id(one) not in made:

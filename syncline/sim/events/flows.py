@@ -19,7 +19,7 @@ from simpy.events import NORMAL, EventPriority
 
 from syncline.errors import SpecError
 
-ROUNDING = 1e-12
+LEFT_OVER = 1e-12
 """A flow with no more than this part of its bytes left is done: what remains is an error of rounding."""
 
 
@@ -214,7 +214,7 @@ class Channels:
             if rate == flow.rate:
                 continue
             flow.left -= (now - flow.since_s) * flow.rate
-            if flow.left <= ROUNDING * flow.nbytes + math.ulp(now) * flow.rate:
+            if flow.left <= LEFT_OVER * flow.nbytes + math.ulp(now) * flow.rate:
                 flow.left = 0.0
             if flow.end is not None:
                 flow.end.callbacks = []  # it will end at another time

@@ -40,7 +40,7 @@ class RankRounds(NamedTuple):
     nbytes: float
 
 
-IDLE = RankRound((), 0)
+IDLE_ROUND = RankRound((), 0)
 
 
 class Routes:
@@ -91,7 +91,7 @@ def rounds_by_rank(of: Sequence[Round], group: Sequence[int], routes: Routes) ->
     counts: dict[tuple[tuple[int, int], ...], list[int]] = {}
     made = {}
     for place, worker in enumerate(group):
-        own = [(doing.get(place, IDLE), times) for doing, times in runs]
+        own = [(doing.get(place, IDLE_ROUND), times) for doing, times in runs]
         gets = tuple((one.receives, times) for one, times in own)
         if gets not in counts:
             each = chain.from_iterable(repeat(*run) for run in gets)

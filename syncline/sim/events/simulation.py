@@ -53,7 +53,7 @@ class Simulation:
         self.spans: list[tuple[Any, ...]] = []
         self.rounds_of = lru_cache(maxsize=64)(self._rounds_of)
         starts = start_times(starts_s, self.workers).tolist()
-        self.running = [Worker(self, w, program, starts[w]) for w, program in enumerate(programs)]
+        self.running = [WorkerProgram(self, w, program, starts[w]) for w, program in enumerate(programs)]
 
     def run(self) -> Timeline:
         """Run to the end."""
@@ -124,7 +124,7 @@ class QueuedCollective:
         self.is_done = False
         self.start_s = 0.0
         self.after: QueuedCollective | None = None  # the next on this stream
-        self.then: Worker | None = None  # who waits for it
+        self.then: WorkerProgram | None = None  # who waits for it
 
     def enter(self, _: Later | None = None) -> None:
         """The one before it on this stream is done."""
@@ -148,7 +148,7 @@ class QueuedCollective:
             self.then.waited()
 
 
-class Worker:
+class WorkerProgram:
     """The compute stream of a worker: its program, and where it is in it."""
 
     __slots__ = (

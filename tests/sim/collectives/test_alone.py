@@ -15,7 +15,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, SynclineError
 from syncline.sim import Collective, Round, collective_finish_s, run_events
 from syncline.sim.collectives.alone import rounds_finish_s
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 from tests.sim.strategies import EVERY_ALGORITHM, algorithms, any_links, collectives_anywhere, links, rules
 
 RTOL = 1e-9

@@ -14,7 +14,7 @@ from syncline.costmodel.collectives.gloo.times import GLOO, SHAPED, GlooCosts, g
 from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.programs import Collective
 
 RINGS = ("all_reduce", "reduce_scatter", "all_gather")

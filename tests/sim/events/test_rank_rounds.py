@@ -6,7 +6,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Paths, topology
 from syncline.sim import Round, rounds
 from syncline.sim.events.flows import Route
-from syncline.sim.events.rank_rounds import IDLE, RankRound, RankRounds, Routes, rounds_by_rank
+from syncline.sim.events.rank_rounds import IDLE_ROUND, RankRound, RankRounds, Routes, rounds_by_rank
 
 TOLD = [
     Round(np.array([0]), np.array([2]), 5.0),
@@ -24,14 +24,14 @@ def test_rounds_worker_by_worker():
             [
                 RankRound([(2, 0, 5.0, routes.between(4, 6))], 0),
                 RankRound([(1, 0, 5.0, routes.between(4, 5))], 0),
-                IDLE,
+                IDLE_ROUND,
             ],
             [0, 0, 0, 0],
             10.0,
         ),
-        5: RankRounds([IDLE, get, get], [0, 0, 1, 2], 0.0),
-        6: RankRounds([get, RankRound([(3, 0, 4.0, routes.between(6, 7))], 0), IDLE], [0, 1, 1, 1], 4.0),
-        7: RankRounds([IDLE, get, RankRound([(1, 0, 1.0, routes.between(7, 5))], 0)], [0, 0, 1, 1], 1.0),
+        5: RankRounds([IDLE_ROUND, get, get], [0, 0, 1, 2], 0.0),
+        6: RankRounds([get, RankRound([(3, 0, 4.0, routes.between(6, 7))], 0), IDLE_ROUND], [0, 1, 1, 1], 4.0),
+        7: RankRounds([IDLE_ROUND, get, RankRound([(1, 0, 1.0, routes.between(7, 5))], 0)], [0, 0, 1, 1], 1.0),
     }
 
 

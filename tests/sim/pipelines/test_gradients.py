@@ -10,9 +10,9 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, cut, parameter_stages
+from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
 from syncline.sim.pipelines.schedules import schedule
-from syncline.sim.pipelines.staged import StagedMath
 
 STAGES, MICROBATCHES, WIDTH, BATCH = 4, 12, 5, 3
 FREE = Link(0.0, 1e15)
@@ -45,7 +45,7 @@ def play(name, optimizer, weights="stashed", durations=None, chunks=1):
     x, y = data()
     parts, made = linear_parts(STAGES * chunks), schedule(name, STAGES, MICROBATCHES, chunks)
     optimizers = [optimizer([p for part in parts[k::STAGES] for p in part.parameters()]) for k in range(STAGES)]
-    math = StagedMath(made, parts, lambda i: x[i], lambda out, i: (out - y[i]).square().mean(), optimizers, weights)
+    math = PipelineMath(made, parts, lambda i: x[i], lambda out, i: (out - y[i]).square().mean(), optimizers, weights)
     run_pipeline(Pipeline(made, STAGES, durations or Durations(1.0, 2.0, 1.0), effects=math.effect), FREE)
     return parts, math
 
@@ -151,7 +151,7 @@ def play_text(name, stages, optimizer, steps, weights="stashed", chunks=1):
     def loss(logits, i):
         return nn.functional.cross_entropy(logits.flatten(0, -2), task.batch(i)[1].flatten())
 
-    math = StagedMath(made, parts, inputs, loss, optimizers, weights)
+    math = PipelineMath(made, parts, inputs, loss, optimizers, weights)
     run_pipeline(Pipeline(made, stages, Durations(1.0, 2.0, 1.0), effects=math.effect), FREE)
     return {key: p.detach() for key, p in model.named_parameters()}, math
 
@@ -202,7 +202,7 @@ def test_one_stage_is_plain_training():
     """P = 1, bit for bit."""
     x, y = data()
     part, made = linear_parts(1), schedule("async-1f1b", 1, MICROBATCHES)
-    math = StagedMath(
+    math = PipelineMath(
         made, part, lambda i: x[i], lambda out, i: (out - y[i]).square().mean(), [adam()(part[0].parameters())]
     )
     run_pipeline(Pipeline(made, 1, Durations(), effects=math.effect), FREE)
@@ -233,7 +233,7 @@ def test_the_gradient_of_current_weights_by_hand():
     steppers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (first, second)]
     made = schedule("async-1f1b", 2, 2)
     one = torch.ones(1, 1, dtype=torch.float64)
-    math = StagedMath(made, [first, second], lambda i: one, lambda out, i: out.sum(), steppers, "current")
+    math = PipelineMath(made, [first, second], lambda i: one, lambda out, i: out.sum(), steppers, "current")
     run_pipeline(Pipeline(made, 2, Durations(1.0, 2.0), effects=math.effect), FREE)
     # Stage 2: w = 3 -> 3 - .1 * 2 -> - .1 * 2 again, as both activations are of w1 = 2. Stage 1 gets w2 as each
     # backward of stage 2 found it: 3 and then 2.8.
@@ -244,6 +244,6 @@ def test_the_gradient_of_current_weights_by_hand():
 def test_what_cannot_be():
     made = schedule("1f1b", 2, 2)
     with pytest.raises(SpecError, match="parts"):
-        StagedMath(made, linear_parts(3), lambda i: i, lambda out, i: out, [sgd()([torch.zeros(1)])] * 2)
+        PipelineMath(made, linear_parts(3), lambda i: i, lambda out, i: out, [sgd()([torch.zeros(1)])] * 2)
     with pytest.raises(SpecError, match="weights"):
-        StagedMath(made, linear_parts(2), lambda i: i, lambda out, i: out, [sgd()([torch.zeros(1)])] * 2, "stash")
+        PipelineMath(made, linear_parts(2), lambda i: i, lambda out, i: out, [sgd()([torch.zeros(1)])] * 2, "stash")

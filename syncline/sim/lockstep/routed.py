@@ -1,4 +1,4 @@
-"""A collective on a topology, ready to run in lockstep: what each message costs, and which channels are shared."""
+"""Rounds on a topology, ready to run in lockstep: what each message costs, and which channels are shared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from syncline.sim.starts import Floats
 
 Ints = NDArray[np.integer[Any]]
 
-MANY = 32
+MANY_ROUNDS = 32
 """From so many equal rounds on it pays to look for the rings that they make."""
 
 
@@ -26,13 +26,13 @@ class Contention(SynclineError):
     """Transfers share a channel in a way that lockstep cannot follow; the events can."""
 
 
-class Leg(NamedTuple):
+class RoutedRound(NamedTuple):
     """A round on a topology; numbers are one for all messages, or ``(M,)``.
 
     Attributes:
         of: the round.
         overhead_s: o, that the sender is busy before the bytes flow.
-        flow_s: n / R that they flow, R being the narrowest channel of the way.
+        flow_s: n / R that they flow, R being the narrowest channel of the route.
         latency_s: alpha.
         shared: whether a channel of it carries messages of several senders to several receivers.
         rings: the workers ``(G, M)`` along the rings that the messages make, if the round is repeated and they do.
@@ -47,26 +47,26 @@ class Leg(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Rounds on a topology.
+class RoutedRounds:
+    """The rounds of a collective on a topology.
 
     Args:
-        legs: each with how often it comes one after another.
+        runs: each with how often it comes one after another.
         topology: the network.
         shared: ``(C,)`` channels that carry messages of several senders to several receivers; of all others the
             ports keep transfers apart.
     """
 
-    legs: Sequence[tuple[Leg, int]]
+    runs: Sequence[tuple[RoutedRound, int]]
     topology: Topology
     shared: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, of: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None) -> Plan:
+    def of(cls, of: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
         """These rounds on a topology.
 
         Args:
-            of: the rounds; the ways of one that comes again are looked up once.
+            of: the rounds; the routes of one that comes again are looked up once.
             topology: the network.
             shared: the shared channels, if other rounds take turns with these; those of these rounds by themselves
                 unless given.
@@ -79,17 +79,17 @@ class Plan:
             shared = shared_channels([[one for one, _ in runs]], topology)
         bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
         marks = np.append(shared, False) if shared.any() else None
-        legs: dict[int, Leg] = {}
+        routed: dict[int, RoutedRound] = {}
         runs = [(one, times) for one, times in runs if len(one.senders)]
         for one, times in runs:
-            if id(one) not in legs:
-                legs[id(one)] = _leg(one, topology, bandwidth, marks, repeated=times >= MANY)
-        return cls([(legs[id(one)], times) for one, times in runs], topology, shared)
+            if id(one) not in routed:
+                routed[id(one)] = _routed(one, topology, bandwidth, marks, repeated=times >= MANY_ROUNDS)
+        return cls([(routed[id(one)], times) for one, times in runs], topology, shared)
 
     @property
     def shares(self) -> bool:
         """Whether any two transfers could want one channel at once."""
-        return any(leg.shared for leg, _ in self.legs)
+        return any(one.shared for one, _ in self.runs)
 
 
 def shared_channels(of_each: Iterable[Sequence[Round]], topology: Topology) -> NDArray[np.bool_]:
@@ -118,14 +118,16 @@ def shared_channels(of_each: Iterable[Sequence[Round]], topology: Topology) -> N
     return several[0] & several[1]
 
 
-def _leg(one: Round, topology: Topology, bandwidth: Floats, marks: NDArray[np.bool_] | None, repeated: bool) -> Leg:
+def _routed(
+    one: Round, topology: Topology, bandwidth: Floats, marks: NDArray[np.bool_] | None, repeated: bool
+) -> RoutedRound:
     senders, receivers, nbytes = one
     workers = topology.workers
     for ends in (senders, receivers):
         if np.bincount(ends, minlength=workers).max() > 1:
             raise Contention("a worker sends or receives twice in one round, which lockstep cannot follow")
     paths = topology.paths(senders, receivers)
-    return Leg(
+    return RoutedRound(
         one,
         _one(paths.overhead_s),
         _one(nbytes / narrowest(paths, bandwidth)),
@@ -136,7 +138,7 @@ def _leg(one: Round, topology: Topology, bandwidth: Floats, marks: NDArray[np.bo
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
-    """Bytes per second of each way's narrowest channel, ``(N,)``; ``bandwidth`` is ``(C + 1,)``, infinite at last."""
+    """Bytes per second of each route's narrowest channel, ``(N,)``; ``bandwidth`` is ``(C + 1,)``, infinite at last."""
     rate: Floats = bandwidth[paths.channels[:, 0]]
     for column in paths.channels.T[1:]:
         rate = np.minimum(rate, bandwidth[column])

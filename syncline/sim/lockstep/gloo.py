@@ -2,8 +2,8 @@
 
 Of the message of round i from s to r, with ``ready_i`` when a worker comes to round i,
 
-    start = max(ready_i of s, notice + alpha, end of the message before on this connection),   end = start + n / R
-    notice = ready_i of r, or if r's message to s is leaving then (two workers, in step), its end
+    start = max(ready_i of s, clear + alpha, end of the message before on this connection),   end = start + n / R
+    clear = ready_i of r, or if r's message to s is leaving then (two workers, in step), its end
 
 and it arrives alpha after its end.
 """
@@ -17,14 +17,14 @@ import numpy as np
 from syncline.costmodel.network.topology import Topology
 from syncline.sim.collectives.rounds import Round
 from syncline.sim.events.gloo import rounds_ahead, waits_for_sends
-from syncline.sim.lockstep.plan import Contention, narrowest, shared_channels
+from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
 from syncline.sim.starts import Floats
 
 SAME = 1e-12
 """Times that differ by no more than this part are the same instant."""
 
 
-def run_posted(
+def run_gloo(
     kind: str, of: Sequence[Round], topology: Topology, entry_s: Floats, message_s: float = 0.0, call_s: float = 0.0
 ) -> tuple[Floats, Floats]:
     """When each worker has received its last message of a collective of gloo, and when its own last has left.
@@ -34,21 +34,21 @@ def run_posted(
         of: its rounds.
         topology: the network of the workers.
         entry_s: when each worker enters, ``(P,)`` seconds.
-        message_s: that every message and notice takes beside its way.
+        message_s: that every message and clear-to-send takes beside its route.
         call_s: that every worker takes before it comes to the first round.
 
     Returns:
         Both ``(P,)`` seconds; a worker without messages has its entry.
 
     Raises:
-        Contention: messages of a worker share its link, as all do that are no ring's; ways share a channel; or two
-            workers, whose notices and data share a connection, are not in step.
+        Contention: messages of a worker share its link, as all do that are no ring's; routes share a channel; or two
+            workers, whose clears-to-send and data share a connection, are not in step.
     """
     workers = len(entry_s)
     if workers > 2 and kind in ("all_to_all", "broadcast", "gather"):
         raise Contention("connections share a link, which only the events can follow")
     if workers == 2 and entry_s[0] != entry_s[1]:
-        raise Contention("notices queue behind data on one connection, which only the events can follow")
+        raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
     if shared_channels([of], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
@@ -70,14 +70,14 @@ def run_posted(
             )
         flow_s, alpha_s, alpha_back_s = costs[id(one)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
-            raise Contention("notices queue behind data on one connection, which only the events can follow")
+            raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
         ready = complete[max(at + 1 - ahead, 0)]
-        notice = ready[receivers]
+        clear_s = ready[receivers]
         if workers == 2:  # one connection: behind what leaves now
             for starts, ends in recent:
                 leaving = starts[receivers] <= ready[receivers] * (1 + SAME)
-                notice = np.where(leaving, np.maximum(notice, ends[receivers]), notice)
-        start = np.maximum(ready[senders], notice + alpha_back_s)
+                clear_s = np.where(leaving, np.maximum(clear_s, ends[receivers]), clear_s)
+        start = np.maximum(ready[senders], clear_s + alpha_back_s)
         start = np.maximum(start, recent[-1][1][senders])
         end = start + flow_s
         latest_start, latest_end = recent[-1][0].copy(), recent[-1][1].copy()

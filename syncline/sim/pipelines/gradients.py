@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from syncline.errors import SpecError, one_of
-from syncline.sim.pipelines.schedules import Schedule, Task
+from syncline.sim.pipelines.schedules import PipelineTask, Schedule
 
 Weights = Literal["stashed", "current", "corrected"]
 WEIGHTS = ("stashed", "current", "corrected")
@@ -41,7 +41,7 @@ class _Kept(NamedTuple):
     version: int
 
 
-class StagedMath:
+class PipelineMath:
     """The math of a schedule's tasks.
 
     Args:
@@ -88,7 +88,7 @@ class StagedMath:
         self._kept: dict[tuple[int, int], _Kept] = {}
         self._left = [schedule.microbatches * schedule.chunks] * self.stages
 
-    def effect(self, stage: int, task: Task) -> Callable[[], None]:
+    def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
         """What happens when a task completes."""
         part = task.chunk * self.stages + stage
         match task.kind:
@@ -99,7 +99,7 @@ class StagedMath:
             case _:
                 return lambda: self._weight(stage, part, task.microbatch)
 
-    def outgoing(self, stage: int, task: Task) -> Tensor:
+    def outgoing(self, stage: int, task: PipelineTask) -> Tensor:
         """What a task left for another stage, which is forgotten here: for stages that are processes of their own."""
         i, part = task.microbatch, task.chunk * self.stages + stage
         if task.kind == "forward":
@@ -108,7 +108,7 @@ class StagedMath:
         assert gradient is not None  # only the last part's forward leaves none
         return gradient
 
-    def incoming(self, stage: int, task: Task, x: Tensor) -> None:
+    def incoming(self, stage: int, task: PipelineTask, x: Tensor) -> None:
         """What another stage left for a task."""
         part = task.chunk * self.stages + stage
         (self._activation if task.kind == "forward" else self._gradient)[task.microbatch, part] = x
