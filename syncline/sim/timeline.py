@@ -46,8 +46,9 @@ class Timeline:
         worker: whose span it is, from 0.
         stream: one of ``STREAMS``, or one that the program names.
         what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else what is computed:
-            ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send); the kind of collective on a
-            network stream; ``send`` on a send stream, as long as the message occupies its port.
+            ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
+            pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
+            a send stream, as long as the message occupies its port.
         label: for people.
         start_s: seconds from the beginning of the simulation.
         end_s: likewise.

@@ -37,10 +37,10 @@ def test_a_step_is_cut_at_its_boundaries() -> None:
     watch.end()
     assert [(lap.stream, lap.what, lap.label, lap.start_ns, lap.end_ns, lap.nbytes) for lap in watch.taken()] == [
         ("compute", "compute", "compute", 10, 30, 0),
-        ("compute", "compute", "optimizer", 30, 40, 0),
+        ("compute", "optimizer", "optimizer", 30, 40, 0),
         ("compute", "wait", "gradient", 40, 60, 0),
         ("network", "all_reduce", "gradient", 35, 60, 8),
-        ("compute", "compute", "optimizer", 60, 70, 0),
+        ("compute", "optimizer", "optimizer", 60, 70, 0),
     ]
     assert (watch.begun_ns, watch.ended_ns, watch.done, watch.taken()) == (10, 70, 1, [])
 

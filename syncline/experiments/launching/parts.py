@@ -135,10 +135,9 @@ def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) ->
         {line["step"]: line["readbacks"] for line in lines},
     )
     timeline, begun_s, ended_s = _times(ranks, first, parts[0].steps)
-    computing = timeline.what == "compute"
     within = {
-        "compute_s": computing & (timeline.label == "compute"),
-        "optimizer_s": computing & (timeline.label == "optimizer"),
+        "compute_s": timeline.what == "compute",
+        "optimizer_s": timeline.what == "optimizer",
         "exposed_communication_s": timeline.what == "wait",
     }
     seconds = {"start_s": begun_s, "step_s": ended_s - begun_s}
