@@ -248,12 +248,19 @@ class ScheduleSpec(Spec):
         return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
 
 
+Seed = Annotated[int, Field(ge=0)]
+
+
 class Experiment(Spec):
     """What every spec has."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     description: str = ""
     source: str = ""
+
+    def warnings(self) -> list[str]:
+        """What is allowed but surely not meant, a line each."""
+        return []
 
 
 class Training(ClockSpec, Experiment):
