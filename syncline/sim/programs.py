@@ -15,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.errors import SpecError, SynclineError
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.starts import Floats
 
 Effect: TypeAlias = Callable[[], object]
