@@ -25,7 +25,7 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method, UpdateRule
+    from syncline.optim import Method, Reducer, UpdateRule
 
 
 class DataParallelBase(CompressibleBase):
@@ -52,12 +52,13 @@ class DataParallelBase(CompressibleBase):
     def _with_rule(
         self, params: Iterable[Any], rule: UpdateRule, comm: Communicator | None, worker_axis: bool
     ) -> Method:
-        from syncline.optim import CompressedMean, EveryStep, Method
+        from syncline.optim import CompressedMean, EveryStep, MeanGradient, Method
 
-        options = self.common_options(comm, worker_axis)
+        reducer: Reducer = MeanGradient(in_backward=self.sends_in_backward)
         if self.compressor:
-            options["reducer"] = CompressedMean(self.compressor.build(), self.compressor.error_feedback)
-        return Method(params, self.lr, rule, EveryStep(), **options)
+            reducer = CompressedMean(self.compressor.build(), self.compressor.error_feedback)
+        options = self.common_options(comm, worker_axis)
+        return Method(params, self.lr, rule, EveryStep(), reducer=reducer, **options)
 
 
 @register
