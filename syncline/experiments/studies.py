@@ -53,7 +53,7 @@ def study(
     with RunFolder(out, exact) as folder, board(len(counts)) as progress, Watched(progress, tell):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
-        for new in side_by_side(part.calls(spec, [progress.reporter(i) for i in range(len(counts))]), jobs):
+        for new in side_by_side(part.calls(spec, [progress.reporter(i) for i in range(len(counts))]), jobs, progress):
             records += new
             if new:  # written again each time: a crash of the next one loses nothing
                 folder.table("metrics", columns(records))
