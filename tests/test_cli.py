@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 
 from syncline import __version__
 from syncline.costmodel import COLLECTIVES
+from syncline.experiments import streams
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.specs import bundled
 
@@ -245,37 +247,102 @@ def test_columns_are_as_wide_as_the_reader_says(command, monkeypatch):
     assert max(map(len, command("project").err.splitlines())) <= 60
 
 
-def interrupted(arguments: list[str], folder: Path, started: str) -> tuple[int, str]:
-    """Run a command, interrupt it as a terminal does once a file of it is there and it trains, and wait."""
+PATIENCE_S = 600
+"""For machines that are many times slower, and busy; whatever takes so long has failed."""
+
+SHORT_AND_LONG = ["digits-skewed", "--set", "steps=100000000", "--set", "seeds=[0]", "--set", "eval_every=0", "--set",
+                  "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"]  # fmt: skip
+"""The first method has diverged, and is over, at the first look at its losses: after 50 steps."""
+
+
+def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> subprocess.Popen[str]:
+    """A command that is under way: what it has written is such that it is ready."""
     program = [sys.executable, "-c", "from syncline.cli import main; main()", *arguments]
     process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not any(folder.rglob(started)) and process.poll() is None and time.monotonic() < deadline:
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready(folder) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
+    return process
+
+
+def interrupted(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> tuple[int, str]:
+    """Run a command, interrupt it as a terminal does once it is ready, and wait."""
+    process = begun(arguments, folder, ready)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     return process.returncode, errors
+
+
+def on_disk(folder: Path, number: int) -> list[int]:
+    """The completed steps of a method that a run under way has noted."""
+    table = next(map(streams.read, folder.rglob(f"{number}-metrics.arrows")), None)
+    return [] if table is None else table["step"].to_pylist()
+
+
+def short_is_over(folder: Path) -> bool:
+    return on_disk(folder, 0)[-1:] == [50] and len(on_disk(folder, 1)) > 1
 
 
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_an_interrupted_comparison_keeps_what_was_finished(jobs, tmp_path):
-    # The first method is through quickly; its metrics are the sign that the second one has the processor.
-    methods = "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"
-    arguments = ["compare", "digits-skewed", "--set", methods, "--set", "steps=100000000", "--set", "seeds=[0]",
-                 "--set", "eval_every=0", "--jobs", jobs]  # fmt: skip
-    code, errors = interrupted(arguments, tmp_path, "metrics.parquet")
+    code, errors = interrupted(["compare", *SHORT_AND_LONG, "--jobs", jobs], tmp_path, short_is_over)
     assert code == 130 and "Traceback" not in errors
     assert "interrupted: what was finished until then is in the folder above" in errors
     assert os.listdir(tmp_path / "runs") == ["digits-skewed"]
-    told = json.loads((tmp_path / "runs" / "digits-skewed" / "run.json").read_text())
+    folder = tmp_path / "runs" / "digits-skewed"
+    assert not (folder / streams.FOLDER).exists()
+    told = json.loads((folder / "run.json").read_text())
     steps = {row["method"]: row["steps"] for row in told["rows"]}
-    assert steps["short"] == 50
-    assert told["interrupted"] == [name for name in steps if name == "long"]
+    assert steps["short"] == 50 and 0 < steps["long"] < 100_000_000
+    assert told["interrupted"] == ["long"]
+    assert pq.read_table(folder / "metrics.parquet").num_rows == sum(steps.values()) + 2
+
+
+def test_a_comparison_that_is_killed_leaves_no_process_and_its_steps_on_disk(tmp_path):
+    process = begun(["compare", *SHORT_AND_LONG, "--jobs", "2"], tmp_path, short_is_over)
+    started = children(process.pid)
+    assert started
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(map(runs, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(runs, started))
+    assert on_disk(tmp_path, 0) == list(range(51)) and len(on_disk(tmp_path, 1)) > 1
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started, as far as the system tells."""
+    of = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _stat(int(path.name))[1:2] == [str(pid)]]
+    return of or pytest.skip("no /proc that tells who started whom")
+
+
+def runs(pid: int) -> bool:
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on of a process; nothing if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def test_three_runs_with_one_name_are_one_run_and_two_that_are_refused(tmp_path):
+    """As when one comes after the other."""
+    arguments = ["compare", *SHORT_AND_LONG, "--jobs", "1", "--out", "cc"]
+    first = begun(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
+    done = [begun(arguments, tmp_path, lambda _: False).communicate(timeout=PATIENCE_S) for _ in range(2)]
+    assert all("--out: got 'cc'; expected a folder that does not exist yet" in errors for _, errors in done)
+    os.killpg(first.pid, signal.SIGINT)
+    first.communicate(timeout=PATIENCE_S)
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] in (["cc"], [])
 
 
 def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
     arguments = ["run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=100000000"]
-    code, errors = interrupted(arguments, tmp_path, "spec.yaml")
+    code, errors = interrupted(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
     assert code == 130 and "Traceback" not in errors
     folder = tmp_path / "runs" / "rosenbrock-mt-dao"
     told = json.loads((folder / "run.json").read_text())
@@ -286,5 +353,7 @@ def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupt_before_the_first_step_is_no_traceback_either(tmp_path):
-    code, errors = interrupted(["compare", "digits-skewed", "--jobs", "2"], tmp_path, "runs")
+    code, errors = interrupted(
+        ["compare", "digits-skewed", "--jobs", "2"], tmp_path, lambda folder: any(folder.iterdir())
+    )
     assert code == 130 and "Traceback" not in errors
