@@ -25,8 +25,8 @@ from benchmarks.command import parser_of, show
 from syncline.costmodel import Link
 from syncline.problems import TextGPT, cut
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
-from syncline.sim.pipelines.schedules import Task
-from syncline.sim.pipelines.staged import StagedMath
+from syncline.sim.pipelines.gradients import PipelineMath
+from syncline.sim.pipelines.schedules import PipelineTask
 
 STAGES, MICROBATCHES = 64, 1024
 LINK = Link(1e-3, 1e9)
@@ -81,12 +81,12 @@ class Text:
             return torch.nn.functional.cross_entropy(logits.flatten(0, -2), tokens[i, :, 1:].flatten())
 
         steppers = [torch.optim.Adam(part.parameters(), lr=1e-3) for part in parts]
-        self.math = StagedMath(self.made, parts, lambda i: tokens[i, :, :-1], loss, steppers)
+        self.math = PipelineMath(self.made, parts, lambda i: tokens[i, :, :-1], loss, steppers)
 
     def by_events(self) -> None:
         run_pipeline(Pipeline(self.made, TEXT_STAGES, Durations(), 1e5, effects=self.math.effect), LINK)
 
-    def by_list(self, order: list[tuple[int, Task]]) -> None:
+    def by_list(self, order: list[tuple[int, PipelineTask]]) -> None:
         for stage, task in order:
             self.math.effect(stage, task)()
 
@@ -96,7 +96,7 @@ def text(name: str, repeats: int) -> list[Measured]:
     made = schedule(name, TEXT_STAGES, TEXT_STEPS)
     spans = task_spans(run_pipeline(Pipeline(made, TEXT_STAGES, Durations(), 1e5), LINK), made)
     spans.sort(key=lambda span: span.end_s)
-    order = [(span.stage, Task(span.kind, span.microbatch, span.chunk)) for span in spans]  # type: ignore[arg-type]
+    order = [(span.stage, PipelineTask(span.kind, span.microbatch, span.chunk)) for span in spans]  # type: ignore[arg-type]
     taken: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats + 1):
         events, plain = Text(name), Text(name)

@@ -30,7 +30,7 @@ from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, effective
 from syncline.problems import DelayedTask, Quadratic, Rows
 from syncline.seeds import generator
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule, task_spans
-from syncline.sim.pipelines.staged import StagedMath
+from syncline.sim.pipelines.gradients import PipelineMath
 
 torch.set_num_threads(1)  # the tensors are small
 COLORS, MARKERS = ("black", "#D55E00", "#0072B2", "#009E73"), "os^D"
@@ -167,7 +167,7 @@ def by_events(weights, name="async-1f1b"):
     """Losses of the micro-batches, and the trained parts."""
     parts, made = linear_parts(), schedule(name, K, UPDATES)
     optimizers = [torch.optim.Adam(part.parameters(), lr=0.02) for part in parts]
-    math = StagedMath(made, parts, lambda i: x[i], square, optimizers, weights)
+    math = PipelineMath(made, parts, lambda i: x[i], square, optimizers, weights)
     run_pipeline(Pipeline(made, K, WHOLE, effects=math.effect), FREE)
     return torch.stack([math.losses[i] for i in range(UPDATES)]), parts, math
 

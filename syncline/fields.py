@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, get_args
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from syncline.errors import SpecError, one_of
 from syncline.units import parse_seconds
+
+
+def tag(value: Any) -> str:
+    """The tag of a discriminated union: a prefix tells it from the fields in a path."""
+    kind = value.get("kind", "") if isinstance(value, dict) else getattr(value, "kind", "")
+    return f"kind:{kind}"
+
+
+def from_name(value: Any) -> Any:
+    """A bare name stands for a kind with its defaults."""
+    return {"kind": value} if isinstance(value, str) else value
 
 
 class Spec(BaseModel):
@@ -63,6 +74,46 @@ def refusal(path: str, value: Any, expected: str) -> PydanticCustomError:
 
 Seconds = Annotated[float, parsed(parse_seconds), Field(ge=0)]
 """A time: ``0.05``, ``"50 ms"``."""
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate(model: type[M], fields: Any) -> M:
+    """A model from its fields, with pydantic's complaint turned into one line.
+
+    Raises:
+        SpecError: names the field, its value and what would be accepted.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, lambda location: _known_fields(model, location)) from None
+
+
+def kind_of_model(model: type[BaseModel]) -> str:
+    """What the models of a union are told apart by; empty where it may be any."""
+    field = model.model_fields.get("kind")
+    kinds = get_args(field.annotation) if field is not None else ()
+    return str(kinds[0]) if kinds else ""
+
+
+def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """The field names of the model that pydantic was in at a location, for the closest match of a misspelt one."""
+    here: Any = model
+    for part in location:
+        if isinstance(part, str) and part.startswith("kind:"):
+            here = next((m for m in _models_in(here) if kind_of_model(m) == part.removeprefix("kind:")), here)
+        elif isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
+            here = here.model_fields[part].annotation
+    found = _models_in(here)
+    return sorted(found[0].model_fields) if found else []
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
 def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:

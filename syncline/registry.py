@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -58,6 +58,12 @@ class Registry(Generic[T]):
     def names(self) -> tuple[str, ...]:
         """All that can be named: what is built in, what was registered, what installed packages offer."""
         return tuple(dict.fromkeys([*self._known, *self._offered()]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __getitem__(self, name: str) -> T:
+        return self.get(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._known or name in self._offered()
@@ -129,3 +135,12 @@ def imported(reference: str, path: str = "name") -> Any:
             raise SpecError(path, reference, f"a name of {module_name}: {one_of(public, part)}")
         thing = getattr(thing, part)
     return thing
+
+
+def reference_to(thing: type) -> str:
+    """The ``module:name`` of a class.
+
+    >>> reference_to(Registry)
+    'syncline.registry:Registry'
+    """
+    return f"{thing.__module__}:{thing.__qualname__}"

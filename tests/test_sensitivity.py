@@ -26,7 +26,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call, clock
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 
 WORKERS, NBYTES = 4, 1e6
 

@@ -19,8 +19,10 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
 from syncline.costmodel.traffic.exchanges import bytes_per_step
 from syncline.errors import SpecError
-from syncline.methods import compressors, method_of, outer, rules, streaming
-from syncline.specs import MethodSpec, validate
+from syncline.methods import METHOD_KINDS, method_of
+from syncline.methods.parts import compressors, outer, rules
+from syncline.methods.parts.stream import StreamSpec
+from syncline.specs import validate
 
 WORKERS, STEPS = 4, 24
 MODEL = [TensorShape("w", (64, 48), is_matrix=True), TensorShape("b", (48,)), TensorShape("v", (48, 16))]
@@ -220,7 +222,7 @@ def leaves(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from leaves(inner)
 
 
-KINDS = {spec.model_fields["kind"].default: spec for spec in leaves(MethodSpec)}
+KINDS = {kind: METHOD_KINDS.get(kind) for kind in METHOD_KINDS.names()}
 INSIDE: dict[str, tuple[str, str]] = {
     "adam": ("ddp", "rule"),
     "nadam": ("ddp", "rule"),
@@ -243,7 +245,7 @@ PARTS = {
     **{one.model_fields["kind"].default: one for one in leaves(rules.RuleSpec)},
     **{one.model_fields["kind"].default: one for one in leaves(compressors.CompressorSpec)},
     **{one.model_fields["kind"].default: one for one in leaves(outer.OuterSpec)},
-    "stream": streaming.StreamSpec,
+    "stream": StreamSpec,
 }
 
 ALL = [(kind, name) for kind, spec in {**KINDS, **PARTS}.items() for name in spec.model_fields if name != "kind"]

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.backend.hosts import side_by_side
+from syncline.backend.hosts import run_commands
 
 HOSTS = 16
 """The most that the relay joins."""
@@ -347,7 +347,7 @@ def run_on_hosts(
     ]  # fmt: skip
     commands = [[*PRIORITIES[priority], *network.command(host, command)] for host in range(network.hosts)]
     on_poll = hurry_networks if priority == "network" else None
-    return side_by_side(commands, environments, timeout_s, on_poll, [options] * network.hosts)
+    return run_commands(commands, environments, timeout_s, on_poll, [options] * network.hosts)
 
 
 def hurry_networks(processes: Sequence[int]) -> None:

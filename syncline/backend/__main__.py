@@ -78,8 +78,7 @@ def _calibrate(
     timeout: str,
     out: Path | None,
 ) -> None:
-    from rich.console import Console
-
+    from syncline.commands.shell import new_console
     from syncline.experiments.calibration.calibrate import calibrate_under_torchrun
     from syncline.experiments.calibration.plan import planned
     from syncline.experiments.calibration.tables import calibrate_tables
@@ -95,7 +94,7 @@ def _calibrate(
         print(f"error: {result['failed']}", file=sys.stderr)
         _leave(1)
     if result:
-        console = Console(stderr=True, width=160)
+        console = new_console()
         for table in calibrate_tables(result):
             console.print(table)
         print(f"results in {result['file']}", file=sys.stderr)

@@ -24,13 +24,13 @@ import torch.distributed as dist
 from syncline.costmodel.collectives.gloo.times import GLOO
 from syncline.errors import SpecError, one_of
 
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")
+TIMED_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")
 """What is timed unless said otherwise; ``send`` is a message from rank 0 to the last rank."""
 
-SIZES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+TIMED_BYTES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Bytes in the whole; of a gather, the result."""
 
-TURNS = 3
+TIMING_TURNS = 3
 """How often all is gone through: what disturbs the machine for a while then disturbs a part of each point's times."""
 
 AGREEMENTS = 9
@@ -45,7 +45,7 @@ class Timing:
     """What is timed, and how often.
 
     Args:
-        collectives: names, of ``COLLECTIVES`` or ``gather``.
+        collectives: names, of ``TIMED_COLLECTIVES`` or ``gather``.
         sizes: bytes in the whole, positive; rounded up to whole blocks of 4 bytes for each rank.
         budget_s: per collective and size, as far as ``fewest`` and ``most`` repetitions allow.
         fewest: repetitions, half of which count.
@@ -56,8 +56,8 @@ class Timing:
         SpecError: nothing to time, an unknown collective, or a number out of range.
     """
 
-    collectives: tuple[str, ...] = COLLECTIVES
-    sizes: tuple[int, ...] = SIZES
+    collectives: tuple[str, ...] = TIMED_COLLECTIVES
+    sizes: tuple[int, ...] = TIMED_BYTES
     budget_s: float = 0.15
     fewest: int = 6
     most: int = 60
@@ -184,7 +184,7 @@ def time_collectives(
         timing: what is timed.
         gate: of all ranks of the group.
         device: of the tensors; the CPU if none.
-        on_point: called with the number of what comes next, of ``TURNS * len(timing.points)``.
+        on_point: called with the number of what comes next, of ``TIMING_TURNS * len(timing.points)``.
 
     Returns:
         The same on every rank, a row for each collective and size that did not take too long: ``collective``,
@@ -200,7 +200,7 @@ def time_collectives(
     times: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
     counts = dict.fromkeys(times, -1)
     given_up: set[str] = set()
-    for turn in range(TURNS):
+    for turn in range(TIMING_TURNS):
         for number, (kind, size) in enumerate(timing.points):
             on_point(turn * len(times) + number)
             if kind in given_up and counts[kind, size] < 1:
@@ -239,7 +239,7 @@ def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> in
     before = gate.now()
     run()
     took_s = gate.most(gate.now() - before) / 1e9
-    return math.ceil(float(np.clip(timing.budget_s / took_s, timing.fewest, timing.most)) / TURNS)
+    return math.ceil(float(np.clip(timing.budget_s / took_s, timing.fewest, timing.most)) / TIMING_TURNS)
 
 
 def summary(told: Sequence[Sequence[tuple[int, int]]], one: Work) -> dict[str, Any]:

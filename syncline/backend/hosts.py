@@ -94,7 +94,7 @@ def run_together(
         commands: one for each process.
         environments: likewise.
         timeout_s: for all of them.
-        on_poll: see `side_by_side`.
+        on_poll: see `run_commands`.
 
     Raises:
         SynclineError: which process failed, with the last line that it said, or which was not through in time.
@@ -102,7 +102,7 @@ def run_together(
     with ExitStack() as stack:
         said = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
         options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in said]
-        codes = side_by_side(commands, environments, timeout_s, on_poll, options)
+        codes = run_commands(commands, environments, timeout_s, on_poll, options)
         # Those that were ended from here count last: by SIGTERM, and by SIGKILL if they did not hear it.
         ranks = [rank for rank, code in enumerate(codes) if code]
         failed = sorted(ranks, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
@@ -115,7 +115,7 @@ def run_together(
     raise SynclineError(f"rank {failed[0]} failed: {lines[-1] if lines else f'exit code {codes[failed[0]]}'}")
 
 
-def side_by_side(
+def run_commands(
     commands: Sequence[Sequence[str]],
     environments: Sequence[Mapping[str, str]],
     timeout_s: float,

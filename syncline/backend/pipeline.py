@@ -1,8 +1,8 @@
 """One stage of a pipeline in a process of its own: the schedule's order, tensors by send and receive.
 
-What a stage computes is `syncline.sim.pipelines.staged.StagedMath`, the same code that the simulator's events drive. A
-receive blocks until its message is there. Sends go out one after another from a thread of their own, so that no stage
-ever waits for the other end to be ready: stages that send to each other at the same time would wait for ever.
+What a stage computes is `syncline.sim.pipelines.gradients.PipelineMath`, the same code that the simulator's events
+drive. A receive blocks until its message is there. Sends go out one after another from a thread of their own, so that
+no stage ever waits for the other end to be ready: stages that send to each other at the same time would wait for ever.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from syncline.backend.stopwatch import Stopwatch
 from syncline.errors import SpecError
-from syncline.sim.pipelines.schedules import KINDS, Schedule, Task, source_of, target_of
-from syncline.sim.pipelines.staged import StagedMath
+from syncline.sim.pipelines.gradients import PipelineMath
+from syncline.sim.pipelines.schedules import TASK_KINDS, PipelineTask, Schedule, source_stage, target_stage
 
 
-class Message(NamedTuple):
+class StageMessage(NamedTuple):
     """The form of what stages send each other: activations, and gradients of them."""
 
     shape: tuple[int, ...]
@@ -36,8 +36,8 @@ class Message(NamedTuple):
 def play_stage(
     schedule: Schedule,
     stage: int,
-    math: StagedMath,
-    message: Message,
+    math: PipelineMath,
+    message: StageMessage,
     watch: Stopwatch,
     group: dist.ProcessGroup | None = None,
 ) -> None:
@@ -65,7 +65,7 @@ def play_stage(
     sender = _Sender(watch, group)
     try:
         for task in schedule.orders[stage]:
-            source, target = source_of(task, stage, stages, chunks), target_of(task, stage, stages, chunks)
+            source, target = source_stage(task, stage, stages, chunks), target_stage(task, stage, stages, chunks)
             if source is not None:
                 here = _receive(message, source, _tag(schedule, task, stage, stages), task, watch, group)
                 math.incoming(stage, task, here.to(device))
@@ -83,18 +83,18 @@ def play_stage(
             hook.remove()
 
 
-def _label(schedule: Schedule, task: Task) -> str:
+def _label(schedule: Schedule, task: PipelineTask) -> str:
     return task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}"
 
 
-def _tag(schedule: Schedule, task: Task, stage: int, stages: int) -> int:
+def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
     """A number for the input of a task, of which no two between the same stages have the same."""
     part = task.chunk * stages + stage
-    return (KINDS.index(task.kind) * schedule.microbatches + task.microbatch) * stages * schedule.chunks + part
+    return (TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch) * stages * schedule.chunks + part
 
 
 def _receive(
-    message: Message, source: int, tag: int, task: Task, watch: Stopwatch, group: dist.ProcessGroup | None
+    message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch, group: dist.ProcessGroup | None
 ) -> Tensor:
     here = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.now_ns()
@@ -115,7 +115,7 @@ class _Sender:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def send(self, x: Tensor, target: int, tag: int, task: Task) -> None:
+    def send(self, x: Tensor, target: int, tag: int, task: PipelineTask) -> None:
         """Let a tensor go out when those before it have."""
         if self._error is not None:
             raise self._error

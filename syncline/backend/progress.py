@@ -12,7 +12,7 @@ COUNT, DONE, STEP, INSIDE, CHANGED_NS = range(5)
 """Words of a rank: changes so far, steps completed over all seeds, the present step, whether inside a collective,
 when the last change was."""
 
-WORDS = 5
+PROGRESS_WORDS = 5
 
 
 class Progress:
@@ -31,8 +31,8 @@ class Progress:
     def shared(cls, path: Path, processes: int, rank: int = 0) -> Progress:
         """Words in a file. It outlives a crash, and a reader never sees half a word."""
         if not path.exists():
-            np.zeros((processes, WORDS), dtype=np.int64).tofile(path)
-        return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, WORDS)), rank)
+            np.zeros((processes, PROGRESS_WORDS), dtype=np.int64).tofile(path)
+        return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, PROGRESS_WORDS)), rank)
 
     def _changed(self) -> None:
         self._mine[CHANGED_NS] = time.monotonic_ns()

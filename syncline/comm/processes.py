@@ -23,7 +23,7 @@ from syncline.comm.base import (
 )
 from syncline.comm.ledger import Ledger
 from syncline.comm.presence import Presence
-from syncline.comm.transport import Transport, Wait
+from syncline.comm.transport import Completion, Transport
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError, SynclineError
 
@@ -267,16 +267,16 @@ class TorchTransport:
         self._group = group
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
-    def all_reduce(self, x: Tensor, maximum: bool) -> Wait:
+    def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
         """See `Transport.all_reduce`."""
         op = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
         return dist.all_reduce(x, op, group=self._group, async_op=True).wait
 
-    def all_to_all(self, received: Tensor, sent: Tensor) -> Wait:
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
         """See `Transport.all_to_all`."""
         return dist.all_to_all_single(received, sent, group=self._group, async_op=True).wait
 
-    def all_gather(self, gathered: Tensor, sent: Tensor) -> Wait:
+    def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
         """See `Transport.all_gather`."""
         return _all_gather_single(gathered, sent, group=self._group, async_op=True).wait
 

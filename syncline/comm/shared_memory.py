@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from syncline.comm.transport import Wait
+from syncline.comm.transport import Completion
 from syncline.errors import SpecError
 
 CAPACITY_BYTES = 2**28
@@ -28,7 +28,7 @@ class Carried(NamedTuple):
     """A collective that a transport was asked for.
 
     Attributes:
-        collective: its name in `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        collective: its name in `syncline.costmodel.collectives.table.COLLECTIVES`.
         nbytes: n, as the cost model counts it.
     """
 
@@ -114,7 +114,7 @@ class SharedMemory:
         self.meet()
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
-    def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Wait:
+    def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
         asked = Carried(collective, x.numel() * x.element_size())
         self._carried.append(asked)
         start_ns = time.perf_counter_ns()
@@ -123,7 +123,7 @@ class SharedMemory:
         self.stood_in_ns += time.perf_counter_ns() - start_ns
         return lambda: None
 
-    def all_reduce(self, x: Tensor, maximum: bool) -> Wait:
+    def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
         """See `Transport.all_reduce`; sums are in order of ranks."""
 
         def read(everyone: list[Tensor]) -> None:
@@ -133,7 +133,7 @@ class SharedMemory:
 
         return self._carry("all_reduce", x, read)
 
-    def all_to_all(self, received: Tensor, sent: Tensor) -> Wait:
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
         """See `Transport.all_to_all`."""
 
         def read(everyone: list[Tensor]) -> None:
@@ -142,7 +142,7 @@ class SharedMemory:
 
         return self._carry("all_to_all", sent, read)
 
-    def all_gather(self, gathered: Tensor, sent: Tensor) -> Wait:
+    def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
         """See `Transport.all_gather`."""
 
         def read(everyone: list[Tensor]) -> None:

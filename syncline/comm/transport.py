@@ -7,13 +7,13 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-Wait = Callable[[], object]
+Completion = Callable[[], object]
 """Blocks until the result is there."""
 
 
 @runtime_checkable
 class Transport(Protocol):
-    """The collectives that a backend has, on flat contiguous tensors; those that return a `Wait` only start.
+    """The collectives that a backend has, on flat contiguous tensors; those that return a `Completion` only start.
 
     Attributes:
         processes: P.
@@ -30,15 +30,15 @@ class Transport(Protocol):
         """Of this process."""
         ...
 
-    def all_reduce(self, x: Tensor, maximum: bool) -> Wait:
+    def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
         """Sum or maximum over the processes, in place."""
         ...
 
-    def all_to_all(self, received: Tensor, sent: Tensor) -> Wait:
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
         """The p-th of P equal blocks of ``sent`` goes to process p."""
         ...
 
-    def all_gather(self, gathered: Tensor, sent: Tensor) -> Wait:
+    def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
         """What all processes sent, end to end."""
         ...
 

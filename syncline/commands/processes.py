@@ -138,7 +138,7 @@ def calibrate(
         raise typer.Exit(1)
     for table in calibrate_tables(result):
         console.print(table)
-    console.print(f"\nresults in {result['file']}", highlight=False, soft_wrap=True)
+    console.print(f"\nresults in {result['file']}", soft_wrap=True)
     if as_json:
         emit(result)
 

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
 
+# Who sets it wants no escape sequence, not only no colour (https://no-color.org); rich would still print in bold.
+PLAIN = bool(os.environ.get("NO_COLOR"))
+
 app = typer.Typer(
     help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None if PLAIN else "rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -56,9 +60,13 @@ def new_console() -> Console:
     """Progress and tables go to standard error; standard output is for JSON."""
     from rich.console import Console
 
-    console = Console(stderr=True)
     # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(stderr=True, width=160)
+    piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
+    # Paths, names and labels are what a user wrote: "[red]" and ":smile:" in them mean themselves.
+    return Console(
+        stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
+        highlight=False,
+    )  # fmt: skip
 
 
 def say(line: str) -> None:
@@ -96,15 +104,15 @@ MOST_FILES = 20
 def show_files(console: Console, folder: str) -> None:
     """Where things are, one path per line, so that it can be copied."""
     root = Path(folder)
-    console.print(f"\nresults in {root}/", highlight=False, soft_wrap=True)
+    console.print(f"\nresults in {root}/", soft_wrap=True)
     for inside in sorted(root.iterdir()):
         files = sorted(path for path in inside.rglob("*") if path.is_file()) if inside.is_dir() else [inside]
         if len(files) > MOST_FILES:
-            console.print(f"  {inside}/  ({len(files)} files)", highlight=False, soft_wrap=True)
+            console.print(f"  {inside}/  ({len(files)} files)", soft_wrap=True)
             continue
         for path in files:
             note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
-            console.print(f"  {path}{note}", highlight=False, soft_wrap=True)
+            console.print(f"  {path}{note}", soft_wrap=True)
 
 
 def finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:

@@ -5,16 +5,8 @@ NumPy and the standard library only, so that a projection answers at once. Every
 
 from __future__ import annotations
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import (
-    ALGORITHMS,
-    COLLECTIVES,
-    HIERARCHICAL,
-    OF_GLOO,
-    SERVERS,
     NoClosedForm,
-    algorithm_name,
-    algorithms_on,
     all_to_all_s,
     best_algorithm,
     broadcast_s,
@@ -27,14 +19,13 @@ from syncline.costmodel.collectives.cost import (
     rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts, costs_on
+from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
 from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
-from syncline.costmodel.collectives.gloo.wire import Wire, gloo_wire
 from syncline.costmodel.collectives.hierarchical import node_size
 from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
+from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, HIERARCHICAL, OF_GLOO, SERVERS, algorithms_on
 from syncline.costmodel.collectives.votes import (
     VOTES,
-    VotePart,
     vote_bits_per_parameter,
     vote_by_collectives_s,
     vote_crossover,
@@ -43,7 +34,6 @@ from syncline.costmodel.collectives.votes import (
 )
 from syncline.costmodel.compute.batch_times import BatchTimes
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s, hardware, hardware_fields
-from syncline.costmodel.compute.layers import chosen_layers, first_and_last_layers
 from syncline.costmodel.compute.memory import (
     Activations,
     Memory,
@@ -63,8 +53,7 @@ from syncline.costmodel.compute.tensors import (
     largest_divisor,
     matrix_sides,
 )
-from syncline.costmodel.fitting.gloo import Measured, fit_costs
-from syncline.costmodel.network.described import NETWORKS, AnyNetwork, Preset, network, network_fields
+from syncline.costmodel.network.described import NETWORKS, AnyNetwork, network, network_fields
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
@@ -72,18 +61,14 @@ from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.traffic.exchanges import (
     Call,
-    CallPattern,
     Exchange,
     bytes_per_step,
     calls_at,
     calls_by_step,
     communication_factor,
     communication_s,
-    joined,
     mean_bytes_per_step,
 )
-from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
-from syncline.costmodel.traffic.packing import sum_levels
 from syncline.costmodel.traffic.papers import (
     curvadion_speedup,
     curvadion_step_s,
@@ -110,33 +95,24 @@ __all__ = [
     "Activations",
     "AnyNetwork",
     "BatchTimes",
-    "Bucket",
     "Call",
-    "CallPattern",
     "Edge",
     "Exchange",
-    "FloatOrArray",
     "GlooCosts",
     "Graph",
     "Hardware",
-    "IntOrArray",
     "Link",
-    "Measured",
     "Memory",
     "ModelShape",
     "Network",
     "NoClosedForm",
     "Precision",
-    "Preset",
     "Sites",
     "StepTime",
     "TensorShape",
     "Topology",
     "TwoLevel",
-    "VotePart",
-    "Wire",
     "activation_bytes",
-    "algorithm_name",
     "algorithms_on",
     "all_to_all_s",
     "balanced_parts",
@@ -147,30 +123,23 @@ __all__ = [
     "calls_at",
     "calls_by_step",
     "chosen_algorithm",
-    "chosen_layers",
     "closed_form_s",
     "collective_s",
     "communication_factor",
     "communication_s",
     "compute_s",
-    "costs_on",
     "curvadion_speedup",
     "curvadion_step_s",
     "dion_rank",
-    "first_and_last_layers",
-    "fit_costs",
     "gather_s",
     "gloo_message_s",
     "gloo_s",
-    "gloo_wire",
-    "gradient_buckets",
     "half_life",
     "half_life_period",
     "half_life_total_s",
     "hardware",
     "hardware_fields",
     "is_worth_factors",
-    "joined",
     "largest_call_bytes",
     "largest_divisor",
     "matrix_sides",
@@ -187,7 +156,6 @@ __all__ = [
     "ring_reduce_scatter_s",
     "rounds_and_block",
     "step_time_s",
-    "sum_levels",
     "topology",
     "unified_total_s",
     "update_s",

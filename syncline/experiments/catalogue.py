@@ -10,8 +10,8 @@ import yaml
 
 from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step, network_fields
 from syncline.experiments.projection.memory import memory_of
-from syncline.methods import method_of
-from syncline.specs import METHODS, bundled
+from syncline.methods import METHODS, load_offered, method_of
+from syncline.specs import bundled
 
 Rows = list[dict[str, Any]]
 
@@ -63,8 +63,9 @@ def models() -> Rows:
 def methods(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Rows:
     """Named methods: what they are, what each of so many workers sends and keeps, as a formula and for a model."""
     rows = []
-    for name in METHODS:
-        spec = method_of(name)
+    load_offered()
+    found = {name: method_of(name) for name in METHODS}
+    for name, spec in sorted(found.items(), key=lambda one: (one[1].family, one[0])):
         compressor = getattr(spec, "compressor", None)
         kept = spec.kept_elements(shape.tensors, workers)
         rows.append({
@@ -95,7 +96,8 @@ def problems() -> Rows:
             "description": (problem.__doc__ or "").strip().splitlines()[0],
             "fields": {field.name: field.default for field in dataclasses.fields(problem)},  # type: ignore[arg-type]
         }
-        for name, problem in PROBLEMS.items()
+        for name in PROBLEMS
+        for problem in [PROBLEMS[name]]
     ]
 
 

@@ -40,7 +40,7 @@ SIZES = {
 """What the size is of, where it is not simply the tensor's."""
 
 NOTE = (
-    "Closed form: equal workers that start together. Lockstep, events: from the last start until the last\n"
+    "Closed form: equal workers that start together. Lockstep, events: from the last start until the last "
     "worker is through. Algbw, busbw: of the closed form (else of these), by the sizes and factors of nccl-tests."
 )
 STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep, else events) at:\n"
@@ -99,12 +99,13 @@ def _title(kind: str, question: Question, network: AnyNetwork) -> str:
 
 
 def _fastest(changes: list[Crossover], rows: list[Record]) -> str:
+    fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
     if all(row["closed_form_s"] is None for row in rows):
-        return "No closed form, so that 'auto' takes the first."
+        return f"{fastest}No closed form, so that 'auto' takes the first."
     if not changes:
-        return "Fastest at every size: auto's choice."
+        return f"{fastest}At every size 'auto' takes the same."
     parts = [changes[0].below, *(f"{at.above} from {format_bytes(at.nbytes)} on" for at in changes)]
-    return f"Fastest: {', then '.join(parts)}."
+    return f"{fastest}By size 'auto' takes {', then '.join(parts)}."
 
 
 def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
+from rich.constrain import Constrain
 from rich.text import Text
 
+from syncline.experiments.layout import Sheet
 from syncline.units import format_seconds
 
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
 
-WHOLE_NAME = 24
-"""Characters of a name that is not folded."""
+NOTE_WIDTH = 110
+"""Characters of a line of text, where there is room for more."""
 
 
 def table(
@@ -29,16 +30,11 @@ def table(
     section: str = "",
 ) -> Group:
     """A title, a table, a note; ``left``: columns that hold text; ``section``: a field whose changes are ruled."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, (heading, show) in enumerate(columns):
-        # What does not fit is continued on the next line: nothing is cut off. Names stay whole, for copying.
-        width = min(max((len(show(row)) for row in rows), default=0), WHOLE_NAME) if number == 0 else None
-        drawn.add_column(heading, justify="left" if number in left else "right", overflow="fold", min_width=width)
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        ruled = bool(section) and following is not None and row[section] != following[section]
-        drawn.add_row(*(show(row) for _, show in columns), end_section=ruled)
-    # Beside the table and not in it, where they would be folded at its width.
-    return Group(Text(title, style="bold"), drawn, *([Text(note + "\n")] if note else []))
+    cells = [[show(row) for _, show in columns] for row in rows]
+    ruled = [bool(section) and one[section] != following[section] for one, following in pairwise(rows)]
+    sheet = Sheet([heading for heading, _ in columns], cells, left, [*ruled, *([False] if rows else [])])
+    told = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
+    return Group(Text(title, style="bold"), sheet, *told)
 
 
 def seconds_of(name: str) -> Callable[[Record], str]:

@@ -43,8 +43,10 @@ def progress(
 ) -> Iterator[Callable[[list[int]], None]]:
     """A bar per training; yields the function that takes the completed steps of each, or whatever is counted."""
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(what), TimeElapsedColumn(),
-        console=console, transient=True, disable=not console.is_terminal,
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(what),
+        TimeElapsedColumn(), console=console, transient=True,
+        # Without colours, no escape sequences: a bar is redrawn by moving the cursor.
+        disable=not console.is_terminal or console.color_system is None,
     )  # fmt: skip
     with bars:
         tasks = [bars.add_task(name, total=steps) for name in names]
@@ -237,9 +239,9 @@ CATALOGUE_COLUMNS = {
 METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes", "memory": "memory_bytes"}
 
 METHODS_NOTE = (
-    "Sends: per worker and step, mean; keeps: states beyond the parameters; memory: these, weights, gradients\n"
+    "Sends: per worker and step, mean; keeps: states beyond the parameters; memory: these, weights, gradients "
     "and buffers of the largest call, without activations; all for {} in fp32, {} workers.\n"
-    "N: parameters; N': those that are no matrices; Σ: over tensors of n numbers,\n"
+    "N: parameters; N': those that are no matrices; Σ: over tensors of n numbers, "
     "or over matrices m by n that travel as factors of rank r.\n"
 )
 

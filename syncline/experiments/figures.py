@@ -105,9 +105,7 @@ def quantiser_figures(folder: RunFolder, rows: list[dict[str, Any]]) -> None:
 
 
 def _loss_name(spec: Training) -> str:
-    return {"text-gpt": "validation loss (nats per byte)", "digits": "validation loss (nats)"}.get(
-        spec.problem.name, "loss of the workers' mean"
-    )
+    return getattr(spec.problem, "loss_label", "loss of the workers' mean")
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
@@ -117,12 +115,17 @@ def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]
     series = [
         SeedSeries(one.method, np.arange(1, one.history.steps + 1), one.history.trace["distance"].T) for one in trained
     ]
-    if all("position" in one.history.trace for one in trained) and not spec.problem.shift_std:
+    if all("position" in one.history.trace for one in trained) and _can_be_drawn(spec.problem):
         ways = {one.method: one.history.trace["position"][:, 0] for one in trained}
         figure = landscape_convergence(series, landscape_of(spec, trained[0]), ways)
     else:
         figure = distance_over_steps(series)
     save(figure, folder.figure("distance"))
+
+
+def _can_be_drawn(problem: object) -> bool:
+    """Whether it is one surface: a landscape whose workers have no shifts of their own."""
+    return hasattr(problem, "oracle") and not getattr(problem, "shift_std", 0.0)
 
 
 def landscape_of(spec: Training, trained: Trained) -> Landscape:

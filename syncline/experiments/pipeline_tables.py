@@ -43,8 +43,8 @@ BYTES_COLUMNS: list[Column] = [
     ("weights\n(bytes)", lambda row: format_bytes(row["weights_bytes"])),
 ]
 STAGE_NOTE = (
-    "Delay: updates of a stage between a micro-batch's forward and the update by its gradient; of the last\n"
-    "micro-batch, and the mean of all. Activations: most micro-batches (where stages have chunks, in one each)\n"
+    "Delay: updates of a stage between a micro-batch's forward and the update by its gradient; of the last "
+    "micro-batch, and the mean of all. Activations: most micro-batches (where stages have chunks, in one each) "
     "between forward and last use. Weight versions: most that are needed at once, by those in flight and the next."
 )
 

@@ -1,4 +1,4 @@
-"""What every method's spec has: its knobs, what it sends in closed form, and the optimizer that it builds.
+"""What every method has: its knobs, what it sends in closed form, what it keeps, and the optimizer that it builds.
 
 Reading a spec or projecting its clock needs no torch; only ``build`` imports it.
 """
@@ -6,7 +6,7 @@ Reading a spec or projecting its clock needs no torch; only ``build`` imports it
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -23,6 +23,9 @@ BYTES_PER_ELEMENT = {"dense": 4, "bf16": 2, "fp16": 2}
 
 FP32_BYTES = BYTES_PER_ELEMENT["dense"]
 
+Presets = Mapping[str, Mapping[str, Any]]
+"""Fields by name."""
+
 Tensors = int | Sequence[TensorShape]
 """A model as a method's traffic sees it: its parameters' shapes, or only how many numbers they hold."""
 
@@ -32,8 +35,8 @@ SIZES = ((1, 1), (2, 1), (1, 2))
 
 
 def tensors_of(model: Tensors) -> Sequence[TensorShape]:
-    """Shapes; a bare number is one vector of that length."""
-    return [TensorShape("parameters", (model,))] if isinstance(model, int) else model
+    """Shapes of what can be sent or kept, so none that is empty; a bare number is one vector of that length."""
+    return [TensorShape("parameters", (model,))] if isinstance(model, int) else [t for t in model if t.elements]
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:
@@ -48,17 +51,6 @@ def every(sent: str, period: int) -> str:
     return f"({sent}) / {period}" if " + " in sent else f"{sent} / {period}"
 
 
-def tag(value: Any) -> str:
-    """The tag of a discriminated union: a prefix tells it from the fields in a path."""
-    kind = value.get("kind", "") if isinstance(value, dict) else getattr(value, "kind", "")
-    return f"kind:{kind}"
-
-
-def from_name(value: Any) -> Any:
-    """A bare name stands for a kind with its defaults."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
 class MethodBase(Spec):
     """What every method has. ``other_lr`` is for parameters that are no matrices, where a rule makes the difference."""
 
@@ -67,6 +59,12 @@ class MethodBase(Spec):
 
     source: ClassVar[str]
     """The paper that it is from."""
+
+    presets: ClassVar[Presets] = {}
+    """Named starting points: a spec may say ``method: mt-dao`` and change fields from there."""
+
+    means_alone: ClassVar[bool] = False
+    """Whether it sends nothing but means, unless through a compressor, so that workers may be absent."""
 
     kind: str
     label: str = ""
@@ -77,9 +75,9 @@ class MethodBase(Spec):
     wire: Literal["dense", "bf16", "fp16"] = "dense"
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """How tables and figures call it: the label, or what it is made of."""
+        return self.label or self.kind.rpartition(":")[2]
 
     @property
     def one_seed_at_a_time(self) -> bool:

@@ -1,4 +1,4 @@
-"""Data parallelism with Adam in a rotated basis, as specs: Basis Rotation, SOAP, full-rank GaLore."""
+"""Data parallelism with Adam in a rotated basis: Basis Rotation, SOAP, full-rank GaLore."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
-from syncline.costmodel import Hardware
+from syncline.costmodel import (
+    Hardware,
+)
 from syncline.costmodel.compute.layers import is_of
 from syncline.costmodel.compute.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import Tensors, elements, tensors_of
-from syncline.methods.data_parallel import DataParallelBase
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.ddp import DataParallelBase
+from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import MatrixSplit, Method
+
 
 Allocation = Literal["uniform", "stage-aware", "reversed"]
 
@@ -53,8 +63,9 @@ class RotationBase(DataParallelBase):
         """The update rule."""
 
     @property
+    @override
     def name(self) -> str:
-        """See ``MethodBase.name``: what differs from the defaults."""
+        """What differs from the defaults."""
         fields = type(self).model_fields
         parts = [self.kind]
         parts += [getattr(self, key).removesuffix("lateral") for key in ("basis_source", "geometry") if key in fields]
@@ -68,14 +79,16 @@ class RotationBase(DataParallelBase):
         chosen = [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
         return [t.sides for t in chosen]
 
+    @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Adam's states; of what rotates, bases and averages of products; a compressor's errors."""
         tensors, (source, geometry) = tensors_of(model), self._design[:2]
         own = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
         return 2 * elements(tensors) + own + self._kept_errors(tensors, reference=False)
 
+    @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """See ``MethodBase.added_update_s``: rotating, and renewing bases as often as this stage does."""
+        """Rotating, and renewing bases as often as this stage does."""
         work, (source, geometry, momentum) = RotationWork(), self._design
         for rows, columns in self._rotated(model):
             work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
@@ -88,8 +101,9 @@ class RotationBase(DataParallelBase):
         assert self.frequency is not None
         return stage_frequencies(list(delays), self.frequency, reversed_order=self.allocation == "reversed")
 
+    @override
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``; parameter groups of late gradients tell their ``delay``.
+        """Parameter groups of late gradients tell their ``delay``.
 
         The delays of a pipeline's stages are those of all groups, or a group's ``delays`` where it is built alone.
         """
@@ -114,10 +128,18 @@ class RotationBase(DataParallelBase):
         }
 
 
+@register
 class BasisRotationSpec(RotationBase):
     """Basis Rotation; ``refresh: after`` with ``momentum: rotated`` are SOAP's conventions."""
 
     source: ClassVar[str] = "Basis Rotation, Algorithms 1 and 2"
+
+    presets: ClassVar[Presets] = {
+        "basis-rotation": {"lr": 0.003},
+        "basis-rotation-2nd-uni": {"geometry": "unilateral", "lr": 0.003},
+        "basis-rotation-1st-bi": {"basis_source": "1st", "lr": 0.003},
+        "basis-rotation-1st-uni": {"basis_source": "1st", "geometry": "unilateral", "lr": 0.003},
+    }
 
     kind: Literal["basis-rotation"] = "basis-rotation"
     basis_source: Literal["1st", "2nd"] = "2nd"
@@ -133,9 +155,11 @@ class BasisRotationSpec(RotationBase):
         return self
 
     @property
+    @override
     def _design(self) -> tuple[str, str, str]:
         return self.basis_source, self.geometry, self.momentum
 
+    @override
     def _rule(self) -> MatrixSplit:
         from syncline.optim import basis_rotation
 
@@ -147,10 +171,15 @@ class BasisRotationSpec(RotationBase):
         return basis_rotation(self.basis_source, self.geometry, self.frequency, **own, **self._options())
 
 
+@register
 class SOAPSpec(RotationBase):
     """SOAP: bases are renewed after the update, and the momentum is kept in them."""
 
     source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
+
+    presets: ClassVar[Presets] = {
+        "soap": {"lr": 0.003},
+    }
 
     kind: Literal["soap"] = "soap"
     beta1: Rate = 0.95
@@ -158,28 +187,37 @@ class SOAPSpec(RotationBase):
     covariance_beta: Rate | None = None
 
     @property
+    @override
     def _design(self) -> tuple[str, str, str]:
         return "2nd", "bilateral", "rotated"
 
+    @override
     def _rule(self) -> MatrixSplit:
         from syncline.optim import soap
 
         return soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
 
 
+@register
 class GaLoreSpec(RotationBase):
     """GaLore at full rank: singular vectors of one gradient, on the smaller side."""
 
     source: ClassVar[str] = "GaLore (Zhao et al., 2024), full rank"
+
+    presets: ClassVar[Presets] = {
+        "galore": {"lr": 0.003},
+    }
 
     kind: Literal["galore"] = "galore"
     frequency: Period | None = 200
     estimate: Literal["exact", "power"] = "exact"
 
     @property
+    @override
     def _design(self) -> tuple[str, str, str]:
         return "gradient", "unilateral", "rotated"
 
+    @override
     def _rule(self) -> MatrixSplit:
         from syncline.optim import galore
 

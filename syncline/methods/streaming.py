@@ -1,64 +1,46 @@
-"""Streaming methods as specs."""
+"""Streaming: fragments of the model are averaged in turn, in the background of further steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
+from typing_extensions import override
 
-from syncline.costmodel import Exchange, TensorShape, balanced_parts
-from syncline.fields import Period, Positive, Rate, Spec, refusal
-from syncline.methods.averaging import MTDAOSpec
-from syncline.methods.base import MethodBase, Tensors, elements, tensors_of
-from syncline.methods.rules import AdamRule, RuleSpec
+from syncline.costmodel import (
+    Exchange,
+)
+from syncline.fields import Period, Positive, Rate, refusal
+from syncline.methods.base import (
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.mt_dao import MTDAOSpec
+from syncline.methods.parts.rules import AdamRule, RuleSpec
+from syncline.methods.parts.stream import StreamSpec
+from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
 
 
-class StreamSpec(Spec):
-    """How a model streams: in how many fragments, merged how many steps after they were sent, and how much."""
-
-    fragments: int = Field(default=4, ge=1)
-    tau: int = Field(default=1, ge=0)
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
-
-    def check(self, periods: Iterable[int]) -> None:
-        """Refuse a delay that is as long as a period."""
-        if self.tau >= min(periods):
-            raise refusal("stream.tau", self.tau, f"less than every period, at most {min(periods) - 1}")
-
-    def exchanges(
-        self,
-        tensors: Sequence[TensorShape],
-        periods: dict[str, int],
-        count: Callable[[str, Sequence[TensorShape]], int],
-        plain: Callable[..., Exchange],
-    ) -> list[Exchange]:
-        """One exchange per state and fragment, each on its own schedule, in its own call, and needed ``tau`` later."""
-        parts = balanced_parts([tensor.elements for tensor in tensors], self.fragments)
-        return [
-            plain(
-                sent,
-                period,
-                f"{state} {f + 1}/{self.fragments}",
-                offset=f * period // self.fragments,
-                joins=False,
-                wait_steps=self.tau,
-            )
-            for state, period in periods.items()
-            for f, part in enumerate(parts)
-            if (sent := count(state, [tensors[i] for i in part]))
-        ]
-
-
+@register
 class StreamingMTDAOSpec(MTDAOSpec):
     """Streaming MT-DAO: fragments of each state are averaged in turn, in the background."""
 
     family: ClassVar[str] = "streaming"
     source: ClassVar[str] = "MT-DAO, Algorithm 5"
+    means_alone: ClassVar[bool] = False
+
+    presets: ClassVar[Presets] = {
+        "streaming-mt-dao": {"lr": 0.003},
+        "streaming-local-adam": {"label": "streaming-local-adam", "betas": [0.9], "omegas": [1.0], "lr": 0.003},
+    }
 
     kind: Literal["streaming-mt-dao"] = "streaming-mt-dao"  # type: ignore[assignment]
     period: Period = 128
@@ -75,17 +57,17 @@ class StreamingMTDAOSpec(MTDAOSpec):
         return self
 
     @property
+    @override
     def name(self) -> str:
-        """See ``MethodBase.name``."""
         return self.label or ("streaming-mt-dao" if self.base == "adam" else f"streaming-mt-dao-{self.base}")
 
+    @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """See ``StreamSpec.exchanges``."""
         tensors = tensors_of(model)
         return self.stream.exchanges(tensors, self.periods(), self.state_elements, self._plain)
 
+    @override
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``."""
         from syncline.optim import StreamingMTDAO
 
         return StreamingMTDAO(
@@ -93,11 +75,16 @@ class StreamingMTDAOSpec(MTDAOSpec):
         )
 
 
+@register
 class StreamingDiLoCoSpec(MethodBase):
     """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local."""
 
     family: ClassVar[str] = "streaming"
     source: ClassVar[str] = "Streaming DiLoCo (Douillard et al., 2025)"
+
+    presets: ClassVar[Presets] = {
+        "streaming-diloco": {"lr": 0.003},
+    }
 
     kind: Literal["streaming-diloco"] = "streaming-diloco"
     rule: RuleSpec = AdamRule()
@@ -111,23 +98,19 @@ class StreamingDiLoCoSpec(MethodBase):
         self.stream.check([self.period])
         return self
 
-    @property
-    def name(self) -> str:
-        """See ``MethodBase.name``."""
-        return self.label or "streaming-diloco"
-
+    @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """See ``StreamSpec.exchanges``."""
         periods = {"params": self.period}
         return self.stream.exchanges(tensors_of(model), periods, lambda state, part: elements(part), self._plain)
 
+    @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """As for DiLoCo."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
 
+    @override
     def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        """See ``MethodBase.build``."""
         from syncline.optim import StreamingDiLoCo
 
         return StreamingDiLoCo(

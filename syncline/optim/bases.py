@@ -34,7 +34,10 @@ def in_order(x: Tensor, order: Tensor, dim: int) -> Tensor:
 def exact_basis(matrix: Tensor) -> Tensor:
     """Eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
     wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-    return torch.linalg.eigh(wide).eigenvectors.flip(-1).to(matrix.dtype)
+    # A decomposition of what is not finite raises an error; it has no basis, and that shall be seen in the loss.
+    lost = (wide * 0).sum((-2, -1), keepdim=True)
+    vectors = torch.linalg.eigh(wide.nan_to_num(0, 0, 0)).eigenvectors.flip(-1)
+    return (vectors + lost).to(matrix.dtype)
 
 
 def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:

@@ -65,8 +65,8 @@ class DionRule:
         return (MOMENTUM, RIGHT)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``mu``."""
-        return {"mu": self.mu}
+        """``betas``: mu, the decay rate of the one momentum."""
+        return {"betas": (self.mu,)}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Itself."""
@@ -87,7 +87,7 @@ class DionRule:
         """Error feedback, the next right factor, and the direction, from the factors of M."""
         momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
-        tall(momentum).sub_(p @ r.mT, alpha=1 - h["mu"])
+        tall(momentum).sub_(p @ r.mT, alpha=1 - h["betas"][0])
         state[RIGHT].copy_(kept_where_zero(unit_columns(r, self.eps), state[RIGHT]))
         direction = p @ state[RIGHT].mT
         scaled = (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.rules import check_unit, momentum_names
+from syncline.optim.signs import finite_sign
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class LionRule:
         return momentum_names(1)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``beta1``, ``beta2``."""
-        return {"beta1": self.beta1, "beta2": self.beta2}
+        """``betas``: both."""
+        return {"betas": (self.beta1, self.beta2)}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Itself."""
@@ -61,9 +62,10 @@ class LionRule:
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """See ``UpdateRule.direction``."""
         (name,) = self.states
-        c = torch.lerp(g, state[name], h["beta1"])
-        state[name].lerp_(g, 1 - h["beta2"])
-        return c.sign_() if self.signed else c
+        beta1, beta2 = h["betas"]
+        c = torch.lerp(g, state[name], beta1)
+        state[name].lerp_(g, 1 - beta2)
+        return finite_sign(c) if self.signed else c
 
 
 def lion(beta1: float = 0.9, beta2: float = 0.99) -> LionRule:

@@ -12,6 +12,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.orthogonal import newton_schulz
 from syncline.optim.rules import Unscaled
+from syncline.optim.signs import finite_sign
 
 
 @dataclass(frozen=True)
@@ -124,4 +125,4 @@ class Signed(Unscaled):
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """``sign(d)``."""
-        return d.sign()
+        return finite_sign(d)

@@ -15,6 +15,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
+from syncline.optim.groups import check_dense, checked, joined, placed, unzipped
 from syncline.optim.sync import Periodic
 
 
@@ -106,18 +107,25 @@ class Method(torch.optim.Optimizer):
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.comm = default_communicator() if comm is None else comm
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
-        self._rules: list[UpdateRule] = []  # one per parameter group
+        self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
+        if all(group.get("betas") for group in self.param_groups):
+            # Where torch's schedulers that cycle a momentum look whether there is one.
+            self.defaults["betas"] = self.param_groups[0]["betas"]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Torch's, but for a rule that shares the parameters among several: a group for each, with its own knobs."""
-        group = {"other_lr": self._other_lr, **param_group, **_unzipped(param_group["params"])}
-        for rule, part in self.rule.parts(group, int(self.worker_axis)):
+        """Torch's; of a rule that shares the parameters among two, see ``syncline.optim.groups``."""
+        fallback = {"lr": self.defaults["lr"], "other_lr": self._other_lr}
+        group = {**fallback, **param_group, **unzipped(param_group["params"])}
+        parts = self.rule.parts(group, int(self.worker_axis))
+        if not parts:
+            return
+        for _, part in parts:
             part.pop("other_lr")
-            super().add_param_group(rule.hyperparameters() | part)
-            self._rules.append(rule)
+        super().add_param_group(joined([checked(rule, part) for rule, part in parts]))
+        self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
 
     def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
         if not isinstance(self.sync, Periodic):
@@ -140,14 +148,16 @@ class Method(torch.optim.Optimizer):
         return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
 
     def _rows(self, *, without_gradient: bool = False) -> list[Row]:
-        """Parameters as rows: those with a gradient, or those that can have one too, whose ``g`` may mean nothing."""
+        """Parameters as rows: those with a gradient, or those that can have one too, whose ``g`` may mean nothing.
+
+        An empty parameter has nothing to move and nothing to send, and is none of them.
+        """
         rows = []
-        groups = zip(self._rules, self.param_groups, strict=True)
-        every = ((rule, group, p) for rule, group in groups for p in group["params"])
-        for number, (rule, group, p) in enumerate(every):
-            if p.grad is None and not (without_gradient and p.requires_grad):
+        for number, (p, rule, group) in enumerate(placed(self.param_groups, self._rules)):
+            if (p.grad is None and not (without_gradient and p.requires_grad)) or not p.numel():
                 continue
             gradient = p if p.grad is None else p.grad
+            check_dense(gradient, number, lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
@@ -254,15 +264,6 @@ class Method(torch.optim.Optimizer):
                 row.x.copy_(average)
         if self._compressed:
             self._compressed.mend({row.number: row for _, row in due}.values(), self.steps_done)
-
-
-def _unzipped(params: Any) -> dict[str, list]:
-    """A group's parameters, and their names where it has torch's (name, parameter) pairs."""
-    given = [params] if isinstance(params, Tensor) else list(params)
-    if not given or isinstance(given[0], Tensor):
-        return {"params": given}
-    names, tensors = zip(*given, strict=True)
-    return {"params": list(tensors), "param_names": list(names)}
 
 
 def clip_rows(rows: list[Row], radius: float) -> list[Row]:

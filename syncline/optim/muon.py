@@ -34,5 +34,6 @@ def muon(
 
     Source: K. Jordan et al., "Muon" (2024); ``torch.optim.Muon``, which iterates in bfloat16.
     """
-    rule = MomentumRule((momentum,), (momentum if nesterov else 1.0,), Orthogonalised(steps=steps, adjust=adjust))
+    weight = momentum if nesterov else 1.0
+    rule = MomentumRule((momentum,), (weight,), Orthogonalised(steps=steps, adjust=adjust), nesterov=nesterov)
     return MatrixSplit(rule, other or adam())

@@ -142,7 +142,8 @@ class AdoptScaling:
         normalised = g / v.sqrt().clamp_(min=h["eps"])
         if self.clip_exponent is not None:
             bound = float(t) ** self.clip_exponent
-            normalised.clamp_(-bound, bound)
+            # What is not finite stays so: an infinite v would keep its coordinate where it is for good, unseen.
+            normalised.clamp_(-bound, bound).add_(g, alpha=0)
         v.mul_(h["beta2"]).addcmul_(g, g, value=1 - h["beta2"])
         return normalised
 
@@ -161,6 +162,7 @@ class MomentumRule:
         scaling: what is done before and after.
         form: ``ema`` (factor 1 - beta) or ``heavy-ball`` (torch's SGD: ``u <- beta u + g``).
         bias_correction: divide ``u_j`` by ``1 - beta_j^(t+1)`` where it is used; for the ``ema`` form only.
+        nesterov: the weights are the decay rates, also where a group or a schedule sets these.
 
     Raises:
         SpecError: for a rate or a weight out of range.
@@ -173,6 +175,7 @@ class MomentumRule:
     scaling: Scaling
     form: Literal["ema", "heavy-ball"] = "ema"
     bias_correction: bool = False
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         for j, beta in enumerate(self.betas):
@@ -181,6 +184,8 @@ class MomentumRule:
             raise SpecError("omegas", self.omegas, f"as many weights as betas ({len(self.betas)})")
         if any(not 0 <= omega <= 1 for omega in self.omegas) or sum(self.omegas) > 1 + 1e-12:
             raise SpecError("omegas", self.omegas, "weights in [0, 1] with sum at most 1")
+        if self.nesterov and self.omegas != self.betas:
+            raise SpecError("omegas", self.omegas, f"the betas, {self.betas}, with nesterov")
         if self.form not in ("ema", "heavy-ball"):
             raise SpecError("form", self.form, "'ema' or 'heavy-ball'")
         if self.form == "heavy-ball" and self.bias_correction:
@@ -192,8 +197,11 @@ class MomentumRule:
         return momentum_names(len(self.betas)) + self.scaling.states
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``, ``omegas`` and the scaling's."""
-        return {"betas": self.betas, "omegas": self.omegas, **self.scaling.hyperparameters()}
+        """``betas`` and ``omegas``, where there are momenta, and the scaling's; Nesterov's omegas are the betas."""
+        rates: dict[str, Any] = {"betas": self.betas} if self.betas else {}
+        if self.betas and not self.nesterov:
+            rates["omegas"] = self.omegas
+        return {**rates, **self.scaling.hyperparameters()}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Itself."""
@@ -209,7 +217,7 @@ class MomentumRule:
         if seen is None:
             return None
         # What the gradient itself weighs; rounding in 1 - sum(omega) must not leave a stray 1e-17.
-        betas, omegas = momenta_at(h, t)
+        betas, omegas = momenta_at(h, t) if self.betas else ((), ())
         rest = 1.0 - sum(omegas)
         d = seen * rest if rest > 1e-12 else None
         for j, (name, beta, omega) in enumerate(zip(momentum_names(len(self.betas)), betas, omegas, strict=True)):
@@ -233,7 +241,7 @@ class MomentumRule:
             return {}
         least = torch.zeros_like(state[SECOND_MOMENT])
         if isinstance(self.scaling, AdamScaling):
-            betas, _ = momenta_at(h, t)
+            betas, _ = momenta_at(h, t) if self.betas else ((), ())
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
                 square = state[momentum].square()
                 seen = tensor_mean(square) if self.scaling.per == "tensor" else square
@@ -264,7 +272,7 @@ def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[fl
     if t < h.get("switch_step", 0):
         count = len(h["betas"])
         return [h["warmup_beta"]] * count, [1.0] + [0.0] * (count - 1)
-    return h["betas"], h["omegas"]
+    return h["betas"], h.get("omegas", h["betas"])
 
 
 def zero_share(h: Hyperparameters, j: int, t: int) -> float:

@@ -12,6 +12,7 @@ from syncline.optim.base import Hyperparameters
 from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.orthogonal import newton_schulz
 from syncline.optim.rules import MomentumRule, Scaling, Unscaled, check_unit
+from syncline.optim.signs import finite_sign
 
 EPS = 1e-12  # keeps a zero gradient at zero
 
@@ -69,7 +70,7 @@ class TableBall(Unscaled):
             return (over_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
         if self.tables == "rows":
             return over_rms(d) * h["table_radius"]
-        return d.sign() * (h["table_radius"] / d.shape[-1])
+        return finite_sign(d) * (h["table_radius"] / d.shape[-1])
 
 
 def scion(

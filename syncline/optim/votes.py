@@ -28,6 +28,7 @@ from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat,
 from syncline.errors import SpecError, one_of
 from syncline.optim.base import Row
 from syncline.optim.noise import coins
+from syncline.optim.signs import told
 
 Ties = Literal["zero", "alternate", "plus", "random"]
 TIES: tuple[str, ...] = get_args(Ties)
@@ -99,7 +100,7 @@ class Vote(ABC):
         return {}
 
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
-        """What each worker votes ``(R, N)``: signs; what is not a number abstains."""
+        """What each worker votes ``(R, N)``: signs; what is not a number abstains, see ``reduce``."""
         flat = [row.g.reshape(len(row.g), -1) for row in rows]
         return torch.cat([(c > 0).to(torch.int8) - (c < 0).to(torch.int8) for c in flat], 1)
 
@@ -108,11 +109,16 @@ class Vote(ABC):
         """What all workers of each of S replicas do ``(S, N)``: -1, 0 or 1."""
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """See ``Reducer.reduce``. Votes have formats of their own; ``wire`` is not used."""
+        """The verdict, and NaN for a worker of its own where what it voted on was not finite.
+
+        No other worker hears of it, for no vote can say so; that worker's next loss does. Votes have formats of their
+        own; ``wire`` is not used.
+        """
         ballots = self.ballots(rows, comm, t)
         verdict = for_all(self.verdict(ballots, comm, t), len(ballots))
         parts = verdict.split([row.g[0].numel() for row in rows], 1)
-        return [part.to(row.g.dtype).view(row.g.shape) for part, row in zip(parts, rows, strict=True)]
+        moves = (part.to(row.g.dtype, copy=True).view(row.g.shape) for part, row in zip(parts, rows, strict=True))
+        return [told(move, row.g) for move, row in zip(moves, rows, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,27 @@ from __future__ import annotations
 from syncline.problems.base import Problem, Rows, Task
 from syncline.problems.delayed import DelayedTask
 from syncline.problems.digits import Digits
+from syncline.problems.partition import coordinate_delays, cut, parameter_stages
 from syncline.problems.quadratic import Quadratic
 from syncline.problems.rosenbrock import Rosenbrock
 from syncline.problems.spiral import Spiral
-from syncline.problems.stages import coordinate_delays, cut, parameter_stages
 from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
+from syncline.registry import Registry
 
-PROBLEMS: dict[str, type[Problem]] = {
-    problem.name: problem for problem in (Rosenbrock, Quadratic, Spiral, Digits, TeacherStudent, TextGPT)
-}
-"""Every problem by the name that a spec calls it."""
+PROBLEMS: Registry[type[Problem]] = Registry(
+    "problems",
+    "syncline.problems",
+    {
+        "rosenbrock": Rosenbrock,
+        "quadratic": Quadratic,
+        "spiral": Spiral,
+        "digits": Digits,
+        "teacher-student": TeacherStudent,
+        "text-gpt": TextGPT,
+    },
+)
+"""Every problem by the name that a spec calls it: a frozen dataclass whose fields a spec sets, as `Problem` says."""
 
 __all__ = [
     "PROBLEMS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -98,8 +98,12 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
 class Problem(Protocol):
-    """The configuration of a task: a frozen dataclass."""
+    """The configuration of a task: a frozen dataclass, which is one of the values of a spec.
+
+    ``loss_label``, if it has that, names its loss in figures.
+    """
 
     name: ClassVar[str]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import Task
 
-Delay = int | Tensor
+LateSteps = int | Tensor
 """Updates by which a parameter's gradient is late: one number, or one per coordinate, of a shape that broadcasts to the
 parameter's ``(R, *s)``."""
 
@@ -44,7 +44,7 @@ class DelayedTask:
     def __init__(
         self,
         task: Task,
-        delays: Mapping[str, Delay],
+        delays: Mapping[str, LateSteps],
         predict: Callable[[str, Tensor], Tensor] | None = None,
     ) -> None:
         for name, delay in delays.items():

@@ -39,6 +39,7 @@ class Digits:
     """
 
     name: ClassVar[str] = "digits"
+    loss_label: ClassVar[str] = "validation loss (nats)"
     hidden: int = 64
     batch_size: int = 32
     skew: float = 0.0

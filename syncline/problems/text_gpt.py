@@ -38,6 +38,7 @@ class TextGPT:
     """
 
     name: ClassVar[str] = "text-gpt"
+    loss_label: ClassVar[str] = "validation loss (nats per byte)"
     width: int = 96
     layers: int = 3
     heads: int = 4

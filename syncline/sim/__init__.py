@@ -12,9 +12,9 @@ from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.collectives.alone import collective_finish_s, rounds_finish_s
 from syncline.sim.collectives.rounds import Round, rounds
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
-from syncline.sim.pipelines.schedules import SCHEDULES, Schedule, Task, schedule
+from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, Schedule, schedule
 from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait
 from syncline.sim.timeline import STREAMS, Span, Timeline
 from syncline.sim.trace import chrome_trace
@@ -42,6 +42,7 @@ __all__ = [
     "PersistentSpeeds",
     "Pipeline",
     "PipelineReport",
+    "PipelineTask",
     "Program",
     "Recv",
     "Round",
@@ -51,7 +52,6 @@ __all__ = [
     "SlowWorker",
     "Slowdowns",
     "Span",
-    "Task",
     "Timeline",
     "Wait",
     "calls_of",

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.cost import COLLECTIVES
+from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.sim.collectives.rounds import Round
 from syncline.sim.starts import Floats
@@ -88,7 +88,7 @@ class Collective:
     Collectives of one stream run one after another, those of different streams at the same time.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.cost.COLLECTIVES`; only a name if there are rounds.
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`; only a name if there are rounds.
         nbytes: with the meaning the closed form gives it.
         key: of this collective alone.
         label: for people.
@@ -148,7 +148,7 @@ class Call(NamedTuple):
 
     Attributes:
         step: the step it ends, from 0.
-        collective: one of `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        collective: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         nbytes: payload, with the meaning the closed form gives it.
         label: what is sent, for people.
         algorithm: that carries it; the collective's first if none.

@@ -7,19 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from syncline.costmodel.collectives.cost import ALGORITHMS, HIERARCHICAL, OF_GLOO
-from syncline.costmodel.collectives.policies import POLICIES
+from syncline.costmodel.collectives.policies import POLICIES, all_by_gloo
+from syncline.costmodel.collectives.table import TABLE
 from syncline.costmodel.network.described import AnyNetwork
-from syncline.costmodel.traffic.exchanges import carried_by
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, parsed
 from syncline.methods.base import MethodBase
 from syncline.units import parse_bandwidth, parse_bytes
 
-ALGORITHM_NAMES = tuple(
-    dict.fromkeys(name for of in (ALGORITHMS, HIERARCHICAL, OF_GLOO) for names in of.values() for name in names)
-)
+ALGORITHM_NAMES = tuple(dict.fromkeys(name for of in TABLE.values() for name in of))
 
 
 def _algorithm(value: Any, path: str) -> str | None:
@@ -69,7 +66,7 @@ class ClockSpec(Spec):
                 lines.append(f"overlap ddp has no effect on what sends nothing during the backward pass: {late}")
         elif self.bucket != BUCKET_BYTES:
             lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
-        if self.rule != "eager" and all(carried_by(self.algorithm, network) == "gloo" for network in networks):
+        if self.rule != "eager" and all(all_by_gloo(self.algorithm, network) for network in networks):
             lines.append(f"rule {self.rule} has no effect on what gloo runs, whose messages wait for their receivers")
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.fields import Positive, Seconds, Spec, refusal
-from syncline.methods import MethodBase
+from syncline.methods import METHOD_KINDS, MethodBase
 from syncline.seeds import generator
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from syncline.comm import Presence
     from syncline.costmodel.network.topology import Network, Topology
     from syncline.sim.workers.stragglers import Straggler
-
-AVERAGING = ("ddp", "local", "diloco", "mt-dao", "des-loc")
-"""Kinds of methods that send nothing but means, so that workers may be absent; a compressor makes them others."""
 
 
 class SlowdownsSpec(Spec):
@@ -140,9 +137,10 @@ class FaultsSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        alone = method.kind in AVERAGING and getattr(method, "compressor", None) is None
+        alone = method.means_alone and getattr(method, "compressor", None) is None
         if self.absences and not alone:
-            expected = f"{', '.join(AVERAGING)}, uncompressed: where workers are absent, a method may send means alone"
+            able = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone))
+            expected = f"{able}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)
 
     def presence(self, workers: int) -> Presence | None:

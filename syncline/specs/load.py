@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from syncline.errors import SpecError, SynclineError, one_of
-from syncline.fields import explain
-from syncline.methods import METHODS
+from syncline.fields import kind_of_model, validate
+from syncline.methods import named
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.studies import StudySpec
@@ -55,7 +55,7 @@ def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: t
     _rescale(fields, scale)
     for override in overrides:
         _apply(fields, override)
-    usable = {_kind_of(spec): spec for spec in specs or KINDS.values()}
+    usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in usable:
         command = COMMAND_OF_KIND.get(str(kind))
@@ -70,14 +70,6 @@ def kind_of(name_or_path: str | Path, overrides: Sequence[str] = ()) -> str:
     for override in overrides:
         _apply(fields, override)
     return str(fields.get("kind"))
-
-
-def validate(model: type[BaseModel], fields: Any) -> BaseModel:
-    """A model from its fields, with pydantic's complaint turned into one line."""
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise explain(error, lambda location: _known_fields(model, fields, location)) from None
 
 
 def _read(name_or_path: str | Path) -> dict[str, Any]:
@@ -137,7 +129,7 @@ def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any)
         if isinstance(inner, str):
             is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
             # A method's name stands for all its fields; any other name is a kind.
-            inner = here[key] = METHODS.get(inner, {"kind": inner}).copy() if is_method else {"kind": inner}
+            inner = here[key] = named(inner, told) if is_method else {"kind": inner}
         if not isinstance(inner, dict | list):
             raise SpecError(told, written, f"a path into fields, and {part!r} is a plain value")
         here = inner
@@ -150,26 +142,3 @@ def _key(here: Any, part: str, told: str) -> Any:
     if part.isdecimal() and int(part) < len(here):
         return int(part)
     raise SpecError(told, part, f"an index from 0 to {len(here) - 1}" if here else "no index: the list is empty")
-
-
-def _known_fields(model: type[BaseModel], fields: Any, location: Sequence[Any]) -> list[str]:
-    """The field names of the model that pydantic was in at a location, for the closest match of a misspelt one."""
-    here: Any = model
-    for part in location:
-        if isinstance(part, str) and part.startswith("kind:"):
-            here = next((m for m in _models_in(here) if _kind_of(m) == part.removeprefix("kind:")), here)
-        elif isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
-            here = here.model_fields[part].annotation
-    found = _models_in(here)
-    return sorted(found[0].model_fields) if found else []
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_in(inner)]
-
-
-def _kind_of(model: type[BaseModel]) -> str:
-    field = model.model_fields.get("kind")
-    return get_args(field.annotation)[0] if field is not None else ""

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel import AnyNetwork, Link, compute_s
 from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
-from syncline.costmodel.pipeline.stages import stage_activation_bytes, stage_flops, stage_parameters
+from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodSpec

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.fields import Positive, Spec, Steps, refusal
+from syncline.fields import Positive, Spec, Steps, from_name, refusal
 from syncline.methods import MethodSpec
-from syncline.methods.base import from_name
 from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
 from syncline.specs.memory import HardwareField
 from syncline.specs.network import NetworkField, check_workers

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.fields import Positive, Spec, Steps, refusal
+from syncline.fields import Positive, Spec, Steps, from_name, refusal
 from syncline.methods import MethodSpec
-from syncline.methods.base import from_name
 from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.specs.staleness import StalenessSpec

@@ -10,7 +10,16 @@ import torch
 import torch.distributed as dist
 
 from syncline.backend import run_processes
-from syncline.backend.collective_times import COLLECTIVES, TURNS, Gate, Timing, Work, spread, summary, time_collectives
+from syncline.backend.collective_times import (
+    TIMED_COLLECTIVES,
+    TIMING_TURNS,
+    Gate,
+    Timing,
+    Work,
+    spread,
+    summary,
+    time_collectives,
+)
 from syncline.backend.machine_times import (
     KEPT,
     block_means_s,
@@ -27,7 +36,7 @@ RANKS = 3
 AHEAD_NS = 3_600_000_000_000
 """By so much the clock of rank 1 is ahead: an hour, as of a machine that was started earlier."""
 
-TINY = Timing((*COLLECTIVES, "gather"), (4, 1000), budget_s=0.005, fewest=2, most=4)
+TINY = Timing((*TIMED_COLLECTIVES, "gather"), (4, 1000), budget_s=0.005, fewest=2, most=4)
 
 
 def everything() -> dict:
@@ -58,7 +67,7 @@ def test_a_row_for_each_collective_and_size_on_every_rank(told: list[dict]) -> N
     assert all(rank["rows"] == rows for rank in told)
     assert [(row["collective"], row["workers"]) for row in rows] == [(kind, RANKS) for kind, _ in TINY.points]
     for row in rows:
-        assert 3 <= row["repetitions"] <= TINY.most + TURNS - 1
+        assert 3 <= row["repetitions"] <= TINY.most + TIMING_TURNS - 1
         assert 0 < row["min_s"] <= row["median_s"] and row["spread"] >= 0 and row["skew_s"] >= 0
 
 
@@ -77,7 +86,7 @@ def test_starts_are_common_although_clocks_differ(told: list[dict]) -> None:
 
 def test_what_takes_too_long_is_left_out(told: list[dict]) -> None:
     assert all(rank["too long"] == [] for rank in told)
-    assert told[0]["called"] == list(range(TURNS * len(TINY.points)))
+    assert told[0]["called"] == list(range(TIMING_TURNS * len(TINY.points)))
 
 
 def test_a_repetition_lasts_from_the_last_beginning_to_the_last_end() -> None:

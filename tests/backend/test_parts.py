@@ -13,18 +13,18 @@ import torch.distributed as dist
 from syncline.backend.devices import devices
 from syncline.backend.meeting import Place, agree, clock_offset_ns, group, host_store, join_store
 from syncline.backend.pipeline import _Sender
-from syncline.backend.progress import CHANGED_NS, WORDS, Progress
+from syncline.backend.progress import CHANGED_NS, PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import Failure, watched
 from syncline.comm import Record
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.launching.launch import PRELOAD
 from syncline.experiments.launching.parts import in_lanes
-from syncline.sim.pipelines.schedules import Task
+from syncline.sim.pipelines.schedules import PipelineTask
 
 
 def own_progress(processes: int = 1, rank: int = 0) -> Progress:
-    return Progress(np.zeros((processes, WORDS), dtype=np.int64), rank)
+    return Progress(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
 
 
 def test_a_step_is_cut_at_its_boundaries() -> None:
@@ -59,7 +59,7 @@ def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.
     times = itertools.count(10, 10)
     watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: next(times))
     sender = _Sender(watch, None)
-    sender.send(torch.zeros(3), 1, 7, Task("forward", 5))
+    sender.send(torch.zeros(3), 1, 7, PipelineTask("forward", 5))
     sender.finish()
     (lap,) = watch.taken()
     assert (lap.stream, lap.label, lap.end_ns - lap.start_ns, lap.nbytes, lap.step) == ("send", "forward", 10, 12, 5)
@@ -78,7 +78,7 @@ def test_collectives_under_way_together_have_streams_of_their_own() -> None:
 
 
 def test_who_is_behind() -> None:
-    words = np.zeros((3, WORDS), dtype=np.int64)
+    words = np.zeros((3, PROGRESS_WORDS), dtype=np.int64)
     ranks = [Progress(words, rank) for rank in range(3)]
     for rank in ranks:
         rank.step(0, 0)

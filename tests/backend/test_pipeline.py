@@ -13,25 +13,25 @@ import torch
 from torch import nn
 
 from syncline.backend.meeting import Place, group, host_store, join_store
-from syncline.backend.pipeline import Message, play_stage
-from syncline.backend.progress import WORDS, Progress
+from syncline.backend.pipeline import StageMessage, play_stage
+from syncline.backend.progress import PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Lap, Stopwatch
 from syncline.backend.watchdog import watched
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.experiments.launching.launch import PRELOAD
 from syncline.problems import Rows, TextGPT, cut
+from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
 from syncline.sim.pipelines.schedules import schedule
-from syncline.sim.pipelines.staged import StagedMath
 
 TEXT = TextGPT(width=8, layers=4, heads=2, context=8, batch_size=2, tied=False)
-MESSAGE = Message((2, 8, 8))
+MESSAGE = StageMessage((2, 8, 8))
 MICROBATCHES = 8
 FREE = Link(0.0, 1e15)
 
 
-def math_of(name: str, stages: int, chunks: int, weights: str) -> tuple[StagedMath, nn.Module]:
+def math_of(name: str, stages: int, chunks: int, weights: str) -> tuple[PipelineMath, nn.Module]:
     task, model = TEXT.build(Rows.whole_group(1, (5,))), TEXT.weighted(5)
     made, parts = schedule(name, stages, MICROBATCHES, chunks), cut(model, stages * chunks)
     optimizers = [torch.optim.Adam([p for part in parts[k::stages] for p in part.parameters()]) for k in range(stages)]
@@ -39,7 +39,7 @@ def math_of(name: str, stages: int, chunks: int, weights: str) -> tuple[StagedMa
     def loss(logits: torch.Tensor, i: int) -> torch.Tensor:
         return nn.functional.cross_entropy(logits.flatten(0, -2), task.batch(i)[1].flatten())
 
-    return StagedMath(made, parts, lambda i: task.batch(i)[0][0], loss, optimizers, weights), model
+    return PipelineMath(made, parts, lambda i: task.batch(i)[0][0], loss, optimizers, weights), model
 
 
 class Played(NamedTuple):
@@ -104,7 +104,7 @@ def test_stages_in_processes_have_the_simulators_parameters(
             check_laps(of[number].laps, math, stage)
 
 
-def check_laps(laps: list[Lap], math: StagedMath, stage: int) -> None:
+def check_laps(laps: list[Lap], math: PipelineMath, stage: int) -> None:
     """The order of the schedule on the compute stream, an update after what completes a gradient, no overlap."""
     computed = [lap for lap in laps if lap.what == "compute"]
     tasks = [(lap.label.partition(".")[0], lap.step) for lap in computed if lap.label != "optimizer"]
@@ -122,6 +122,6 @@ def check_laps(laps: list[Lap], math: StagedMath, stage: int) -> None:
 
 def test_an_order_that_depends_on_timing_is_refused() -> None:
     math, _ = math_of("greedy", 1, 1, "stashed")
-    watch = Stopwatch(Progress(np.zeros((1, WORDS), dtype=np.int64)))
+    watch = Stopwatch(Progress(np.zeros((1, PROGRESS_WORDS), dtype=np.int64)))
     with pytest.raises(SpecError, match="schedule: got 'greedy'"):
         play_stage(math.schedule, 0, math, MESSAGE, watch)

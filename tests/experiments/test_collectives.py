@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -175,8 +176,29 @@ def test_tables_for_people():
     text = shown(workers=8, networks=["wan", "1ms,8Mbit/s"], collectives=["all_reduce", "all_to_all"])
     assert "all_reduce, 1 MB; 8 workers, wan: 25 ms one way, 1 Gbit/s" in text
     assert "all_to_all, 1 MB in each worker, for all; 8 workers, 1 ms one way, 8 Mbit/s" in text
-    assert "Fastest: recursive-doubling, then rabenseifner from 2.4 kB on." in text
+    assert "Fastest: rabenseifner. By size 'auto' takes recursive-doubling, then rabenseifner from 2.4 kB on." in text
     assert text.count("nccl-tests") == 1 and text.count("Fastest: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "fastest"),
+    [
+        ({"nbytes": "1kB", "networks": ["10gbe"], "collectives": ["all_reduce"]}, "server-naive"),
+        ({"nbytes": "1MB", "networks": ["10gbe"], "collectives": ["all_reduce"]}, "rabenseifner"),
+        ({"starts": "0,0,0,50", "collectives": ["broadcast"]}, "binomial"),  # the late one has it when it comes
+    ],
+)
+def test_the_fastest_has_the_smallest_number_in_the_table(fields, fastest):
+    def seconds(row):
+        numbers = re.findall(r"([\d.]+) (us|ms|s)\b", row)[:3]
+        return min(float(value) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit] for value, unit in numbers)
+
+    text = shown(**fields)
+    told = {row.split()[0]: seconds(row) for row in text.partition("Fastest")[0].splitlines() if "B/s" in row}
+    assert min(told, key=told.__getitem__) == fastest
+    assert f"Fastest: {fastest}." in text
+    (marked,) = (row["algorithm"] for row in collectives(asked(**fields))["rows"] if row["fastest"])
+    assert marked == fastest
 
 
 def test_tables_with_starts_count_from_the_last_one():

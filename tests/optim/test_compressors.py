@@ -12,7 +12,7 @@ from torch import Tensor
 
 from syncline.comm import ShapesCommunicator, SimulatedCommunicator, SparsePairs
 from syncline.errors import SpecError
-from syncline.methods.compressors import LpCompressor, QSGDCompressor, TopKCompressor
+from syncline.methods.parts.compressors import LpCompressor, QSGDCompressor, TopKCompressor
 from syncline.optim import QSGD, Compressor, LpMean, TopK
 from syncline.optim import compressors as module
 from syncline.optim.compressors import Arrived

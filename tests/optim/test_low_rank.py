@@ -103,7 +103,7 @@ def test_dion_keeps_what_its_rank_leaves_out() -> None:
     rule = DionRule(rank_fraction=0.25, mu=MU)
     state = rule.init(torch.zeros(1, 8, 6).double(), 0)
     p = qr(given[0][0][0] @ state["right"][0])
-    rule.direction(given[0][0], state, {"mu": MU}, 0)
+    rule.direction(given[0][0], state, {"betas": (MU,)}, 0)
     b = given[0][0][0]
     torch.testing.assert_close(state["momentum"][0], b - (1 - MU) * p @ p.T @ b)
 
@@ -319,7 +319,7 @@ def test_a_zero_momentum_keeps_its_right_factor() -> None:
     state = rule.init(torch.zeros(2, 6, 4).double(), 0)
     before = state["right"].clone()
     half = torch.stack([torch.zeros(6, 4).double(), gaussian(6, 4)])  # the first worker's alone is zero
-    assert not rule.direction(half, state, {"mu": MU}, 0)[0].any()
+    assert not rule.direction(half, state, {"betas": (MU,)}, 0)[0].any()
     assert torch.equal(state["right"][0], before[0])
     assert not torch.equal(state["right"][1], before[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives.cost import ALGORITHMS, COLLECTIVES, algorithms_on
+from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, algorithms_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel

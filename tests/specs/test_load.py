@@ -8,7 +8,10 @@ import yaml
 from syncline.costmodel import HARDWARE
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder
-from syncline.methods import AdoptRule, LocalSpec, MTDAOSpec, SGDMRule, method_of
+from syncline.methods import method_of
+from syncline.methods.local import LocalSpec
+from syncline.methods.mt_dao import MTDAOSpec
+from syncline.methods.parts.rules import AdoptRule, SGDMRule
 from syncline.specs import KINDS, METHODS, CompareSpec, ProjectSpec, RunSpec, bundled, load_spec
 
 RICH = """

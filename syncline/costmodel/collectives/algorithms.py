@@ -171,7 +171,7 @@ def _of_others(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
 _RING = Algorithm(lambda workers: workers - 1, _of_part)
 _RINGS = Algorithm(lambda workers: 2 * (workers - 1), _twice_less_one_part)
 
-TABLE: dict[str, dict[str, Algorithm]] = {
+FLAT: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
         "ring": _RINGS,
         "recursive-doubling": Algorithm(

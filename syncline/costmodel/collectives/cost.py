@@ -16,7 +16,7 @@ rule counts fewer latencies than messages. Each collective's first algorithm, wh
 | `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n x messages|
 | `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
 
-`syncline.costmodel.collectives.algorithms` has the table of all algorithms,
+`syncline.costmodel.collectives.algorithms` tells of all algorithms for any network,
 `syncline.costmodel.collectives.hierarchical` those for networks of nodes, `syncline.costmodel.collectives.gloo.times`
 what gloo really runs. Blocks of n / P bytes are exact, not rounded up. One worker pays nothing. Where a link knows what
 gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs. On a link all arguments broadcast:
@@ -36,72 +36,18 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
-from syncline.costmodel.collectives.algorithms import TABLE, Algorithm, NoClosedForm
-from syncline.costmodel.collectives.gloo.costs import gloo_of
-from syncline.costmodel.collectives.gloo.times import GLOO, gloo_s, gloo_sent_bytes
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, flat_link, levels, node_count, node_size
+from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
+from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, levels, node_count
+from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network
+    from syncline.costmodel.network.topology import Network, Topology
 
 Rule = Literal["eager", "rendezvous"]
 """When a message starts: when its sender has it and the ports are free, or when both ends have come to it."""
-
-ALGORITHMS: dict[str, tuple[str, ...]] = {kind: tuple(of) for kind, of in TABLE.items()}
-"""The names of each collective's algorithms for any network; the first is taken if none is named."""
-
-HIERARCHICAL: dict[str, tuple[str, ...]] = {kind: () for kind in TABLE} | {"all_reduce": tuple(HIERARCHIES)}
-"""The names of those that need nodes."""
-
-OF_GLOO: dict[str, tuple[str, ...]] = {kind: (name,) for kind, name in GLOO.items()}
-"""The names of what gloo runs. Its messages wait for their receiver's notice, whatever the rule; nobody chooses one for
-its speed, so `best_algorithm` leaves them out."""
-
-SERVERS = ("server-naive", "server-efficient")
-"""All-reduces by a parameter server. Nobody chooses one for its speed, so neither does `best_algorithm`: where messages
-cost no overhead, a server's many short ones would look free."""
-
-COLLECTIVES = tuple(ALGORITHMS)
-"""The names of the collectives, as the traffic ledger writes them."""
-
-
-def algorithm_name(kind: str, algorithm: str | None = None) -> str:
-    """The algorithm's name: of none, the collective's first.
-
-    Raises:
-        SpecError: an unknown collective, or an algorithm that it does not have.
-    """
-    if kind not in TABLE:
-        raise SpecError("collective", kind, one_of(TABLE, str(kind)))
-    if algorithm is None:
-        return ALGORITHMS[kind][0]
-    known = (*ALGORITHMS[kind], *HIERARCHICAL[kind], *OF_GLOO[kind])
-    if algorithm not in known:
-        raise SpecError(f"{kind}.algorithm", algorithm, one_of(known, str(algorithm)))
-    return algorithm
-
-
-def first_on(kind: str, network: object) -> str:
-    """What carries a collective if nothing is named: its first algorithm, or gloo's where the network knows its costs.
-
-    Raises:
-        SpecError: an unknown collective.
-    """
-    first = algorithm_name(kind)
-    return first if gloo_of(network) is None else GLOO[kind]
-
-
-def algorithms_on(kind: str, network: Network | Link, workers: int) -> tuple[str, ...]:
-    """The algorithms that can run on a network: the hierarchical ones where it has several nodes of several workers.
-
-    Raises:
-        SpecError: an unknown collective, or a number of workers that the network cannot join.
-    """
-    algorithm_name(kind)
-    size = node_size(network, workers)
-    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if size is not None and 1 < size < workers else ())
 
 
 def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> str:
@@ -127,9 +73,9 @@ def rounds_and_block(
         SpecError: an unknown collective, an algorithm that is none of a flat network's, no worker, or a negative size.
     """
     name = _checked(kind, workers, nbytes, algorithm)
-    if name not in TABLE[kind]:
-        raise SpecError(f"{kind}.algorithm", name, one_of(TABLE[kind], name))
-    of = TABLE[kind][name]
+    if name not in FLAT[kind]:
+        raise SpecError(f"{kind}.algorithm", name, one_of(FLAT[kind], name))
+    of = FLAT[kind][name]
     messages = of.messages(workers)
     return messages, of.nbytes(workers, nbytes) / np.maximum(messages, 1)
 
@@ -138,7 +84,7 @@ def collective_s(
     kind: str,
     workers: IntOrArray,
     nbytes: FloatOrArray,
-    network: Link | Network,
+    network: Network | Topology,
     algorithm: str | None = None,
     *,
     rule: Rule = "eager",
@@ -169,19 +115,20 @@ def collective_s(
     name = _checked(kind, workers, nbytes, first_on(kind, network) if algorithm is None else algorithm)
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
-    if name in HIERARCHIES:
+    of = TABLE[kind][name]
+    if isinstance(of, Hierarchy):
         return _hierarchical_s(name, int(workers), nbytes, network, rule, group)
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
-    if name in OF_GLOO[kind]:
+    if isinstance(of, GlooAlgorithm):
         return gloo_s(kind, workers, nbytes, link)
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
 def _on_link_s(kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule) -> FloatOrArray:
-    of = TABLE[kind][name]
+    of = FLAT[kind][name]
     messages = of.messages(workers)
     latencies = messages if rule == "rendezvous" or of.latencies is None else of.latencies(workers)
     sent = of.nbytes(workers, nbytes) * (_directions(kind, name, of, workers) if link.duplex == "half" else 1)
@@ -205,11 +152,11 @@ def _directions(kind: str, name: str, of: Algorithm, workers: IntOrArray) -> int
 
 
 def _hierarchical_s(
-    name: str, workers: int, nbytes: FloatOrArray, network: Link | Network, rule: Rule, group: int | None
+    name: str, workers: int, nbytes: FloatOrArray, network: Network | Topology, rule: Rule, group: int | None
 ) -> FloatOrArray:
     of, on = HIERARCHIES[name], levels(network, workers, group)
     if on.exchanges:  # shares of a half-duplex link that are right if all send and receive
-        _directions("all_reduce", name, TABLE["all_reduce"][of.between], on.nodes)
+        _directions("all_reduce", name, FLAT["all_reduce"][of.between], on.nodes)
     between = on.crossing(1 if of.leaders else on.group)
     if of.leaders:
         tree_s = _on_link_s("broadcast", "binomial", on.group, nbytes, on.inner, rule)
@@ -223,7 +170,7 @@ def _hierarchical_s(
 
 
 def closed_form_s(
-    kind: str, workers: int, nbytes: float, network: Link | Network, algorithm: str, rule: Rule = "eager"
+    kind: str, workers: int, nbytes: float, network: Network | Topology, algorithm: str, rule: Rule = "eager"
 ) -> float | None:
     """Seconds by `collective_s`, or None where the algorithm has no closed form on this network."""
     try:
@@ -232,7 +179,7 @@ def closed_form_s(
         return None
 
 
-def best_algorithm(kind: str, workers: int, nbytes: float, network: Link | Network, rule: Rule = "eager") -> str:
+def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology, rule: Rule = "eager") -> str:
     """The algorithm with the least closed form; of several, the first; where none has one, the collective's first.
 
     Parameter servers are left out.
@@ -286,15 +233,15 @@ def wire_bytes(
         SpecError: an argument that cannot be used.
     """
     name = _checked(kind, workers, nbytes, algorithm)
-    if name in HIERARCHIES:
-        nodes, of = node_count(int(workers), group), HIERARCHIES[name]
+    of = TABLE[kind][name]
+    if isinstance(of, Hierarchy):
+        nodes = node_count(int(workers), group)
         size = int(workers) // nodes
         inside = 2 * nbytes * ((size - 1) / size)
         return inside + wire_bytes(kind, nodes, nbytes, of.between) / size  # of n/g by all, or of n by one in g
-    if name in OF_GLOO[kind]:
+    if isinstance(of, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
-    of_table = TABLE[kind][name]
-    sent = of_table.nbytes if of_table.sent is None else of_table.sent
+    sent = of.nbytes if of.sent is None else of.sent
     return sent(workers, nbytes)
 
 

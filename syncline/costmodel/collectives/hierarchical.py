@@ -76,7 +76,7 @@ def node_size(of: Network | Topology | Any, workers: int) -> int | None:
     return sizes[0] if len(set(sizes)) == 1 else None
 
 
-def levels(network: Network | Link, workers: int, group: int | None = None) -> Levels:
+def levels(network: Network | Topology, workers: int, group: int | None = None) -> Levels:
     """The levels of a network; of a flat one, nodes of ``group`` workers with the same link inside and between.
 
     Raises:
@@ -112,7 +112,7 @@ def node_count(workers: int, group: int | None) -> int:
     return workers // group
 
 
-def flat_link(network: Network | Link, workers: int) -> Link | None:
+def flat_link(network: Network | Topology, workers: int) -> Link | None:
     """The link that every worker has to all others, where the network is as good as that; else None."""
     if isinstance(network, Link):
         return network

@@ -28,28 +28,31 @@ constants, about 2.25), without the parts named above.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.collectives.cost import (
+from syncline.costmodel.collectives.cost import best_algorithm
+from syncline.costmodel.collectives.gloo.costs import GLOO
+from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     COLLECTIVES,
-    HIERARCHICAL,
-    OF_GLOO,
+    TABLE,
     algorithm_name,
     algorithms_on,
-    best_algorithm,
     first_on,
 )
-from syncline.costmodel.collectives.gloo.times import GLOO
-from syncline.costmodel.collectives.hierarchical import node_size
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network
+    from syncline.costmodel.network.topology import Network, Topology
+
+Algorithms: TypeAlias = str | Mapping[str, str] | None
+"""What carries collectives: an algorithm's or a policy's name, for all or by kind; see `algorithm_for`."""
 
 POLICIES = ("auto", "gloo", "nccl")
 """The names of the policies."""
@@ -82,7 +85,7 @@ TREE_CORRECTION = (
 """What part of its bandwidth a tree gets by NCCL's tables, per protocol, for 64 B, 128 B, ..., 256 MB."""
 
 
-def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, network: Link | Network) -> str:
+def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
     """The algorithm that carries a collective.
 
     Args:
@@ -109,15 +112,47 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         return GLOO[kind]
     if name == "nccl":
         return NCCL[kind] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
-    if name in (*ALGORITHMS[kind], *HIERARCHICAL[kind], *OF_GLOO[kind]):
+    if name in TABLE[kind]:
         return name
-    known = [each for of in COLLECTIVES for each in (*ALGORITHMS[of], *HIERARCHICAL[of], *OF_GLOO[of])]
+    known = {each for of in TABLE.values() for each in of}
     if name not in known:
         raise SpecError("algorithm", name, one_of({*known, *POLICIES}, str(name)))
     return first
 
 
-def _nccl_all_reduce(workers: int, nbytes: float, network: Link | Network) -> str:
+def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
+    """What is wanted for this kind of collective, a policy's name included."""
+    return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
+
+
+def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Network | Topology) -> str | None:
+    """The algorithm that carries a collective; None for its first, which nobody has to look up.
+
+    Args:
+        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first, and
+            none for gloo's where the network knows gloo's costs. Or a policy, that chooses by what the other arguments
+            are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
+        kind: one of ``COLLECTIVES``.
+        workers: P.
+        nbytes: n.
+        network: a link, or what else the workers are joined by.
+
+    Raises:
+        SpecError: no such algorithm or policy.
+    """
+    name = algorithm_of(wanted, kind) or None
+    if name in ALGORITHMS[kind] or (name is None and network.gloo is None):
+        return name
+    return chosen_algorithm(name, kind, workers, nbytes, network)
+
+
+def all_by_gloo(wanted: Algorithms, network: Network | Topology) -> bool:
+    """Whether gloo carries every collective."""
+    named = {algorithm_of(wanted, kind) for kind in COLLECTIVES}
+    return named <= ({"gloo"} if network.gloo is None else {"gloo", None})
+
+
+def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -> str:
     if workers < 2:
         return "ring"
     estimates = nccl_estimates_s(workers, nbytes, network)
@@ -127,7 +162,7 @@ def _nccl_all_reduce(workers: int, nbytes: float, network: Link | Network) -> st
     return "ring" if ring else "double-binary-tree"
 
 
-def nccl_estimates_s(workers: int, nbytes: float, network: Link | Network) -> dict[tuple[str, str], float]:
+def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], float]:
     """Seconds that NCCL's model gives an all-reduce, by algorithm (``ring``, ``tree``) and protocol.
 
     Workers with a plain link are nodes of one GPU each, unless the link's name begins with ``nvlink`` or ``pcie``: then
@@ -170,7 +205,7 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Link | Network) -> di
     return estimates
 
 
-def _as_nccl_sees(network: Link | Network, workers: int) -> tuple[int, str, float]:
+def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, float]:
     """Nodes, what joins the GPUs of one, and bytes per second of all channels of one."""
     if isinstance(network, TwoLevel):
         local = network.group(workers)

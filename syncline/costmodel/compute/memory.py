@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Literal
 
-from syncline.costmodel.collectives.cost import COLLECTIVES
+from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.models import ModelShape
 from syncline.costmodel.traffic.exchanges import Call, CallPattern

@@ -50,6 +50,8 @@ class Graph:
         SpecError: a host or an edge twice, a host without an edge, a route over edges that are not there.
     """
 
+    gloo = None  # a cost of the software is known of one link to everybody alone
+
     hosts: tuple[str, ...]
     edges: tuple[Edge, ...]
     routes: tuple[tuple[str, ...], ...] = ()
@@ -149,6 +151,8 @@ class Routed:
         network: the graph.
         workers: P, its first hosts.
     """
+
+    gloo = None
 
     network: Graph
     workers: int

@@ -138,6 +138,8 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(each) != workers:
         raise SpecError("links", len(each), f"one link, or one for each of the {workers} workers")
 
+    known = {link.gloo for link in each}
+
     def column(of: list[Any], dtype: type = np.float64) -> NDArray[Any]:
         return np.broadcast_to(np.array(of, dtype=dtype), (workers,))
 
@@ -150,4 +152,5 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
             column([link.down_bytes_per_s for link in each]),
         ]),
         column([link.duplex == "half" for link in each], np.bool_),
+        known.pop() if len(known) == 1 else None,
     )  # fmt: skip

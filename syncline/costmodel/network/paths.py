@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.collectives.gloo.costs import GlooCosts
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
 
@@ -38,6 +40,10 @@ class Topology(Protocol):
         """For people."""
 
     @property
+    def gloo(self) -> GlooCosts | None:
+        """As of the network that it is."""
+
+    @property
     def workers(self) -> int:
         """P."""
 
@@ -55,6 +61,10 @@ class Network(Protocol):
     @property
     def name(self) -> str:
         """For people."""
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """What gloo's software takes, where that is known: then gloo's algorithms carry what names none; else None."""
 
     def among(self, workers: int) -> Topology:
         """The topology of so many workers.
@@ -80,6 +90,7 @@ class Star:
         overhead_s: o of each worker's messages, ``(P,)`` seconds.
         bandwidth_bytes_per_s: ``(2 P,)``, ways up, then ways down.
         half_duplex: ``(P,)``.
+        gloo: of every link, where all have the same.
     """
 
     name: str
@@ -87,6 +98,7 @@ class Star:
     overhead_s: Floats
     bandwidth_bytes_per_s: Floats
     half_duplex: NDArray[np.bool_]
+    gloo: GlooCosts | None = None
 
     @property
     def workers(self) -> int:

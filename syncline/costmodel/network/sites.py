@@ -31,6 +31,8 @@ class Sites:
         SpecError: no site, a site without workers, or another number of uplinks than of sites.
     """
 
+    gloo = None  # a cost of the software is known of one link to everybody alone
+
     sites: int | tuple[int, ...]
     lan: Link
     uplink: Link | tuple[Link, ...]
@@ -122,6 +124,8 @@ class Joined:
         network: what the sites are.
         site: of each worker, ``(P,)``.
     """
+
+    gloo = None
 
     network: Sites
     site: NDArray[np.int64]

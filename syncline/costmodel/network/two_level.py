@@ -32,6 +32,8 @@ class TwoLevel:
         SpecError: a field out of range.
     """
 
+    gloo = None  # a cost of the software is known of one link to everybody alone
+
     per_node: int
     inner: Link
     outer: Link
@@ -105,6 +107,8 @@ class Nodes:
         workers: P.
         nodes: how many nodes there are.
     """
+
+    gloo = None
 
     network: TwoLevel
     workers: int

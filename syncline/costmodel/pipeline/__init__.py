@@ -1,4 +1,4 @@
 """Pipelines in closed form.
 
-``closed_form`` (times and bubbles), ``one_f_one_b`` (uneven stages), ``stages`` (of a model).
+``closed_form`` (times and bubbles), ``one_f_one_b`` (uneven stages), ``stage_sizes`` (of a model).
 """

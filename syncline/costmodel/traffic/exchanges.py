@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.collectives.cost import ALGORITHMS, COLLECTIVES, Rule, collective_s, fastest_s
-from syncline.costmodel.collectives.gloo.costs import gloo_of
+from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
-
-Algorithms: TypeAlias = str | Mapping[str, str] | None
-"""What carries collectives: an algorithm's or a policy's name, for all or by kind; see `algorithm_for`."""
 
 
 @dataclass(frozen=True)
@@ -229,45 +227,6 @@ def call_s(
     ):
         return fastest_s(kind, int(workers), nbytes, link)
     return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
-
-
-def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
-    """What is wanted for this kind of collective, a policy's name included."""
-    return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
-
-
-def carried_by(wanted: Algorithms, network: object) -> Algorithms:
-    """What is wanted; and where nothing is, gloo's algorithms on a network that knows what gloo's software takes.
-
-    For those who take a network apart before they choose, so that this is not lost with it.
-    """
-    if gloo_of(network) is None or isinstance(wanted, str):
-        return wanted
-    given = {kind: name for kind, name in (wanted or {}).items() if name}
-    return dict.fromkeys(COLLECTIVES, "gloo") | given if given else "gloo"
-
-
-def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Any) -> str | None:
-    """The algorithm that carries a collective.
-
-    Args:
-        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first, and
-            none for gloo's where the network is a link that knows gloo's costs. Or a policy, that chooses by what the
-            other arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
-        kind: one of ``COLLECTIVES``.
-        workers: P.
-        nbytes: n.
-        network: a link, or what else the workers are joined by.
-
-    Raises:
-        SpecError: no such algorithm or policy.
-    """
-    wanted = algorithm_of(carried_by(wanted, network), kind)
-    if wanted is None or wanted in ALGORITHMS[kind]:
-        return wanted
-    from syncline.costmodel.collectives.policies import chosen_algorithm
-
-    return chosen_algorithm(wanted, kind, workers, nbytes, network)
 
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:

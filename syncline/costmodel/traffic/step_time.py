@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.traffic.exchanges import Algorithms, Call, Exchange, call_s, calls_by_step
+from syncline.costmodel.traffic.exchanges import Call, Exchange, call_s, calls_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, Part, exposed_s, split
 from syncline.errors import SpecError
 
@@ -75,7 +76,7 @@ def mean_step(
         overlap: ``none``; ``ddp``: what is ready during the backward pass travels in ``buckets``; ``async``: what is
             sent after a step is waited for one step later.
         buckets: of the gradient, see `gradient_buckets`.
-        algorithm: what carries the collectives, see `syncline.costmodel.traffic.exchanges.algorithm_for`.
+        algorithm: what carries the collectives, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts, ``eager`` or ``rendezvous``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
         trigger_s: seconds of each step in which it finds out whether to send.

@@ -28,7 +28,7 @@ from syncline.backend.meeting import (
     join_store,
     store_of_environment,
 )
-from syncline.backend.progress import WORDS, Progress
+from syncline.backend.progress import PROGRESS_WORDS, Progress
 from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SynclineError
 from syncline.experiments.calibration.cluster_file import ClusterFile, cluster_of
@@ -107,7 +107,7 @@ def calibrate_under_torchrun(
         same = identity(plan.identity()) | ({"device": mine.kind, "backend": mine.backend} if mine else {})
         machines = agree(store, place, {"device": "", "backend": ""} | same, how.meeting_s, mistake)
         assert mine is not None  # else all have just been told why not
-        progress = Progress(np.zeros((place.processes, WORDS), dtype=np.int64), place.rank)
+        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
         begun_s = time.perf_counter()
         try:
             told = measure(plan, how, store, place, machines, progress)

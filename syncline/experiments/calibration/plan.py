@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from syncline.backend.collective_times import TURNS, Timing
+from syncline.backend.collective_times import TIMING_TURNS, Timing
 from syncline.costmodel import Link, network
 from syncline.errors import SpecError
 from syncline.problems import PROBLEMS, Problem
@@ -51,7 +51,7 @@ class Calibration:
     @property
     def parts(self) -> list[str]:
         """Everything that is measured, in order."""
-        return [*PARTS, *(f"{kind} of {size} B" for kind, size in TURNS * self.timing.points)]
+        return [*PARTS, *(f"{kind} of {size} B" for kind, size in TIMING_TURNS * self.timing.points)]
 
     def identity(self) -> dict[str, Any]:
         """What has to be equal on all ranks."""

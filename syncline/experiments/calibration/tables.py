@@ -10,19 +10,19 @@ from syncline.experiments.columns import Column, Record, percent_of, seconds_of,
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 CONSTANTS_NOTE = (
-    "Spread: standard error of the fit. Latency: one way, with what the software takes per message. Call: per call\n"
+    "Spread: standard error of the fit. Latency: one way, with what the software takes per message. Call: per call "
     "among so many processes. Byte: per GB of the largest tensor. What is not named costs nothing that could be told."
 )
 RESIDUALS_NOTE = (
-    "In percent of the measured medians. Bias: mean with sign, + is predicted too slow. Spread: of the repetitions\n"
+    "In percent of the measured medians. Bias: mean with sign, + is predicted too slow. Spread: of the repetitions "
     "themselves, median; where it is as large as the errors, they are noise."
 )
 COMPUTE_NOTE = (
-    "All processes compute at once. Step: gradients of the problem; slowest: of the slowest process. Peak: fp32\n"
+    "All processes compute at once. Step: gradients of the problem; slowest: of the slowest process. Peak: fp32 "
     "products. Memory: read and written by a copy. Medians over blocks of repetitions."
 )
 WIRES_NOTE = (
-    "Fixed time, and time per million numbers (of sparse formats, pairs). fp32/s: both ways, without the fixed times,\n"
+    "Fixed time, and time per million numbers (of sparse formats, pairs). fp32/s: both ways, without the fixed times, "
     "as 'compute.encode' of a spec has it."
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 from syncline.costmodel import Link
 from syncline.sim import Timeline, run_pipeline
 from syncline.sim.pipelines.run import Durations, Pipeline
-from syncline.sim.pipelines.schedules import KINDS, Schedule
+from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
 
 UPDATE = "optimizer"
 """What an update is called on a measured timeline."""
@@ -32,7 +32,7 @@ def replayed_s(rounds: Sequence[Timeline], schedule: Schedule, stages: int) -> f
     Returns:
         Seconds.
     """
-    times = {kind: np.zeros((stages, schedule.microbatches)) for kind in KINDS}
+    times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
             chunks = [_median_s(rounds, stage, _label(schedule, kind, chunk)) for chunk in range(schedule.chunks)]

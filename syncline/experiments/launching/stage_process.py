@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from syncline.backend.meeting import Place, clock_offset_ns, group, join_store
-from syncline.backend.pipeline import Message, play_stage
+from syncline.backend.pipeline import StageMessage, play_stage
 from syncline.backend.progress import Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.experiments.launching.process import Launch, meet
 from syncline.problems import Rows, cut
-from syncline.sim.pipelines.staged import StagedMath
+from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs import PipelineSpec
 from syncline.studies.staleness.late_events import stage_optimizer
 
@@ -50,9 +50,9 @@ class Stages:
             stage_optimizer(spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], late, delays)
             for of, late in zip(owned, delays, strict=True)
         ]
-        self.message = Message((problem.batch_size, problem.context, problem.width))
+        self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
-    def math(self, number: int) -> StagedMath:
+    def math(self, number: int) -> PipelineMath:
         """The math of one round, which goes on where the round before it ended."""
         first = number * self.schedule.microbatches
 
@@ -62,7 +62,7 @@ class Stages:
         def loss(logits: Tensor, i: int) -> Tensor:
             return F.cross_entropy(logits.flatten(0, -2), self.task.batch(first + i)[1][0].flatten())
 
-        return StagedMath(self.schedule, self.parts, inputs, loss, self.optimizers)
+        return PipelineMath(self.schedule, self.parts, inputs, loss, self.optimizers)
 
 
 def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from torch.distributed import PrefixStore, Store
 
 from syncline.backend.meeting import Place, machine, store_of_environment
-from syncline.backend.progress import COUNT, WORDS, Progress
+from syncline.backend.progress import COUNT, PROGRESS_WORDS, Progress
 from syncline.backend.watchdog import GRACE_S, START_S, Failure
 from syncline.errors import SynclineError
 from syncline.experiments.folder import RunFolder
@@ -90,7 +90,7 @@ def _follow(
         parts = Path(own.get("folder").decode()) if machines[place.rank] == machine() == machines[0] else Path(here)
         shared = parts.is_dir()  # containers of one machine may not share their files
         parts = parts if shared else Path(here)
-        progress = Progress(np.zeros((place.processes, WORDS), dtype=np.int64), place.rank)
+        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
         over = threading.Event()
         threading.Thread(target=_publish, args=(own, place.rank, progress, over), daemon=True).start()
         try:
@@ -144,7 +144,7 @@ class _Lead:
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
-        self.progress = Progress(np.zeros((place.processes, WORDS), dtype=np.int64), 0)
+        self.progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), 0)
         self._over = threading.Event()
 
     def run(self, work: Any) -> Failure | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from syncline.costmodel import AnyNetwork, Exchange, Link, StepTime, bytes_per_step, mean_step
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.cost import algorithm_name
-from syncline.costmodel.traffic.exchanges import algorithm_for, calls_by_step
+from syncline.costmodel.collectives.policies import algorithm_for
+from syncline.costmodel.collectives.table import algorithm_name
+from syncline.costmodel.traffic.exchanges import calls_by_step
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError, within
 from syncline.experiments.projection.memory import memory_of, memory_record, with_activations

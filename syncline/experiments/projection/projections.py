@@ -15,7 +15,8 @@ from syncline.costmodel import NETWORKS, Link, hardware, model
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import Plan, project
 from syncline.experiments.projection.thresholds import speedups
-from syncline.specs import METHODS, MethodBase, ProjectSpec, TableSpec, validate
+from syncline.methods import MethodBase, named
+from syncline.specs import ProjectSpec, TableSpec, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 
@@ -74,8 +75,7 @@ def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpe
     if options.methods:
         changed["methods"] = _names(options.methods)
         for one in changed["methods"]:
-            if one not in METHODS:
-                raise SpecError("--method", one, one_of(METHODS, one))
+            named(one, "--method")
     known: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
@@ -89,7 +89,7 @@ def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpe
         validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": count})
         for shape, compute, count in product(models, computing or [spec.compute], workers)
     ]
-    return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[arg-type, return-value]
+    return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[return-value]
 
 
 def _able(spec: ProjectSpec) -> ProjectSpec:

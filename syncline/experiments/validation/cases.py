@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from syncline.backend.measured import MeasuredCommunicator
 from syncline.backend.meeting import Place, group, store_of_environment
-from syncline.backend.progress import WORDS, Progress
+from syncline.backend.progress import PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import Carried, ProcessGroupCommunicator, Record, SharedMemory
 from syncline.costmodel import Link
@@ -139,7 +139,7 @@ def run_case(case: Case, plan: Plan, place: Place, memory: SharedMemory) -> None
         for way in (SOFTWARE, MEASURED):
             folder = plan.folder / case.name / way / (str(turn - 1) if turn else "warm")
             folder.mkdir(parents=True, exist_ok=True)
-            watch = Stopwatch(Progress(np.zeros((place.processes, WORDS), dtype=np.int64), place.rank))
+            watch = Stopwatch(Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank))
             if way == SOFTWARE:
                 tap = _Tap(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.backend.collective_times import spread
-from syncline.costmodel.collectives.gloo.times import FREE, GlooCosts
 from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS, gloo_wire
 from syncline.costmodel.network.link import Link
 from syncline.errors import SynclineError
@@ -141,7 +140,6 @@ def predict(
     software: Software,
     link: Link,
     workers: int,
-    costs: GlooCosts = FREE,
     segment_bytes: int = ETHERNET_MSS,
 ) -> Predicted:
     """The clock of a training between so many processes.
@@ -149,9 +147,8 @@ def predict(
     Args:
         trained: what the simulator made of it.
         software: what it takes on this machine without a network.
-        link: each worker's.
+        link: each worker's, with what gloo's software takes.
         workers: P.
-        costs: of gloo's software.
         segment_bytes: the most payload that a device counts as one packet.
     """
     steps = sent_by_step(trained)
@@ -163,9 +160,7 @@ def predict(
             for kind, nbytes in software.carried.get(sent, (sent[1:],)):
                 calls.append(Call(step, kind, nbytes, sent[0]))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
-    clocks = tuple(
-        clock(calls, of_repeat, link, workers, len(steps), algorithm="gloo", costs=costs) for of_repeat in step_s
-    )
+    clocks = tuple(clock(calls, of_repeat, link, workers, len(steps), algorithm="gloo") for of_repeat in step_s)
     return Predicted(clocks, tuple(inside_s.mean((1, 2)).tolist()), device_bytes)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from syncline.backend.hosts import Hosts
-from syncline.costmodel.collectives.gloo.times import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.link_fields import link_fields
 from syncline.errors import SpecError
@@ -166,8 +165,7 @@ def _told(predicted: Predicted) -> dict[str, Any]:
 
 def _row(question: Question, hosts: Hosts, one: Training, link: Link, folder: Path) -> dict[str, Any]:
     software = read_software(folder / SOFTWARE, one.spec, question.repeats)
-    costs, segment_bytes = link.gloo or FREE, hosts.segment_bytes(link)
-    predicted = predict(one.trained, software, link, one.spec.workers, costs, segment_bytes)
+    predicted = predict(one.trained, software, link, one.spec.workers, hosts.segment_bytes(link))
     folder = folder / MEASURED
     row = _named(one, link) | _told(predicted) | measured_row(read_measured(folder, one.spec, question.repeats))
     row["device_bytes"] = device_bytes_per_step(folder, one.spec.workers, question.repeats)

@@ -47,8 +47,8 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
 NOISY = "~"
 
 TRAININGS_NOTE = (
-    "A mean step, of medians over repetitions; error: predicted / measured - 1; spread: the median deviation of the\n"
-    "repetitions, times 1.48. ~: the error is within the spread. Communication: standing still for it, encoding\n"
+    "A mean step, of medians over repetitions; error: predicted / measured - 1; spread: the median deviation of the "
+    "repetitions, times 1.48. ~: the error is within the spread. Communication: standing still for it, encoding "
     "included. Device: what the kernel counted on a worker's device, headers and acknowledgements included."
 )
 

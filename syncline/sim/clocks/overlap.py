@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts, costs_on, gloo_of
+from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.exchanges import Exchange, calls_at
@@ -151,7 +151,6 @@ def waves(
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
     trigger_s: float = 0.0,
-    costs: GlooCosts | None = None,
 ) -> Iterator[Wave]:
     """The history of `run_lockstep` wave by wave, in order of time on each stream, for trainings too long to keep.
 
@@ -160,11 +159,14 @@ def waves(
     """
     times = compute_times(compute_s)
     steps, workers = times.shape
-    if gloo_of(network) is not None:
-        calls = [call if call.algorithm else call._replace(algorithm=GLOO.get(call.collective)) for call in calls]
+    joined = topology(network, workers)
+    if joined.gloo is not None:
+        calls = [
+            call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
+        ]
     due = calls_by_step(calls, steps)
     uses = Counter(key_of(call) for of_step in due.values() for call in of_step)
-    maps = CollectiveMaps(topology(network, workers), uses, rule, costs_on(network, costs))
+    maps = CollectiveMaps(joined, uses, rule)
     streams = Streams(maps, start_times(starts_s, workers))
     for step, seconds in enumerate(times):
         yield from streams.step(step, seconds, due.get(step, ()), trigger_s)

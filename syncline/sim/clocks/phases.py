@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Ints, Network, Paths, Star, Topology, topology
-from syncline.costmodel.traffic.exchanges import Algorithms, carried_by
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
 from syncline.sim.clocks.overlap import overlapped
@@ -40,9 +39,7 @@ def phased_clock(
     overlap: str = "none",
     buckets: Sequence[Bucket] = WHOLE,
     keep_steps: int = 50,
-    algorithm: Algorithms = None,
     delay: Delay | None = None,
-    costs: GlooCosts | None = None,
     **options: Any,
 ) -> Clock:
     """The clock of a training in which worker i takes part in step t where ``present[t, i]``.
@@ -60,9 +57,7 @@ def phased_clock(
         overlap: see `clock`.
         buckets: of a gradient.
         keep_steps: of how many steps to keep the timeline.
-        algorithm: what carries the collectives.
         delay: by how much each message is late.
-        costs: of gloo's software.
         options: others of `clock`.
 
     Returns:
@@ -93,9 +88,7 @@ def phased_clock(
             end - begin,
             starts_s=now[members],
             keep_steps=max(keep_steps - begin, 0),
-            algorithm=carried_by(algorithm, network),  # a phase has a topology, which knows nothing of gloo
             delay=delay and _between(members, delay),
-            costs=costs_on(network, costs),
             **options,
         )
         now[members], before = part.end_s, here
@@ -194,6 +187,11 @@ class _Members:
     def name(self) -> str:
         """For people."""
         return self.whole.name
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """Of the whole."""
+        return self.whole.gloo
 
     @property
     def workers(self) -> int:

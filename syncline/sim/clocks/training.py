@@ -9,19 +9,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.cost import ALGORITHMS
-from syncline.costmodel.collectives.gloo.costs import GlooCosts, costs_on
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Network, Topology
-from syncline.costmodel.traffic.exchanges import Algorithms, algorithm_for, algorithm_of, carried_by
+from syncline.costmodel.network.topology import Floats, Network, Topology, topology
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, overlapped, waves
 from syncline.sim.collectives.alone import collective_finish_s
 from syncline.sim.events.ports import Delay
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.plan import Contention
 from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.lockstep.waves import Wave, timeline_of
 from syncline.sim.programs import Call, calls_by_step, compute_times
 from syncline.sim.timeline import Timeline
@@ -80,7 +79,6 @@ def clock(
     trigger_s: float = 0.0,
     keep_steps: int = 50,
     delay: Delay | None = None,
-    costs: GlooCosts | None = None,
 ) -> Clock:
     """The clock of data-parallel training.
 
@@ -96,12 +94,11 @@ def clock(
             ``buckets``; ``async``: what is sent after a step is waited for one step later. What a call itself says of
             its ``ready`` and its ``wait_steps`` holds in any case.
         buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: what carries calls that name no algorithm, see `syncline.costmodel.traffic.exchanges.algorithm_for`.
+        algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts, ``eager`` or ``rendezvous``.
         trigger_s: seconds of each step in which a worker finds out whether to send.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
-        costs: of gloo's software, for what gloo runs; those of the network unless given.
 
     Raises:
         SpecError: an argument that cannot be used.
@@ -122,21 +119,22 @@ def clock(
         if evaluator == "lockstep":
             raise SpecError("clock.evaluator", evaluator, "events, or auto, where messages are late")
         evaluator = "events"
+    if isinstance(network, Sequence):
+        network = topology(network, workers)
     calls = list(calls)
     calls_by_step(calls, steps)  # refused as they were given
-    sent = _carried(overlapped(calls, overlap, buckets), carried_by(algorithm, network), workers, network)
-    costs = costs_on(network, costs)
+    sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
     tally: _Tally | None = None
     if evaluator != "events":
         try:
-            history = waves(times, sent, network, starts_s, rule, trigger_s, costs)
+            history = waves(times, sent, network, starts_s, rule, trigger_s)
             tally = _tally_waves(history, steps, workers, keep_steps)
         except Contention:
             if evaluator == "lockstep":
                 raise
     by_lockstep = tally is not None
     if tally is None:
-        timeline = run_events(data_parallel(times, sent, trigger_s), network, starts_s, rule, delay, costs)
+        timeline = run_events(data_parallel(times, sent, trigger_s), network, starts_s, rule, delay)
         tally = _tally_timeline(timeline, keep_steps)
     wall_s = float(tally.step_end_s[-1])
     each = steps * workers
@@ -156,9 +154,7 @@ def clock(
     )
 
 
-def _carried(
-    calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology | Sequence[Link]
-) -> list[Call]:
+def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
     """The calls with the algorithms that carry them."""
     if algorithm is None:
         return list(calls)
@@ -172,9 +168,7 @@ def _carried(
     return out
 
 
-def _algorithm(
-    wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology | Sequence[Link]
-) -> str | None:
+def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology) -> str | None:
     """The algorithm of one collective; where there is no closed form to choose the fastest by, the fastest alone."""
     named = algorithm_of(wanted, kind)
     described = hasattr(network, "among")

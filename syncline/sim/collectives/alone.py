@@ -7,17 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.cost import first_on
-from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts, costs_on
+from syncline.costmodel.collectives.gloo.costs import FREE
+from syncline.costmodel.collectives.table import first_on, is_gloo
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import Round, rounds_on
-from syncline.sim.events.posted import is_posted
 from syncline.sim.events.run import run_events
-from syncline.sim.lockstep.gloo_rings import run_posted
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.routed import Contention
 from syncline.sim.lockstep.waves import run_rounds
 from syncline.sim.programs import Collective
 from syncline.sim.starts import Floats, start_times
@@ -34,12 +33,11 @@ def collective_finish_s(
     starts_s: ArrayLike | None = None,
     by: str = "auto",
     rule: Rule = "eager",
-    costs: GlooCosts | None = None,
 ) -> Floats:
     """When each worker is done with a collective: its last message has arrived and its own last has left.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P, at least 1.
         nbytes: n, with the meaning the closed form gives it.
         network: what joins the workers: the link that every worker has, one per worker, or a larger network.
@@ -48,7 +46,6 @@ def collective_finish_s(
         starts_s: when each worker enters, ``(P,)`` seconds; at 0 unless given.
         by: ``lockstep``, ``events``, or ``auto``: lockstep where it can follow, the events elsewhere.
         rule: when a message starts, ``eager`` or ``rendezvous``.
-        costs: of gloo's software, for what gloo runs; those of the network unless given.
 
     Returns:
         ``(P,)`` seconds; the largest is when the collective is over.
@@ -60,11 +57,11 @@ def collective_finish_s(
     >>> collective_finish_s("all_gather", 3, 4.0, Link(10.0, 1.0), starts_s=[100.0, 0.0, 0.0]).tolist()
     [108.0, 118.0, 128.0]
     """
-    algorithm = first_on(kind, network) if algorithm is None else algorithm
-    of = rounds_on(kind, workers, nbytes, network, algorithm)
-    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=of)
     joined = topology(network, workers)
-    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, costs_on(network, costs))
+    algorithm = first_on(kind, joined) if algorithm is None else algorithm
+    of = rounds_on(kind, workers, nbytes, joined, algorithm)
+    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=of)
+    return _finish_s(join, joined, start_times(starts_s, workers), by, rule)
 
 
 def rounds_finish_s(
@@ -96,22 +93,21 @@ def rounds_finish_s(
     return _finish_s(join, topology(network, workers), start_times(starts_s, workers), by, rule)
 
 
-def _finish_s(
-    join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule, costs: GlooCosts = FREE
-) -> Floats:
+def _finish_s(join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule) -> Floats:
     if by not in EVALUATORS:
         raise SpecError("by", by, one_of(EVALUATORS, str(by)))
     if by != "events":
         try:
             of = join.rounds or ()
-            if is_posted(join.kind, join.algorithm):
+            if is_gloo(join.kind, join.algorithm):
+                costs = joined.gloo or FREE
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
-                return np.maximum(*run_posted(join.kind, of, joined, starts_s, costs.message_s, call_s))
+                return np.maximum(*run_gloo(join.kind, of, joined, starts_s, costs.message_s, call_s))
             return np.maximum(*run_rounds(of, joined, starts_s, rule))
         except Contention:
             if by == "lockstep":
                 raise
-    timeline = run_events([[join]] * joined.workers, joined, starts_s, rule, costs=costs)
+    timeline = run_events([[join]] * joined.workers, joined, starts_s, rule)
     done = timeline[timeline.stream == "network"]
     finish_s = starts_s.copy()
     finish_s[done.worker] = done.end_s

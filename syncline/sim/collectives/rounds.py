@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.cost import OF_GLOO, algorithm_name, wire_bytes
+from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, node_count, node_size
+from syncline.costmodel.collectives.table import algorithm_name, is_gloo
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.collectives.double_tree import reduce_rounds
 from syncline.sim.starts import Floats
 
-Workers = NDArray[np.integer[Any]]
+RankArray = NDArray[np.integer[Any]]
 
 
 class Round(NamedTuple):
@@ -34,8 +35,8 @@ class Round(NamedTuple):
         nbytes: of each message, one size or ``(M,)`` sizes.
     """
 
-    senders: Workers
-    receivers: Workers
+    senders: RankArray
+    receivers: RankArray
     nbytes: float | Floats
 
 
@@ -45,7 +46,7 @@ def rounds(
 ) -> tuple[Round, ...]:
     """The rounds of a collective.
 
-    Workers count modulo P. Q is the largest power of two that is at most P; ``i ^ d`` is i with the binary digit d
+    RankArray count modulo P. Q is the largest power of two that is at most P; ``i ^ d`` is i with the binary digit d
     flipped.
 
     - Ring (all-reduce, all-gather, reduce-scatter): i to i + 1 in each round.
@@ -70,13 +71,13 @@ def rounds(
     - All-reduce (reduce-scatter): the ring all-reduce.
     - Scatter, then all-gather (broadcast from worker 0): who has the blocks of a range of workers sends those of the
       upper half, the larger if they differ, to its first worker, until each has one block; then a ring.
-    - What gloo runs: see `syncline.sim.events.posted`.
+    - What gloo runs: see `syncline.sim.events.gloo`.
     - Binomial tree (gather to worker 0): in step k, i to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i)
       blocks that i holds by then. At most one worker of a step, the last, holds fewer than 2^k; its message is a round
       of its own.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.cost.COLLECTIVES`.
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
         algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
@@ -91,7 +92,7 @@ def rounds(
     wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
     if name in HIERARCHIES:
         return tuple(_hierarchical(name, workers, nbytes, node_count(workers, group)))
-    if name in OF_GLOO[kind]:
+    if is_gloo(kind, name):
         return tuple(_GLOO[kind](workers, float(nbytes)))
     return tuple(_ROUNDS[kind][name](workers, nbytes))
 
@@ -130,7 +131,7 @@ def _doubling(power: int, nbytes: float, growth: int) -> Iterator[Round]:
         yield Round(worker, worker ^ 2**k, float(nbytes * growth**k))
 
 
-def _folded(workers: int, nbytes: float, among_power: Iterable[Round], back: Workers) -> Iterator[Round]:
+def _folded(workers: int, nbytes: float, among_power: Iterable[Round], back: RankArray) -> Iterator[Round]:
     """A round before, Q + i to i, and one after, ``back[i]`` to Q + i: the workers beyond a power of two take part."""
     beyond = np.arange(len(back), workers)
     if len(beyond):
@@ -166,7 +167,7 @@ def _gathering_all(workers: int, nbytes: float) -> Iterator[Round]:
         yield Round(worker, (worker - 2**k) % workers, float(min(2**k, workers - 2**k) * nbytes))
 
 
-def _halved(workers: int) -> Iterator[tuple[Workers, Workers, Workers]]:
+def _halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
     """Ranges of workers, halved until they have length 1: firsts, firsts of the upper halves, and these' lengths."""
     ranges = [(0, workers)]
     while any(length > 1 for _, length in ranges):
@@ -222,7 +223,7 @@ def _between_nodes(of: Iterable[Round], group: int, ranks: int) -> Iterator[Roun
     return _copied(of, lambda node: (group * node + np.arange(ranks)[:, None]).ravel(), ranks)
 
 
-def _copied(of: Iterable[Round], to: Callable[[Workers], Workers], copies: int) -> Iterator[Round]:
+def _copied(of: Iterable[Round], to: Callable[[RankArray], RankArray], copies: int) -> Iterator[Round]:
     made: dict[int, Round] = {}
     for one in tuple(of):  # a ring's rounds are one and the same, and stay so
         if id(one) not in made:

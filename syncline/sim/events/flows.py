@@ -1,6 +1,6 @@
 """Flows: how fast bytes move where transfers share channels.
 
-A flow passes all channels of its way at once. Concurrent flows get max-min fair rates, found anew whenever one starts
+A flow passes all channels of its route at once. Concurrent flows get max-min fair rates, found anew whenever one starts
 or ends, and only for the flows that share channels with it, directly or through others. A flow alone on its channels
 needs none of this.
 
@@ -10,6 +10,7 @@ Source: D. Bertsekas, R. Gallager, "Data Networks" (1992), section 6.5.2: max-mi
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from simpy.events import NORMAL, EventPriority
 
 from syncline.errors import SpecError
 
-ROUNDING = 1e-12
+LEFT_OVER = 1e-12
 """A flow with no more than this part of its bytes left is done: what remains is an error of rounding."""
 
 
@@ -58,8 +59,8 @@ def max_min_rates(routes: Sequence[Iterable[int]], bandwidth: Sequence[float] | 
     return rates
 
 
-class Way(NamedTuple):
-    """The way of a message.
+class Route(NamedTuple):
+    """The route of a message.
 
     Attributes:
         channels: that it passes, each once.
@@ -95,35 +96,35 @@ class Later(simpy.Event):
 
 
 class AfterAll(simpy.Event):
-    """Happens at this instant, when everything else of it has; of several, those with a smaller ``rank`` before."""
+    """Happens at this instant, when everything else of it has; of several, those with a smaller ``order`` before."""
 
-    def __init__(self, env: simpy.Environment, rank: int = 0) -> None:
+    def __init__(self, env: simpy.Environment, order: int = 0) -> None:
         super().__init__(env)
         self._ok, self._value = True, None
-        env.schedule(self, EventPriority(10 + rank))  # SimPy's own are smaller
+        env.schedule(self, EventPriority(10 + order))  # SimPy's own are smaller
 
 
-class Flow:
-    """Bytes on their way; ``drained`` is called when the last has left.
+class Flow(ABC):
+    """Bytes on their route; ``drained`` is called when the last has left.
 
     Args:
-        way: the way.
+        route: of its bytes.
         nbytes: how many.
     """
 
-    __slots__ = ("end", "left", "nbytes", "rate", "since_s", "way")
+    __slots__ = ("end", "left", "nbytes", "rate", "route", "since_s")
 
     end: Later | None
     left: float
     rate: float
     since_s: float
 
-    def __init__(self, way: Way, nbytes: float) -> None:
-        self.way, self.nbytes = way, nbytes
+    def __init__(self, route: Route, nbytes: float) -> None:
+        self.route, self.nbytes = route, nbytes
 
+    @abstractmethod
     def drained(self) -> None:
         """The bytes have left."""
-        raise NotImplementedError
 
 
 class Channels:
@@ -149,27 +150,27 @@ class Channels:
 
     def carry(self, flow: Flow) -> None:
         """Let a flow begin now. One of no bytes takes no time and no share."""
-        way, nbytes = flow.way, flow.nbytes
+        route, nbytes = flow.route, flow.nbytes
         flow.left, flow.since_s = nbytes, self._env.now
         alone = True
         if nbytes:
-            for channel in way.channels:
+            for channel in route.channels:
                 on = self._on[channel]
                 if on:
                     alone = False
                 on[flow] = None
         if alone:
-            flow.rate = rate = way.rate
+            flow.rate = rate = route.rate
             flow.end = Later(self._env, nbytes / rate, self._after_flow, flow)
         else:
             flow.rate, flow.end = 0.0, None  # until the shares are settled
-            self._change(way.channels)
+            self._change(route.channels)
 
     def _ended(self, event: Any) -> None:
         flow: Flow = event.flow
         flow.end = None  # which has the flow: no circle is left for the garbage collector
         if flow.nbytes:
-            for channel in flow.way.channels:
+            for channel in flow.route.channels:
                 on = self._on[channel]
                 del on[flow]
                 if on:
@@ -201,19 +202,19 @@ class Channels:
             for flow in self._on[ahead.pop()]:
                 if flow not in flows:
                     flows[flow] = None
-                    fresh = [passed for passed in flow.way.channels if passed not in seen]
+                    fresh = [passed for passed in flow.route.channels if passed not in seen]
                     seen.update(fresh)
                     ahead += fresh
         return list(flows)
 
     def _share(self, flows: list[Flow]) -> None:
         now = self._env.now
-        rates = max_min_rates([flow.way.channels for flow in flows], self._bandwidth)
+        rates = max_min_rates([flow.route.channels for flow in flows], self._bandwidth)
         for flow, rate in zip(flows, rates, strict=True):
             if rate == flow.rate:
                 continue
             flow.left -= (now - flow.since_s) * flow.rate
-            if flow.left <= ROUNDING * flow.nbytes + math.ulp(now) * flow.rate:
+            if flow.left <= LEFT_OVER * flow.nbytes + math.ulp(now) * flow.rate:
                 flow.left = 0.0
             if flow.end is not None:
                 flow.end.callbacks = []  # it will end at another time

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts, costs_on, gloo_of
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
@@ -23,7 +22,6 @@ def run_events(
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
     delay: Delay | None = None,
-    costs: GlooCosts | None = None,
 ) -> Timeline:
     """What happens when each worker runs its program.
 
@@ -37,8 +35,8 @@ def run_events(
     - *rendezvous*, it starts when both ends have come to it, a worker to all messages of a round at once when those of
       its rounds before are over: ``start``, alpha + o pass, the bytes flow, both ends go on.
 
-    What gloo runs follows neither rule, but its own, see `syncline.sim.events.posted`. On a link that knows what gloo's
-    software takes, collectives that name no algorithm are gloo's.
+    What gloo runs follows neither rule, but its own, see `syncline.sim.events.gloo`. On a network that knows what
+    gloo's software takes, collectives that name no algorithm are gloo's.
 
     A worker is done with a collective when its last message has arrived and its own last has left. What happens at the
     same instant happens in one fixed order.
@@ -50,7 +48,6 @@ def run_events(
         rule: ``eager`` or ``rendezvous``.
         delay: seconds by which a message from one worker to another is late on top of its latency, no less than minus
             that; called as ``delay(sender, receiver)`` once per message, in the order in which they start.
-        costs: of gloo's software, for what gloo runs; those of the network unless given.
 
     Raises:
         SpecError: an argument that cannot be used.
@@ -58,5 +55,4 @@ def run_events(
     """
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, str(rule)))
-    joined, unnamed = topology(network, len(programs)), {} if gloo_of(network) is None else GLOO
-    return Simulation(programs, joined, starts_s, rule == "eager", delay, costs_on(network, costs), unnamed).run()
+    return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay).run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -10,17 +10,17 @@ from typing import Any, TypeAlias
 import simpy
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds
+from syncline.sim.events.active import ActiveCollective, agreed
 from syncline.sim.events.flows import AfterAll, Channels, Later
-from syncline.sim.events.joints import Joint, promise
-from syncline.sim.events.letters import Letter
-from syncline.sim.events.members import PortIn
-from syncline.sim.events.ports import Delay, Fabric, PortOut
-from syncline.sim.events.steps import Role, Ways, roles
+from syncline.sim.events.messages import PointToPoint
+from syncline.sim.events.ports import Delay, Fabric, PortIn, PortOut
+from syncline.sim.events.rank_rounds import RankRounds, Routes, rounds_by_rank
 from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Stuck, Wait
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
@@ -38,27 +38,22 @@ class Simulation:
         starts_s: ArrayLike | None,
         eager: bool,
         delay: Delay | None,
-        costs: GlooCosts,
-        unnamed: Mapping[str, str],
     ) -> None:
-        self.costs, self.unnamed = (
-            costs,
-            unnamed,
-        )  # unnamed: algorithms of collectives that name none, but for the first
+        self.over = over
         self.workers = len(programs)
         self.env = simpy.Environment()
         self.fabric = Fabric(self.env, Channels(self.env, over.bandwidth_bytes_per_s.tolist()), eager, delay)
-        self.ways = Ways(over, eager)
+        self.routes = Routes(over, eager)
         self.node_size = node_size(over, self.workers)
         self.ports_out: dict[Stream, PortOut] = {}
         self.ports_in: dict[Stream, PortIn] = {}
-        self.sent: dict[tuple[int, int, Hashable], Letter] = {}  # and not yet received
-        self.expected: dict[tuple[int, int, Hashable], Callable[[float], object]] = {}  # asked for, and not yet sent
-        self.joints: dict[Hashable, Joint] = {}
+        self.sent: dict[tuple[int, int, Hashable], PointToPoint] = {}  # and not yet received
+        self.expected: dict[tuple[int, int, Hashable], Callable[[], object]] = {}  # asked for, and not yet sent
+        self.active: dict[Hashable, ActiveCollective] = {}
         self.spans: list[tuple[Any, ...]] = []
-        self.roles = lru_cache(maxsize=64)(self._roles)
+        self.rounds_of = lru_cache(maxsize=64)(self._rounds_of)
         starts = start_times(starts_s, self.workers).tolist()
-        self.running = [Worker(self, w, program, starts[w]) for w, program in enumerate(programs)]
+        self.running = [WorkerProgram(self, w, program, starts[w]) for w, program in enumerate(programs)]
 
     def run(self) -> Timeline:
         """Run to the end."""
@@ -81,90 +76,95 @@ class Simulation:
         """The ports of a worker on a stream."""
         return self.port_out(worker, stream), self.ports_in.setdefault((worker, stream), PortIn())
 
-    def joint(self, worker: int, collective: Collective) -> Joint:
+    def active_collective(self, worker: int, collective: Collective) -> ActiveCollective:
         """The collective of this key, which is the same on every worker."""
-        joint = self.joints.get(collective.key)
-        if joint is None:
-            joint = Joint(collective, self.roles_of(collective), self.fabric, self.ports, self.ways, self.costs)
-            self.joints[collective.key] = joint
-            for member in joint.members:
+        active = self.active.get(collective.key)
+        if active is None:
+            does = self.by_rank(collective)
+            gloo = self.over.gloo or FREE
+            active = ActiveCollective(collective, does, self.fabric, self.ports, self.routes, gloo)
+            self.active[collective.key] = active
+            for member in active.ranks:
                 number = self.running[member].number.get(collective.key)
                 if number is not None:
-                    joint.know(member, number)
-        first = joint.collective
-        if first is not collective and promise(first) != promise(collective):
+                    active.know(member, number)
+        first = active.collective
+        if first is not collective and agreed(first) != agreed(collective):
             raise SynclineError(
                 f"worker {worker} joins {first} with {collective}; "
                 "expected the same kind, size and algorithm, group, stream and rounds"
             )
-        if worker not in joint.members:
+        if worker not in active.ranks:
             raise SynclineError(f"worker {worker} joins {first}; expected a worker of its group")
-        return joint
+        return active
 
-    def roles_of(self, collective: Collective) -> dict[int, Role]:
+    def by_rank(self, collective: Collective) -> dict[int, RankRounds]:
         """What each worker of its group does in a collective."""
         group = tuple(range(self.workers)) if collective.group is None else collective.group
         if len(set(group)) < len(group) or not all(0 <= worker < self.workers for worker in group):
             raise SynclineError(f"{collective} has the group {group}; expected different workers from 0")
         if collective.rounds is not None:
-            return roles(collective.rounds, group, self.ways)
-        return self.roles(collective.kind, collective.nbytes, collective.algorithm, group)
+            return rounds_by_rank(collective.rounds, group, self.routes)
+        return self.rounds_of(collective.kind, collective.nbytes, collective.algorithm, group)
 
-    def _roles(self, kind: str, nbytes: float, algorithm: str | None, group: tuple[int, ...]) -> dict[int, Role]:
+    def _rounds_of(
+        self, kind: str, nbytes: float, algorithm: str | None, group: tuple[int, ...]
+    ) -> dict[int, RankRounds]:
         nodes_of = self.node_size if group == tuple(range(self.workers)) else None
-        return roles(rounds(kind, len(group), nbytes, algorithm, nodes_of), group, self.ways)
+        return rounds_by_rank(rounds(kind, len(group), nbytes, algorithm, nodes_of), group, self.routes)
 
 
-class Joined:
-    """A collective on a network stream of a worker, from when it has joined it."""
+class QueuedCollective:
+    """A collective on a network stream of a worker, from when the program starts it."""
 
-    __slots__ = ("after", "collective", "is_done", "joint", "simulation", "start_s", "then", "worker")
+    __slots__ = ("active", "after", "collective", "is_done", "simulation", "start_s", "then", "worker")
 
-    def __init__(self, simulation: Simulation, worker: int, collective: Collective, joint: Joint) -> None:
-        self.simulation, self.worker, self.collective, self.joint = simulation, worker, collective, joint
+    def __init__(self, simulation: Simulation, worker: int, collective: Collective, active: ActiveCollective) -> None:
+        self.simulation, self.worker, self.collective, self.active = simulation, worker, collective, active
         self.is_done = False
         self.start_s = 0.0
-        self.after: Joined | None = None  # the next on this stream
-        self.then: Worker | None = None  # who waits for it
+        self.after: QueuedCollective | None = None  # the next on this stream
+        self.then: WorkerProgram | None = None  # who waits for it
 
     def enter(self, _: Later | None = None) -> None:
         """The one before it on this stream is done."""
         self.start_s = self.simulation.env.now
-        self.joint.members[self.worker].enter(self.done)
+        self.active.ranks[self.worker].enter(self.done)
 
     def done(self) -> None:
         """The worker has no more to do in it."""
         self.is_done = True
-        one, simulation, member = self.collective, self.simulation, self.joint.members[self.worker]
+        one, simulation, rank = self.collective, self.simulation, self.active.ranks[self.worker]
         now = simulation.env.now
         simulation.spans.append(
-            (self.worker, one.stream, one.kind, one.label, self.start_s, now, member.nbytes, one.step)
+            (self.worker, one.stream, one.kind, one.label, self.start_s, now, rank.nbytes, one.step)
         )
-        if self.joint.done():
-            del simulation.joints[one.key]
-        del self.joint
+        if self.active.done():
+            del simulation.active[one.key]
+        del self.active
         if self.after is not None:
             Later(simulation.env, 0.0, self.after.enter)
         if self.then is not None:
             self.then.waited()
 
 
-class Worker:
+class WorkerProgram:
     """The compute stream of a worker: its program, and where it is in it."""
 
     __slots__ = (
-        "asked", "deciding", "index", "joined", "last", "number", "numbers", "program", "send_streams", "simulation",
-        "start_s", "worker",
+        "asked", "deciding", "fabric", "index", "last", "number", "numbers", "program", "queued", "send_streams",
+        "simulation", "start_s", "worker",
     )  # fmt: skip
 
     def __init__(self, simulation: Simulation, worker: int, program: Program, start_s: float) -> None:
         self.simulation, self.worker, self.program = simulation, worker, list(program)
+        self.fabric = simulation.fabric
         self.index = 0
         self.deciding = False
         self.asked: list[tuple[int, int, Hashable]] = []  # for the messages of a `First`
         self.start_s = start_s  # of the instruction it is at
-        self.joined: dict[Hashable, Joined] = {}
-        self.last: dict[str, Joined] = {}  # on each stream
+        self.queued: dict[Hashable, QueuedCollective] = {}
+        self.last: dict[str, QueuedCollective] = {}  # on each stream
         self.number: dict[Hashable, int] = {}  # of each collective, on its stream
         self.numbers: dict[str, int] = {}  # of collectives on each stream
         self.send_streams: set[str] = set()
@@ -185,9 +185,9 @@ class Worker:
                 self.numbers[stream] = number + 1
                 if key not in self.number:
                     self.number[key] = number
-                    joint = self.simulation.joints.get(key)
-                    if joint is not None:
-                        joint.know(self.worker, number)
+                    active = self.simulation.active.get(key)
+                    if active is not None:
+                        active.know(self.worker, number)
             elif type(instruction) is Send:
                 self.send_streams.add(instruction.stream)
         for stream in sorted(self.send_streams.intersection(self.numbers)) if self.numbers else ():
@@ -236,38 +236,58 @@ class Worker:
     def send(self, send: Send) -> None:
         """Queue a message."""
         simulation, worker, to = self.simulation, self.worker, send.to
-        channel = worker, to, send.tag
-        if channel in simulation.sent or to == worker or not 0 <= to < simulation.workers:
-            wanted = "a tag of its own for each message under way" if channel in simulation.sent else "another worker"
+        address = worker, to, send.tag
+        if address in simulation.sent or to == worker or not 0 <= to < simulation.workers:
+            wanted = "a tag of its own for each message under way" if address in simulation.sent else "another worker"
             raise SynclineError(f"worker {worker} sends {send.tag!r} to {to}; expected {wanted}")
 
-        def sent(start_s: float) -> None:
-            span = worker, send.stream, "send", str(send.tag), start_s, simulation.env.now, send.nbytes, send.step
-            simulation.spans.append(span)
-
-        out = simulation.port_out(worker, send.stream)
-        letter = Letter(simulation.ways.between(worker, to), send.nbytes, simulation.fabric, (worker, to), out, sent)
-        simulation.sent[channel] = letter
-        reader = simulation.expected.pop(channel, None)
+        message = PointToPoint(send, simulation.routes.between(worker, to), self, simulation.running[to])
+        simulation.sent[address] = message
+        reader = simulation.expected.pop(address, None)
         if reader is not None:
-            letter.read(reader)
-        out.put(letter)
+            message.read(reader)
+        simulation.port_out(worker, send.stream).put(message)
+
+    def left(self, message: PointToPoint) -> None:
+        """A message of its own has left."""
+        simulation, send = self.simulation, message.send
+        span = (
+            self.worker,
+            send.stream,
+            "send",
+            str(send.tag),
+            message.start_s,
+            simulation.env.now,
+            send.nbytes,
+            send.step,
+        )
+        simulation.spans.append(span)
+        simulation.port_out(self.worker, send.stream).free()
+
+    def took(self) -> None:
+        """It receives messages through no port."""
+
+    def got(self, message: PointToPoint) -> None:
+        """A message to it has arrived."""
+        message.arrived = True
+        if message.reader is not None:
+            message.reader()
 
     def receive(self, recv: Recv) -> bool:
         """Whether the message is there already."""
-        channel = recv.source, self.worker, recv.tag
-        letter = self.simulation.sent.get(channel)
-        if letter is None:
-            self.simulation.expected[channel] = self.received
-        elif letter.arrived:
+        address = recv.source, self.worker, recv.tag
+        message = self.simulation.sent.get(address)
+        if message is None:
+            self.simulation.expected[address] = self.received
+        elif message.arrived:
             self.take(recv)
             self.index += 1
             return True
         else:
-            letter.read(self.received)
+            message.read(self.received)
         return False
 
-    def received(self, _: float) -> None:
+    def received(self) -> None:
         """The message of the `Recv` that it is at is there."""
         recv: Any = self.program[self.index]
         self.take(recv)
@@ -277,9 +297,9 @@ class Worker:
     def take(self, recv: Recv) -> None:
         """Receive a message that is there."""
         simulation, worker = self.simulation, self.worker
-        letter = simulation.sent.pop((recv.source, worker, recv.tag))
+        message = simulation.sent.pop((recv.source, worker, recv.tag))
         now, label = simulation.env.now, str(recv.tag)
-        simulation.spans.append((worker, "compute", "recv", label, self.start_s, now, letter.nbytes, recv.step))
+        simulation.spans.append((worker, "compute", "recv", label, self.start_s, now, message.nbytes, recv.step))
         if recv.effect is not None:
             recv.effect()
 
@@ -291,19 +311,19 @@ class Worker:
         sent, expected = self.simulation.sent, self.simulation.expected
         for number, recv in enumerate(first.options):
             if recv is not None:
-                letter = sent.get((recv.source, self.worker, recv.tag))
-                if letter is None or not letter.arrived:
+                message = sent.get((recv.source, self.worker, recv.tag))
+                if message is None or not message.arrived:
                     if not last and len(first.options) > 1:
                         if not self.deciding:
                             self.deciding = True
-                            AfterAll(self.simulation.env, rank=1).callbacks.append(self.decided)
+                            AfterAll(self.simulation.env, order=1).callbacks.append(self.decided)
                         return False
                     continue
-            for channel in self.asked:
-                if channel in sent:
-                    sent[channel].reader = None
+            for address in self.asked:
+                if address in sent:
+                    sent[address].reader = None
                 else:
-                    del expected[channel]
+                    del expected[address]
             self.asked = []
             if recv is not None:
                 self.take(recv)
@@ -313,14 +333,14 @@ class Worker:
             self.index = 0
             return True
         self.asked = [(recv.source, self.worker, recv.tag) for recv in first.options if recv is not None]
-        for channel in self.asked:
-            if channel in sent:
-                sent[channel].read(self.offered)
+        for address in self.asked:
+            if address in sent:
+                sent[address].read(self.offered)
             else:
-                expected[channel] = self.offered
+                expected[address] = self.offered
         return False
 
-    def offered(self, _: float) -> None:
+    def offered(self) -> None:
         """The message of one of the options of the `First` that it is at is there."""
         first: Any = self.program[self.index]
         if not self.deciding and self.decide(first):
@@ -335,16 +355,17 @@ class Worker:
 
     def join(self, collective: Collective) -> None:
         """Start a collective when the one before it on its stream is done."""
-        if collective.key in self.joined:
+        if collective.key in self.queued:
             raise SynclineError(
                 f"worker {self.worker} starts collective {collective.key!r} twice; expected a key of its own"
             )
         named = collective.algorithm is not None or collective.rounds is not None
-        if self.simulation.unnamed and not named:
-            collective = replace(collective, algorithm=self.simulation.unnamed.get(collective.kind))
-        joint = self.simulation.joint(self.worker, collective)
+        over = self.simulation.over
+        if over.gloo is not None and not named:
+            collective = replace(collective, algorithm=first_on(collective.kind, over))
+        active = self.simulation.active_collective(self.worker, collective)
         last = self.last.get(collective.stream)
-        mine = self.joined[collective.key] = Joined(self.simulation, self.worker, collective, joint)
+        mine = self.queued[collective.key] = QueuedCollective(self.simulation, self.worker, collective, active)
         self.last[collective.stream] = mine
         if last is None or last.is_done:
             mine.enter()
@@ -353,19 +374,19 @@ class Worker:
 
     def wait(self, wait: Wait) -> bool:
         """Whether the collective is done already."""
-        if wait.key not in self.joined:
+        if wait.key not in self.queued:
             raise SynclineError(f"worker {self.worker} waits for collective {wait.key!r}, which it has not started")
-        joined = self.joined[wait.key]
-        if not joined.is_done:
-            joined.then = self
+        queued = self.queued[wait.key]
+        if not queued.is_done:
+            queued.then = self
             return False
-        self.span_of_wait(joined.collective, wait)
+        self.span_of_wait(queued.collective, wait)
         return True
 
     def waited(self) -> None:
         """The collective of the `Wait` that it is at is done."""
         wait: Any = self.program[self.index]
-        self.span_of_wait(self.joined[wait.key].collective, wait)
+        self.span_of_wait(self.queued[wait.key].collective, wait)
         self.go_on()
 
     def span_of_wait(self, collective: Collective, wait: Wait) -> None:
@@ -374,10 +395,10 @@ class Worker:
 
     def check(self, at: dict[int, Instruction]) -> None:
         """It has done all it has to."""
-        for joined in self.joined.values():
-            if not joined.is_done:
+        for queued in self.queued.values():
+            if not queued.is_done:
                 raise SynclineError(
-                    f"worker {self.worker} never finishes {joined.collective}: "
+                    f"worker {self.worker} never finishes {queued.collective}: "
                     "every worker must join it, in the same order"
                 )
         if not self.is_through:

@@ -16,7 +16,7 @@ import numpy as np
 
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep import rings as cycles
-from syncline.sim.lockstep.plan import MANY, Contention, Ints, Leg, Plan
+from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds
 from syncline.sim.lockstep.shares import shared_flow_s
 from syncline.sim.starts import Floats
 
@@ -81,7 +81,7 @@ class Ports:
         return np.maximum(self.received_s, self.out_s)
 
 
-def run_plan(plan: Plan, ports: Ports, rule: Rule) -> None:
+def run_routed(of: RoutedRounds, ports: Ports, rule: Rule) -> None:
     """Move the ports on to the end of a collective.
 
     Raises:
@@ -93,13 +93,13 @@ def run_plan(plan: Plan, ports: Ports, rule: Rule) -> None:
     round_, many = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
     if rule == "rendezvous":
         ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state
-    for leg, times in plan.legs:
-        if leg.rings is not None and not leg.shared and times >= MANY:
-            many(leg, leg.rings, ports, times, plan)
+    for one, times in of.runs:
+        if one.rings is not None and not one.shared and times >= MANY_ROUNDS:
+            many(one, one.rings, ports, times, of)
             continue
         for left in reversed(range(times)):
-            before = ports.copy() if left and leg.shared else None
-            round_(leg, ports, plan)
+            before = ports.copy() if left and one.shared else None
+            round_(one, ports, of)
             shift_s = None if before is None else ports.moved_s(before)
             if shift_s is not None:  # as this round moved all, so will each to come
                 ports.move(left * shift_s)
@@ -108,53 +108,53 @@ def run_plan(plan: Plan, ports: Ports, rule: Rule) -> None:
         ports.received_s = ports.out_s.copy()
 
 
-def _flow_end_s(leg: Leg, ports: Ports, plan: Plan, begin_s: Floats) -> Floats:
-    if not leg.shared:
-        return begin_s + leg.flow_s
+def _flow_end_s(one: RoutedRound, ports: Ports, among: RoutedRounds, begin_s: Floats) -> Floats:
+    if not one.shared:
+        return begin_s + one.flow_s
     if begin_s.ndim > 1:
         raise Contention("shared channels are no linear map")
-    senders, receivers, nbytes = leg.of
+    senders, receivers, nbytes = one.of
     return shared_flow_s(
         begin_s,
         np.broadcast_to(nbytes, senders.shape),
-        plan.topology.paths(senders, receivers).channels,
-        np.append(plan.topology.bandwidth_bytes_per_s, np.inf),
-        np.append(plan.shared, False),
+        among.topology.paths(senders, receivers).channels,
+        np.append(among.topology.bandwidth_bytes_per_s, np.inf),
+        np.append(among.shared, False),
         ports.busy_s,
     )
 
 
-def _eager(leg: Leg, ports: Ports, plan: Plan) -> None:
-    senders, receivers, _ = leg.of
+def _eager(one: RoutedRound, ports: Ports, among: RoutedRounds) -> None:
+    senders, receivers, _ = one.of
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
     np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
-    end_s = _flow_end_s(leg, ports, plan, start_s + leg.overhead_s)
+    end_s = _flow_end_s(one, ports, among, start_s + one.overhead_s)
     ports.out_s[..., senders] = end_s
     ports.in_s[..., receivers] = end_s
-    ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + leg.latency_s)
+    ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + one.latency_s)
 
 
-def _eager_rings(leg: Leg, order: Ints, ports: Ports, times: int, plan: Plan) -> None:
+def _eager_rings(one: RoutedRound, order: Ints, ports: Ports, times: int, among: RoutedRounds) -> None:
     """All but the first and the last at once: after the first, a worker's port in is free when its sender's out is."""
-    _eager(leg, ports, plan)
-    occupied_s, latency_s = (_along(leg, order, each) for each in (leg.overhead_s + leg.flow_s, leg.latency_s))
+    _eager(one, ports, among)
+    occupied_s, latency_s = (_along(one, order, each) for each in (one.overhead_s + one.flow_s, one.latency_s))
     x = cycles.eager(_columns(ports.done_s, order), occupied_s, latency_s, times - 2)
     ports.out_s = _back(x, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
-    _eager(leg, ports, plan)
+    _eager(one, ports, among)
 
 
-def _rendezvous(leg: Leg, ports: Ports, plan: Plan) -> None:
-    senders, receivers, _ = leg.of
+def _rendezvous(one: RoutedRound, ports: Ports, among: RoutedRounds) -> None:
+    senders, receivers, _ = one.of
     through_s = ports.out_s
     start_s = np.maximum(through_s[..., senders], through_s[..., receivers])
-    end_s = _flow_end_s(leg, ports, plan, start_s + (leg.latency_s + leg.overhead_s))
+    end_s = _flow_end_s(one, ports, among, start_s + (one.latency_s + one.overhead_s))
     through_s[..., senders] = end_s
     through_s[..., receivers] = np.maximum(through_s[..., receivers], end_s)
 
 
-def _rendezvous_rings(leg: Leg, order: Ints, ports: Ports, times: int, plan: Plan) -> None:
-    cost_s = _along(leg, order, leg.latency_s + leg.overhead_s + leg.flow_s)
+def _rendezvous_rings(one: RoutedRound, order: Ints, ports: Ports, times: int, among: RoutedRounds) -> None:
+    cost_s = _along(one, order, one.latency_s + one.overhead_s + one.flow_s)
     ports.out_s = _back(cycles.rendezvous(_columns(ports.out_s, order), cost_s, times), order, ports.out_s.shape)
 
 
@@ -169,10 +169,10 @@ def _back(x: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
     return times_s
 
 
-def _along(leg: Leg, order: Ints, values: float | Floats) -> float | Floats:
+def _along(one: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
     """Of the messages of the workers along the rings: one number, or ``(G, M, 1)``."""
     if isinstance(values, float):
         return values
     of_worker = np.empty(order.size)
-    of_worker[leg.of.senders] = values
+    of_worker[one.of.senders] = values
     return of_worker[order][..., None]

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts
+from syncline.costmodel.collectives.gloo.costs import FREE
+from syncline.costmodel.collectives.table import is_gloo
 from syncline.costmodel.network.topology import Topology
 from syncline.sim.collectives.rounds import Round, rounds_on, sent_bytes
-from syncline.sim.events.posted import is_posted
-from syncline.sim.lockstep.gloo_rings import run_posted
-from syncline.sim.lockstep.plan import Plan, shared_channels
-from syncline.sim.lockstep.recurrences import Ports, Rule, run_plan
+from syncline.sim.lockstep.gloo import run_gloo
+from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
+from syncline.sim.lockstep.routed import RoutedRounds, shared_channels
 from syncline.sim.programs import Call
 from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
@@ -71,9 +71,9 @@ def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: R
         SpecError: an unknown rule.
         Contention: transfers that share a channel, and do not begin and end together.
     """
-    plan = Plan.of(of, topology)
-    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(plan.shared))
-    run_plan(plan, ports, rule)
+    routed = RoutedRounds.of(of, topology)
+    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(routed.shared))
+    run_routed(routed, ports, rule)
     return ports.received_s, ports.out_s
 
 
@@ -97,19 +97,16 @@ class CollectiveMaps:
         uses: how often each (kind, bytes, algorithm) will occur. The matrix of a collective costs as many operations
             as running its rounds P times, so it is made for one that occurs more than P times, and only when needed.
         rule: when a message starts, ``eager`` or ``rendezvous``.
-        costs: of gloo's software, for what gloo runs.
 
     Raises:
         SpecError: an unknown collective or algorithm.
     """
 
-    def __init__(
-        self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager", costs: GlooCosts = FREE
-    ) -> None:
-        self._topology, self._uses, self._rule, self._costs = topology, uses, rule, costs
+    def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
+        self._topology, self._uses, self._rule, self._gloo = topology, uses, rule, topology.gloo or FREE
         self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
-        self._plans: dict[Key, Plan] = {}
+        self._routed_rounds: dict[Key, RoutedRounds] = {}
         self._vectors: dict[Key, Ports] = {}
         self._matrices: dict[Key, Ports] = {}
         self._sent: dict[Key, Floats] = {}
@@ -128,7 +125,7 @@ class CollectiveMaps:
                 self._vectors[key] = self._run(key, np.zeros(workers))
             zero = self._vectors[key]
             self._ports = Ports(*(each + entry_s[0] for each in zero.times_s))
-        elif idle and not is_posted(key[0], key[2]) and self._uses[key] > workers and not self._plan(key).shares:
+        elif idle and not is_gloo(key[0], key[2]) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             of = self._matrices[key]
@@ -147,18 +144,18 @@ class CollectiveMaps:
     def _idle_channels(self) -> Floats:
         return np.full(len(self._shared) + 1, -np.inf)
 
-    def _plan(self, key: Key) -> Plan:
-        if key not in self._plans:
-            self._plans[key] = Plan.of(self._rounds[key], self._topology, self._shared)
-        return self._plans[key]
+    def _routed(self, key: Key) -> RoutedRounds:
+        if key not in self._routed_rounds:
+            self._routed_rounds[key] = RoutedRounds.of(self._rounds[key], self._topology, self._shared)
+        return self._routed_rounds[key]
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         ports = Ports.at(entry_s, len(self._shared), before)
-        if is_posted(key[0], key[2]):
-            call_s = float(self._costs.beside_s(key[0], len(entry_s), key[1]))
-            ports.received_s, ports.out_s = run_posted(
-                key[0], self._rounds[key], self._topology, entry_s, self._costs.message_s, call_s
+        if is_gloo(key[0], key[2]):
+            call_s = float(self._gloo.beside_s(key[0], len(entry_s), key[1]))
+            ports.received_s, ports.out_s = run_gloo(
+                key[0], self._rounds[key], self._topology, entry_s, self._gloo.message_s, call_s
             )
             return ports
-        run_plan(self._plan(key), ports, self._rule)
+        run_routed(self._routed(key), ports, self._rule)
         return ports

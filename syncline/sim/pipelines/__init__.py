@@ -1,4 +1,4 @@
 """Pipelines.
 
-``schedules`` (orders of tasks), ``run`` (as programs), ``report``, ``deadlocks``, ``staged`` (real math).
+``schedules`` (orders of tasks), ``run`` (as programs), ``report``, ``deadlocks``, ``gradients`` (real math).
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from syncline.errors import SynclineError
-from syncline.sim.pipelines.schedules import Kind, Schedule, Task, target_of
+from syncline.sim.pipelines.schedules import Kind, PipelineTask, Schedule, target_stage
 from syncline.sim.programs import First, Instruction, Recv
 
 NEEDS: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
@@ -18,18 +18,18 @@ def tag_of(kind: Kind, microbatch: int, chunk: int) -> str:
     return f"{kind}.{chunk} {microbatch}" if chunk else f"{kind} {microbatch}"
 
 
-def task_of(tag: str) -> Task:
+def task_of(tag: str) -> PipelineTask:
     """The task whose input has this tag.
 
     >>> task_of(tag_of("backward", 3, 1))
-    Task(kind='backward', microbatch=3, chunk=1)
+    PipelineTask(kind='backward', microbatch=3, chunk=1)
     """
     label, _, microbatch = tag.partition(" ")
     kind, _, chunk = label.partition(".")
-    return Task(kind, int(microbatch), int(chunk or 0))  # type: ignore[arg-type]
+    return PipelineTask(kind, int(microbatch), int(chunk or 0))  # type: ignore[arg-type]
 
 
-def name_of(task: Task) -> str:
+def name_of(task: PipelineTask) -> str:
     """A task as people call it."""
     return f"{task.kind} {task.microbatch + 1}" + f" of chunk {task.chunk + 1}" * (task.chunk > 0)
 
@@ -44,7 +44,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     if len(given) != stages:
         raise SynclineError(f"schedule {schedule.name}: got {len(given)} stages; expected the pipeline's {stages}")
     kinds = schedule.kinds
-    wanted = {Task(*of) for of in product(kinds, range(schedule.microbatches), range(schedule.chunks))}
+    wanted = {PipelineTask(*of) for of in product(kinds, range(schedule.microbatches), range(schedule.chunks))}
     checked: set[int] = set()  # a stage may share its order with others
     for stage, order in enumerate(schedule.orders):
         if id(order) in checked:
@@ -60,12 +60,12 @@ def check_orders(schedule: Schedule, stages: int) -> None:
             raise SynclineError(f"{who} runs {name_of(unknown)}, which {schedule.name} has not; expected others only")
         if len(place) < len(wanted):
             lack = min(wanted.difference(place), key=lambda task: (kinds.index(task.kind), *task[1:]))
-            to = target_of(lack, stage, stages, schedule.chunks)
+            to = target_stage(lack, stage, stages, schedule.chunks)
             waits = "" if to is None else f": stage {to + 1} waits for it"
             raise SynclineError(f"{who} never runs {name_of(lack)}, which is not in its order{waits}; expected it once")
         for (kind, microbatch, chunk), at in place.items():
-            if kind != "forward" and place[Task(NEEDS[kind], microbatch, chunk)] > at:
-                task, first = Task(kind, microbatch, chunk), Task(NEEDS[kind], microbatch, chunk)
+            if kind != "forward" and place[PipelineTask(NEEDS[kind], microbatch, chunk)] > at:
+                task, first = PipelineTask(kind, microbatch, chunk), PipelineTask(NEEDS[kind], microbatch, chunk)
                 raise SynclineError(
                     f"{who} never runs {name_of(task)}: it waits for {name_of(first)} of {who}, which comes after it "
                     "in its order; expected it before"

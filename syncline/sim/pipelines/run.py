@@ -22,7 +22,7 @@ from syncline.errors import SpecError
 from syncline.sim.events.run import run_events
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
-from syncline.sim.pipelines.schedules import KINDS, Kind, Order, Schedule, Task, source_of, target_of
+from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
 from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait, check_seconds
 from syncline.sim.timeline import Timeline
 
@@ -38,8 +38,8 @@ __all__ = [
     "task_spans",
 ]
 
-AnyNetwork: TypeAlias = Link | Sequence[Link] | Network | Topology
-Effects: TypeAlias = Callable[[int, Task], Callable[[], object] | None]
+NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology
+Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
 """The math of a task at a stage: what happens when it completes."""
 
 
@@ -123,10 +123,10 @@ class _Stage:
         self.released_by = schedule.released_by
         self.sources: dict[tuple[Kind, int], int] = {}
         self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
-        for kind in KINDS:
+        for kind in TASK_KINDS:
             for chunk in range(chunks):
-                task = Task(kind, 0, chunk)
-                source, target = (end(task, stage, of.stages, chunks) for end in (source_of, target_of))
+                task = PipelineTask(kind, 0, chunk)
+                source, target = (end(task, stage, of.stages, chunks) for end in (source_stage, target_stage))
                 if source is not None:
                     self.sources[kind, chunk] = first + source
                 if target is not None:
@@ -153,12 +153,12 @@ class _Stage:
                     program += self.average(task.microbatch)
         return program
 
-    def recv(self, task: Task) -> Recv | None:
+    def recv(self, task: PipelineTask) -> Recv | None:
         """Wait for the input."""
         source = self.sources.get((task.kind, task.chunk))
         return None if source is None else Recv(source, tag_of(*task), task.microbatch)
 
-    def run(self, task: Task) -> list[Instruction]:
+    def run(self, task: PipelineTask) -> list[Instruction]:
         """Compute, and send the output on."""
         kind, i, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
@@ -184,7 +184,7 @@ class _Greedy:
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
         self.stage, self.microbatches, self.limit = stage, schedule.microbatches, schedule.limits[stage.number]
         self.at: dict[Kind, int] = {"forward": 0, "backward": 0}  # the next of each
-        self.recvs = {kind: stage.recv(Task(kind, 0)) for kind in self.at}
+        self.recvs = {kind: stage.recv(PipelineTask(kind, 0)) for kind in self.at}
 
     def next(self) -> list[Instruction]:
         """The decision what to do next."""
@@ -200,12 +200,12 @@ class _Greedy:
         """Run a task, then decide again."""
         i = self.at[kind]
         self.at[kind] = i + 1
-        self.recvs[kind] = self.stage.recv(Task(kind, i + 1))
+        self.recvs[kind] = self.stage.recv(PipelineTask(kind, i + 1))
         average = self.stage.average(i) if kind == "backward" else []
-        return [*self.stage.run(Task(kind, i)), *average, *self.next()]
+        return [*self.stage.run(PipelineTask(kind, i)), *average, *self.next()]
 
 
-def run_pipeline(of: Pipeline, network: AnyNetwork) -> Timeline:
+def run_pipeline(of: Pipeline, network: NetworkLike) -> Timeline:
     """What happens when the stages of a pipeline play its schedule.
 
     Raises:

@@ -14,10 +14,10 @@ from syncline.errors import SpecError, one_of
 
 Kind = Literal["forward", "backward", "weight"]
 """Forward; backward (the whole of it, or in a split one the gradient of the input); gradient of the weights."""
-KINDS: tuple[Kind, ...] = ("forward", "backward", "weight")
+TASK_KINDS: tuple[Kind, ...] = ("forward", "backward", "weight")
 
 
-class Task(NamedTuple):
+class PipelineTask(NamedTuple):
     """One micro-batch through one chunk of one stage, one way."""
 
     kind: Kind
@@ -25,7 +25,7 @@ class Task(NamedTuple):
     chunk: int = 0
 
 
-Order = list[Task]
+Order = list[PipelineTask]
 """What a stage runs, first to last."""
 
 
@@ -54,7 +54,7 @@ class Schedule(NamedTuple):
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """What each micro-batch passes at each stage, in this order."""
-        return KINDS if self.splits_backward else KINDS[:2]
+        return TASK_KINDS if self.splits_backward else TASK_KINDS[:2]
 
     @property
     def released_by(self) -> Kind:
@@ -67,8 +67,8 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3.
     """
-    forwards = [Task("forward", i) for i in range(microbatches)]
-    backwards = [Task("backward", i) for i in range(microbatches)]
+    forwards = [PipelineTask("forward", i) for i in range(microbatches)]
+    backwards = [PipelineTask("backward", i) for i in range(microbatches)]
     return Schedule("gpipe", [forwards + backwards] * stages, microbatches)
 
 
@@ -82,8 +82,8 @@ def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None 
     >>> [f"{task.kind[0]}{task.microbatch}" for task in one_f_one_b(2, 3).orders[0]]
     ['f0', 'f1', 'b0', 'f2', 'b1', 'b2']
     """
-    forwards = [Task("forward", i) for i in range(microbatches)]
-    backwards = [Task("backward", i) for i in range(microbatches)]
+    forwards = [PipelineTask("forward", i) for i in range(microbatches)]
+    backwards = [PipelineTask("backward", i) for i in range(microbatches)]
     limits = _usual_limits(stages) if in_flight is None else in_flight
     return Schedule("1f1b", [_in_turn(forwards, backwards, limit - 1) for limit in limits], microbatches)
 
@@ -107,8 +107,8 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
         for chunk in range(chunks)
         for i in range(stages)
     ]
-    forwards = [Task("forward", i, chunk) for i, chunk in passes]
-    backwards = [Task("backward", i, chunks - 1 - chunk) for i, chunk in passes]
+    forwards = [PipelineTask("forward", i, chunk) for i, chunk in passes]
+    backwards = [PipelineTask("backward", i, chunks - 1 - chunk) for i, chunk in passes]
     orders = []
     for stage in range(stages):
         ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
@@ -129,9 +129,9 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
         for task in order:
             split.append(task)
             if task.kind == "backward" and task.microbatch >= stage:
-                split.append(Task("weight", task.microbatch - stage))
+                split.append(PipelineTask("weight", task.microbatch - stage))
         late = range(max(0, microbatches - stage), microbatches)
-        orders.append(split + [Task("weight", i) for i in late])
+        orders.append(split + [PipelineTask("weight", i) for i in late])
     return Schedule("zb-h1", orders, microbatches, splits_backward=True)
 
 
@@ -165,17 +165,17 @@ def _in_turn(forwards: Order, backwards: Order, ahead: int) -> Order:
     return forwards[:ahead] + [task for pair in pairs for task in pair] + backwards[len(forwards) - ahead :]
 
 
-def source_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
+def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """The stage whose output a task waits for; None if it needs none from another stage."""
     return _beside(task, stage, stages, chunks, {"forward": -1, "backward": 1})
 
 
-def target_of(task: Task, stage: int, stages: int, chunks: int) -> int | None:
+def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """The stage that waits for a task's output; None if no other does."""
     return _beside(task, stage, stages, chunks, {"forward": 1, "backward": -1})
 
 
-def _beside(task: Task, stage: int, stages: int, chunks: int, ways: dict[Kind, int]) -> int | None:
+def _beside(task: PipelineTask, stage: int, stages: int, chunks: int, ways: dict[Kind, int]) -> int | None:
     """The stage of the model's part that lies a step away, by kind; weight gradients stay where they are."""
     part = task.chunk * stages + stage + ways.get(task.kind, 0)
     inside = 0 <= part < chunks * stages

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.topology import Floats, Ints, Paths, Star, Topology
 from syncline.errors import SpecError
 from syncline.sim.workers.compute import check_at_least_0, lognormal_factors
@@ -89,6 +90,11 @@ class _Slowed:
     def name(self) -> str:
         """For people."""
         return self.whole.name
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """Of the whole."""
+        return self.whole.gloo
 
     @property
     def workers(self) -> int:

@@ -15,9 +15,9 @@ MOST_ANGLES = 12
 """Beyond so many, no table has a row per angle."""
 
 NOTE = (
-    "Misalignment: the Hessian's (1,1)-norm over the least of all rotations. Steps: medians until\n"
-    "arrival; slowdown: of each draw, late over on time. Undone: of the way along the dominant\n"
-    "eigenvector, what other steps took back, on time and late. Restored: draws that take as many\n"
+    "Misalignment: the Hessian's (1,1)-norm over the least of all rotations. Steps: medians until "
+    "arrival; slowdown: of each draw, late over on time. Undone: of the way along the dominant "
+    "eigenvector, what other steps took back, on time and late. Restored: draws that take as many "
     "steps as Adam at angle 0, on time and late."
 )
 RANK_NOTE = "Rank: rank correlation with the misalignment; what never arrives has the largest value."
@@ -32,14 +32,14 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
             text_of("method"),
             *([RATE] if len(spec.rates) > 1 else []),
             ("angle", lambda row: f"{row['angle_deg']:g}°"),
-            ("mis-\nalign.", digits_of("misalignment", ".2f")),
+            ("misalignment", digits_of("misalignment", ".2f")),
             ("arrived", lambda row: f"{row['arrived']}/{row['draws']}"),
             ("steps", digits_of("steps", ",.0f")),
             ("steps,\nlate", digits_of("steps_delayed", ",.0f")),
-            ("slow-\ndown", digits_of("slowdown", ".2f")),
-            ("range", lambda row: f"{digits_of('slowdown_min', '.2f')(row)}-{digits_of('slowdown_max', '.2f')(row)}"),
+            ("slowdown", digits_of("slowdown", ".2f")),
+            ("range", _range),
             ("undone", lambda row: f"{digits_of('undone', '.0%')(row)}, {digits_of('undone_delayed', '.0%')(row)}"),
-            ("re-\nstored", digits_of("restored", ".0%")),
+            ("restored", digits_of("restored", ".0%")),
         ]
         tables.append(table(spec.description or spec.name, columns, angles, NOTE, (0,), "method"))
     if angles:
@@ -51,7 +51,7 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
             ("steps,\nlowest", digits_of("steps_min", ",.0f")),
             ("median", digits_of("steps", ",.0f")),
             ("highest", digits_of("steps_max", ",.0f")),
-            ("slow-\ndown", digits_of("slowdown", ".2f")),
+            ("slowdown", digits_of("slowdown", ".2f")),
             ("rank of\nsteps", digits_of("steps_rank", ".2f")),
             ("rank of\nslowdown", digits_of("slowdown_rank", ".2f")),
             ("of all\ndraws", digits_of("slowdown_rank_draws", ".2f")),
@@ -73,6 +73,11 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
         ]
         tables.append(table("Starts on the axes", columns, traps, "Radii. Closed form: 64 (rate / 0.1)^2."))
     return tables
+
+
+def _range(row: Record) -> str:
+    least, most = row["slowdown_min"], row["slowdown_max"]
+    return "-" if least is None else f"{least:.2f}-{most:.2f}"
 
 
 def summary(angles: list[Record], lr: float, method: str) -> Record:

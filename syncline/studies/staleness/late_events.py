@@ -58,7 +58,7 @@ def _train_seed(
 
     from syncline.problems import Rows, cut
     from syncline.sim import Durations, Pipeline, run_pipeline, schedule
-    from syncline.sim.pipelines.staged import StagedMath
+    from syncline.sim.pipelines.gradients import PipelineMath
 
     task = spec.problem.build(Rows.whole_group(1, (seed,)), device=spec.device)
     parts = cut(spec.problem.weighted(seed).to(spec.device), stages)
@@ -86,7 +86,7 @@ def _train_seed(
         if stage == 0 and on_step and done < spec.steps:
             on_step(done)
 
-    math = StagedMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
+    math = PipelineMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
     interrupted = False
     try:
         if on_step:

@@ -28,8 +28,8 @@ MEASURED = (
 """What a training tells, once; medians over the seeds in a row."""
 
 NOTE = (
-    "Medians over the seeds. Norm: (1,1)-norm of the Hessian over the number of parameters, and that in\n"
-    "the basis that the method scales in. Steps along the dominant eigenvector, and beside it. Undone:\n"
+    "Medians over the seeds. Norm: (1,1)-norm of the Hessian over the number of parameters, and that in "
+    "the basis that the method scales in. Steps along the dominant eigenvector, and beside it. Undone: "
     "of the way along it, what other steps took back."
 )
 
@@ -189,7 +189,7 @@ def swing_tables(rows: list[Record], spec: SwingsSpec) -> list[Group]:
         text_of("method"),
         count_of("stages"),
         ("loss", digits_of("loss", ".3f")),
-        ("eigen-\nvalue", digits_of("eigenvalue", ".1f")),
+        ("eigenvalue", digits_of("eigenvalue", ".1f")),
         ("norm", digits_of("norm_per_parameter", ".2f")),
         ("in its\nbasis", digits_of("own_norm_per_parameter", ".2f")),
         ("step\n(rms)", digits_of("rms", ".1e")),

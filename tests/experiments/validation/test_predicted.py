@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,7 @@ def software(step_s: list[float], *sent: tuple[tuple[str, str, int], ...], **car
 
 def test_a_step_is_what_the_software_takes_and_then_the_collectives() -> None:
     sent = ((SYNC,), (), (VOTE,))
-    got = predict(trained(*sent), software([0.01, 0.02, 0.04], *sent), LINE, 2, COSTS)
+    got = predict(trained(*sent), software([0.01, 0.02, 0.04], *sent), replace(LINE, gloo=COSTS), 2)
     carried = [
         gloo_s("all_reduce", 2, 4000, LINE, COSTS),
         0.0,

@@ -8,13 +8,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link, collective_s
-from syncline.costmodel.collectives.cost import HIERARCHICAL, closed_form_s
+from syncline.costmodel.collectives.cost import closed_form_s
+from syncline.costmodel.collectives.table import HIERARCHICAL
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, SynclineError
 from syncline.sim import Collective, Round, collective_finish_s, run_events
 from syncline.sim.collectives.alone import rounds_finish_s
-from syncline.sim.lockstep.plan import Contention
+from syncline.sim.lockstep.routed import Contention
 from tests.sim.strategies import EVERY_ALGORITHM, algorithms, any_links, collectives_anywhere, links, rules
 
 RTOL = 1e-9

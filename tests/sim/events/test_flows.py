@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.errors import SpecError
-from syncline.sim.events.flows import Channels, Flow, Way, max_min_rates
+from syncline.sim.events.flows import Channels, Flow, Route, max_min_rates
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ class Timed(Flow):
 
     __slots__ = ("env", "over_s")
 
-    def __init__(self, env, way, nbytes):
-        super().__init__(way, nbytes)
+    def __init__(self, env, route, nbytes):
+        super().__init__(route, nbytes)
         self.env, self.over_s = env, None
 
     def drained(self):
@@ -83,7 +83,7 @@ def finish(bandwidth, flows):
     timed = []
     for start_s, route, nbytes in flows:
         rate = min((bandwidth[channel] for channel in route), default=math.inf)
-        flow = Timed(env, Way(tuple(route), rate, 0.0, 0.0), nbytes)
+        flow = Timed(env, Route(tuple(route), rate, 0.0, 0.0), nbytes)
         timed.append(flow)
         env.timeout(start_s).callbacks.append(lambda _, flow=flow: channels.carry(flow))
     env.run()

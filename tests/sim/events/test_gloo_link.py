@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from syncline.costmodel import COLLECTIVES, GLOO, GlooCosts, Link, collective_s
+from syncline.costmodel import COLLECTIVES, GLOO, GlooCosts, Link, collective_s, network, topology
 from syncline.sim import (
     Call,
     Clock,
@@ -23,6 +23,8 @@ from syncline.sim import (
     schedule,
 )
 from syncline.sim.clocks.overlap import run_lockstep
+from syncline.sim.clocks.phases import among
+from syncline.sim.workers.faults import SlowLink, with_slow_links
 
 COSTS = GlooCosts(1e-4, ((2, 2e-4), (4, 5e-4)), (("all_reduce", 5e-11), ("all_gather", 4e-10)))
 BARE = Link(1e-3, 125e6)
@@ -47,8 +49,20 @@ def assert_same(one: Clock, other: Clock) -> None:
 def test_a_clock_takes_the_links_algorithms_and_costs(evaluator: str, overlap: str) -> None:
     options = {"evaluator": evaluator, "overlap": overlap}
     of_link = clock(CALLS, varied(), KNOWN, WORKERS, STEPS, **options)
-    assert_same(of_link, clock(CALLS, varied(), BARE, WORKERS, STEPS, algorithm="gloo", costs=COSTS, **options))
+    assert_same(of_link, clock(CALLS, varied(), KNOWN, WORKERS, STEPS, algorithm="gloo", **options))
     assert of_link.wall_s > clock(CALLS, varied(), BARE, WORKERS, STEPS, algorithm="gloo", **options).wall_s
+
+
+@pytest.mark.parametrize("evaluator", ["events", "lockstep"])
+def test_what_is_made_of_such_links_knows_it_too(evaluator: str) -> None:
+    """A topology, one link per worker, workers that are slowed, and some of them: their clock is the network's."""
+    of_link = clock(CALLS, varied(), KNOWN, WORKERS, STEPS, evaluator=evaluator)
+    star = topology(KNOWN, WORKERS)
+    slowed = with_slow_links(star, [SlowLink(0, 1.0, 1.0)])
+    for same in (star, [KNOWN] * WORKERS, slowed, among(topology(KNOWN, 2 * WORKERS), range(WORKERS, 2 * WORKERS))):
+        assert_same(clock(CALLS, varied(), same, WORKERS, STEPS, evaluator=evaluator), of_link)
+    assert topology([KNOWN, BARE], 2).gloo is None  # its algorithms are one software's, on all ends
+    assert topology(network("dgx-h100"), 8).gloo is None
 
 
 def test_workers_together_pay_the_closed_forms() -> None:
@@ -59,7 +73,7 @@ def test_workers_together_pay_the_closed_forms() -> None:
 
 def test_what_is_told_wins() -> None:
     """Other costs, other algorithms; a call's own algorithm, too."""
-    free = clock(CALLS, varied(), KNOWN, WORKERS, STEPS, costs=GlooCosts())
+    free = clock(CALLS, varied(), dataclasses.replace(KNOWN, gloo=GlooCosts()), WORKERS, STEPS)
     assert_same(free, clock(CALLS, varied(), BARE, WORKERS, STEPS, algorithm="gloo"))
     assert_same(
         clock(CALLS, varied(), KNOWN, WORKERS, STEPS, algorithm="ring"),
@@ -73,7 +87,7 @@ def test_phases_do_not_forget() -> None:
     present = np.ones((STEPS, WORKERS), dtype=bool)
     assert_same(
         phased_clock(present, CALLS, varied(), KNOWN),
-        phased_clock(present, CALLS, varied(), BARE, algorithm="gloo", costs=COSTS),
+        phased_clock(present, CALLS, varied(), KNOWN, algorithm="gloo"),
     )
     present[2:4, 1:3] = False  # two of four, whose calls cost less
     timed = phased_clock(present, CALLS, np.full((STEPS, WORKERS), 0.01), KNOWN)
@@ -85,17 +99,17 @@ def test_phases_do_not_forget() -> None:
 @pytest.mark.parametrize("by", ["auto", "events"])
 @pytest.mark.parametrize("kind", COLLECTIVES)
 def test_a_collective_by_itself(kind: str, by: str) -> None:
-    told = collective_finish_s(kind, WORKERS, 1e5, BARE, GLOO[kind], by=by, costs=COSTS)
+    told = collective_finish_s(kind, WORKERS, 1e5, KNOWN, GLOO[kind], by=by)
     np.testing.assert_array_equal(collective_finish_s(kind, WORKERS, 1e5, KNOWN, by=by), told)
     np.testing.assert_array_equal(collective_finish_s(kind, 1, 1e5, KNOWN, by=by), 0)
 
 
 def test_programs_that_name_no_algorithm_run_gloos() -> None:
-    def ends(network: Link, algorithm: str | None, **options: GlooCosts) -> list[float]:
+    def ends(network: Link, algorithm: str | None) -> list[float]:
         program = [Collective("all_reduce", 1e5, "a", algorithm=algorithm), Wait("a")]
-        return run_events([program] * WORKERS, network, **options).end_s.tolist()
+        return run_events([program] * WORKERS, network).end_s.tolist()
 
-    assert ends(KNOWN, None) == ends(BARE, "gloo-ring", costs=COSTS) != ends(BARE, None)
+    assert ends(KNOWN, None) == ends(KNOWN, "gloo-ring") != ends(BARE, None)
     assert ends(KNOWN, "ring") == ends(BARE, None)
     calls = [Call(0, "all_reduce", 1e5), Call(0, "all_gather", 1e5)]
     lockstep = run_lockstep(np.full((1, WORKERS), 0.01), calls, KNOWN)

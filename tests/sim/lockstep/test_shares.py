@@ -9,7 +9,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Round, rounds, rounds_finish_s
-from syncline.sim.lockstep.plan import Contention, Plan, shared_channels
+from syncline.sim.lockstep.routed import Contention, RoutedRounds, shared_channels
 from syncline.sim.lockstep.shares import shared_flow_s
 
 ALL = np.array([True, True, False])
@@ -66,7 +66,7 @@ def test_which_channels_are_shared():
     assert shared_channels([one_way, back], half).tolist() == [True] * 4 + [False] * 4
     cards = TwoLevel(2, Link(0.0, 1e9), Link(0.0, 1.0), nics_per_node=1).among(4)
     assert shared_channels([ring], cards).sum() == 0  # one worker of a node sends out of it, and one receives
-    assert Plan.of(rounds("all_reduce", 4, 8.0, "recursive-doubling"), cards).shares
+    assert RoutedRounds.of(rounds("all_reduce", 4, 8.0, "recursive-doubling"), cards).shares
 
 
 def test_rounds_that_share_a_card_take_turns():

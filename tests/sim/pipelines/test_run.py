@@ -14,9 +14,9 @@ from torch import nn
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError, SynclineError
+from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.run import Durations, Pipeline, report, run_pipeline, task_spans
-from syncline.sim.pipelines.schedules import Task, schedule
-from syncline.sim.pipelines.staged import StagedMath
+from syncline.sim.pipelines.schedules import PipelineTask, schedule
 
 FREE = Link(0.0, 1e15)
 NAMES = ("gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b", "greedy")
@@ -289,7 +289,7 @@ def test_replicas_join_an_all_reduce_per_update(name, sums):
 )
 def test_orders_that_cannot_be(orders, line):
     kinds = {"F": "forward", "B": "backward"}
-    listed = [[Task(kinds[short[0]], int(short[1:])) for short in order.split()] for order in orders]
+    listed = [[PipelineTask(kinds[short[0]], int(short[1:])) for short in order.split()] for order in orders]
     made = schedule("1f1b", 2, 2)._replace(name="hand", orders=listed)
     with pytest.raises(SynclineError) as refused:
         run_pipeline(Pipeline(made, 2, Durations()), FREE)
@@ -305,7 +305,7 @@ def test_any_orders_finish_or_say_who_waits(stages, microbatches, random):
         tasks = [i for i in range(microbatches) for _ in range(2)]
         random.shuffle(tasks)
         kinds = [iter(("forward", "backward")) for _ in range(microbatches)]
-        orders.append([Task(next(kinds[i]), i) for i in tasks])
+        orders.append([PipelineTask(next(kinds[i]), i) for i in tasks])
     made = schedule("1f1b", stages, microbatches)._replace(name="hand", orders=orders)
     try:
         timeline = play(made, Durations())
@@ -319,13 +319,13 @@ def test_any_orders_finish_or_say_who_waits(stages, microbatches, random):
         assert found
         stage, kind, i, source, other, j = found.groups()
         order = orders[int(source) - 1]
-        wanted, at = Task(kind, int(i) - 1), Task(other, int(j) - 1)
+        wanted, at = PipelineTask(kind, int(i) - 1), PipelineTask(other, int(j) - 1)
         assert abs(int(stage) - int(source)) == 1 and order.index(at) < order.index(wanted)
 
 
 def test_micro_batches_may_overtake_each_other():
     made = schedule("1f1b", 2, 2)
-    f, b = ([Task(kind, i) for i in range(2)] for kind in ("forward", "backward"))
+    f, b = ([PipelineTask(kind, i) for i in range(2)] for kind in ("forward", "backward"))
     made = made._replace(orders=[[*f, *b], [f[1], b[1], f[0], b[0]]])
     assert play(made, Durations()).makespan_s == 1 + 1 + 6 + 2 + 2
 
@@ -373,7 +373,7 @@ def test_the_delays_that_the_math_counts_are_the_reports(name):
     parts = [nn.Linear(3, 3, dtype=torch.float64) for _ in range(stages)]
     steppers = [torch.optim.SGD(part.parameters(), lr=0.01) for part in parts]
     x = torch.ones(2, 3, dtype=torch.float64)
-    math = StagedMath(made, parts, lambda i: x, lambda out, i: out.square().mean(), steppers)
+    math = PipelineMath(made, parts, lambda i: x, lambda out, i: out.square().mean(), steppers)
     forward_s = np.array([[1.0], [1.0], [4.0], [1.0]])
     told = told_of(made, Durations(forward_s, 2 * forward_s), effects=math.effect)
     assert math.delays == [list(stage.delays) for stage in told.stages]

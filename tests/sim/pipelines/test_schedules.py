@@ -8,7 +8,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import bubble, pipeline_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.run import Durations, Pipeline, report, run_pipeline
-from syncline.sim.pipelines.schedules import Task, schedule, zb_h1
+from syncline.sim.pipelines.schedules import PipelineTask, schedule, zb_h1
 
 FREE = Link(0.0, 1e15)
 SIZES = [(1, 1), (2, 2), (2, 8), (3, 6), (4, 4), (4, 12), (8, 16)]
@@ -36,8 +36,8 @@ def test_an_interleaved_order_by_hand():
     """Two stages, two chunks each: stage 0 is (2 - 1) 2 + (2 - 1) 2 = 4 forwards ahead."""
     order = schedule("interleaved", 2, 4, chunks=2).orders[0]
     assert order[:6] == [
-        Task("forward", 0, 0), Task("forward", 1, 0), Task("forward", 0, 1), Task("forward", 1, 1),
-        Task("forward", 2, 0), Task("backward", 0, 1),
+        PipelineTask("forward", 0, 0), PipelineTask("forward", 1, 0), PipelineTask("forward", 0, 1),
+        PipelineTask("forward", 1, 1), PipelineTask("forward", 2, 0), PipelineTask("backward", 0, 1),
     ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_each_schedule_runs_each_task_once(name, stages, microbatches):
     chunks = 2 if name == "interleaved" else 1
     made = schedule(name, stages, microbatches, chunks)
     kinds = ("forward", "backward", "weight") if made.splits_backward else ("forward", "backward")
-    every = {Task(kind, i, chunk) for kind in kinds for i in range(microbatches) for chunk in range(chunks)}
+    every = {PipelineTask(kind, i, chunk) for kind in kinds for i in range(microbatches) for chunk in range(chunks)}
     assert len(made.orders) == stages
     for order in made.orders:
         assert len(order) == len(every) and set(order) == every

@@ -88,19 +88,6 @@ Source: `syncline.costmodel.fitting.gloo` on measurements at 1 Gbit/s and 1 ms, 
 """
 
 
-def costs_on(network: object, costs: GlooCosts | None = None) -> GlooCosts:
-    """What gloo's software takes on a network: as told, else as the network itself says, else nothing."""
-    if costs is not None:
-        return costs
-    return gloo_of(network) or FREE
-
-
-def gloo_of(network: object) -> GlooCosts | None:
-    """What a network itself says of gloo's software, as a `Link` can; None if nothing."""
-    costs = getattr(network, "gloo", None)
-    return costs if isinstance(costs, GlooCosts) else None
-
-
 def tensor_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
     """N, bytes of the largest tensor that a worker hands to the collective."""
     return nbytes * workers if kind in ("all_gather", "gather") else nbytes

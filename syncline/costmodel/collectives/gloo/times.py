@@ -36,19 +36,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.gloo.costs import FREE, GLOO, SHAPED, GlooCosts, costs_on, tensor_bytes
+from syncline.costmodel.collectives.gloo.costs import FREE, GLOO, SHAPED, GlooCosts, tensor_bytes
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
 
 __all__ = [
     "FREE",
     "GLOO",
+    "GLOO_ALGORITHMS",
     "SHAPED",
+    "GlooAlgorithm",
     "GlooCosts",
     "gloo_message_s",
     "gloo_s",
@@ -64,6 +67,17 @@ SEGMENT_BYTES = 1 << 20
 
 HEADER_BYTES = 48
 """Of a message's header, and all of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
+
+
+class GlooAlgorithm(NamedTuple):
+    """An algorithm of gloo's: each message waits until its receiver has posted a buffer, and its software costs.
+
+    Attributes:
+        form: seconds on the bare link, from P, n, the latency of a message with its overheads, the link, and the bytes
+            of an element.
+    """
+
+    form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
 
 
 def gloo_s(
@@ -92,22 +106,24 @@ def gloo_s(
     >>> f"{gloo_s('all_reduce', 4, 2**20, link):.4f}", f"{gloo_s('all_reduce', 4, 4, link):.4f}"
     ('0.0684', '0.0350')
     """
-    if kind not in _FORMS:
-        raise SpecError("collective", kind, one_of(_FORMS, str(kind)))
+    if kind not in GLOO_ALGORITHMS:
+        raise SpecError("collective", kind, one_of(GLOO_ALGORITHMS, str(kind)))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
     if link.duplex == "half":
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
-    costs = costs_on(link, costs)
+    costs = costs or link.gloo or FREE
     alpha = link.latency_s + link.overhead_s + costs.message_s
-    of_link = _FORMS[kind](np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes)
+    of_link = GLOO_ALGORITHMS[kind].form(
+        np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
+    )
     seconds = of_link + costs.beside_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
 
 
 def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
     """Seconds of a lone message whose ends come to it together, send and recv: ``2 alpha + n / R``."""
-    message_s = costs_on(link, costs).message_s
+    message_s = (costs or link.gloo or FREE).message_s
     return 2 * (link.latency_s + link.overhead_s + message_s) + nbytes / link.goodput_bytes_per_s
 
 
@@ -193,13 +209,12 @@ def tree_ways(workers: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(ways))
 
 
-_Form = Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
-
-_FORMS: dict[str, _Form] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _all_reduce,
-    "all_to_all": _all_to_all,
-    "broadcast": _broadcast,
-    "gather": _gather,
+GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
+    "all_reduce": GlooAlgorithm(_all_reduce),
+    "all_gather": GlooAlgorithm(_all_gather),
+    "reduce_scatter": GlooAlgorithm(_all_reduce),
+    "all_to_all": GlooAlgorithm(_all_to_all),
+    "broadcast": GlooAlgorithm(_broadcast),
+    "gather": GlooAlgorithm(_gather),
 }
+"""What gloo runs for each collective."""

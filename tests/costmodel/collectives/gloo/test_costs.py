@@ -28,7 +28,7 @@ from syncline.costmodel import (
     ring_all_reduce_s,
 )
 from syncline.costmodel.collectives.gloo.times import FREE
-from syncline.costmodel.traffic.exchanges import algorithm_for, carried_by
+from syncline.costmodel.collectives.policies import algorithm_for, all_by_gloo
 from syncline.errors import SpecError
 
 COSTS = GlooCosts(1e-4, ((2, 2e-4), (4, 5e-4)), (("all_reduce", 5e-11), ("all_gather", 4e-10)))
@@ -62,15 +62,16 @@ def test_a_link_that_knows_nothing_is_as_it_was() -> None:
         collective_s("all_reduce", 4, 1e5, BARE) == ring_all_reduce_s(4, 1e5, BARE) == ring_all_reduce_s(4, 1e5, KNOWN)
     )
     assert algorithm_for(None, "all_reduce", 4, 1e5, BARE) is None
-    assert carried_by(None, BARE) is None
+    assert not all_by_gloo(None, BARE) and all_by_gloo("gloo", BARE)
     assert network_fields(BARE) == {"name": "", "latency": 1e-3, "bandwidth": 125e6}
 
 
 def test_algorithms_by_kind_leave_the_others_to_gloo() -> None:
-    wanted = carried_by({"all_reduce": "tree"}, KNOWN)
-    assert algorithm_for(wanted, "all_reduce", 4, 1e5, BARE) == "tree"
-    assert algorithm_for(wanted, "all_gather", 4, 1e5, BARE) == "gloo-ring"
-    assert carried_by("tree", KNOWN) == "tree"
+    wanted = {"all_reduce": "tree"}
+    assert algorithm_for(wanted, "all_reduce", 4, 1e5, KNOWN) == "tree"
+    assert algorithm_for(wanted, "all_gather", 4, 1e5, KNOWN) == "gloo-ring"
+    assert not all_by_gloo(wanted, KNOWN) and all_by_gloo({}, KNOWN) and all_by_gloo(None, KNOWN)
+    assert algorithm_for("tree", "all_reduce", 4, 1e5, KNOWN) == "tree" and not all_by_gloo("tree", KNOWN)
 
 
 def test_a_message_and_a_shared_link_keep_the_costs() -> None:

@@ -1,0 +1,89 @@
+"""The one table of all algorithms: those of any network, those that need nodes, and gloo's.
+
+What an algorithm is says how it is timed: an `Algorithm` by its messages and bytes, a `Hierarchy` by its parts, a
+`GlooAlgorithm` one by gloo's forms. Whoever asks which one carries a collective that names none asks `first_on`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
+from syncline.costmodel.collectives.gloo.costs import GLOO
+from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, node_size
+from syncline.errors import SpecError, one_of
+
+if TYPE_CHECKING:
+    from syncline.costmodel.network.topology import Network, Topology
+
+AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm
+
+TABLE: dict[str, dict[str, AnyAlgorithm]] = {
+    kind: {**flat, **(HIERARCHIES if kind == "all_reduce" else {}), GLOO[kind]: GLOO_ALGORITHMS[kind]}
+    for kind, flat in FLAT.items()
+}
+"""By collective and name."""
+
+
+def _names_of(which: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
+    return {kind: tuple(name for name, one in of.items() if isinstance(one, which)) for kind, of in TABLE.items()}
+
+
+ALGORITHMS = _names_of(Algorithm)
+"""The names of each collective's algorithms for any network; the first is taken if none is named."""
+
+HIERARCHICAL = _names_of(Hierarchy)
+"""The names of those that need nodes."""
+
+OF_GLOO = _names_of(GlooAlgorithm)
+"""The names of what gloo runs. Its messages wait for their receiver's notice, whatever the rule; nobody chooses one for
+its speed, so `best_algorithm` leaves them out."""
+
+SERVERS = ("server-naive", "server-efficient")
+"""All-reduces by a parameter server. Nobody chooses one for its speed, so neither does `best_algorithm`: where messages
+cost no overhead, a server's many short ones would look free."""
+
+COLLECTIVES = tuple(TABLE)
+"""The names of the collectives, as the traffic ledger writes them."""
+
+
+def algorithm_name(kind: str, algorithm: str | None = None) -> str:
+    """The algorithm's name: of none, the collective's first.
+
+    Raises:
+        SpecError: an unknown collective, or an algorithm that it does not have.
+    """
+    if kind not in TABLE:
+        raise SpecError("collective", kind, one_of(TABLE, str(kind)))
+    if algorithm is None:
+        return ALGORITHMS[kind][0]
+    if algorithm not in TABLE[kind]:
+        raise SpecError(f"{kind}.algorithm", algorithm, one_of(TABLE[kind], str(algorithm)))
+    return algorithm
+
+
+def is_gloo(kind: str, algorithm: str | None) -> bool:
+    """Whether gloo carries it: each message waits until its receiver has posted a buffer."""
+    return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm)
+
+
+def first_on(kind: str, network: Network | Topology) -> str:
+    """What carries a collective if nothing is named: its first algorithm, or gloo's where the network knows its costs.
+
+    Raises:
+        SpecError: an unknown collective.
+    """
+    first = algorithm_name(kind)
+    return first if network.gloo is None else GLOO[kind]
+
+
+def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
+    """The algorithms that can run on a network: the hierarchical ones where it has several nodes of several workers.
+
+    Raises:
+        SpecError: an unknown collective, or a number of workers that the network cannot join.
+    """
+    algorithm_name(kind)
+    size = node_size(network, workers)
+    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if size is not None and 1 < size < workers else ())

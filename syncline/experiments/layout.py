@@ -1,0 +1,160 @@
+"""How a table fits a terminal: as it is, else folded at spaces, else cut into blocks that repeat the first columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rich import box
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+EASY_TO_READ = 16
+"""Characters to which text is folded before a table is cut."""
+
+NO_MORE_BESIDE = 30
+"""Characters of text that ask for a block of their own when a table is cut: text gets more where there is room."""
+
+BETWEEN_WORDS = re.compile(r"\s+")
+BETWEEN_NUMBERS = re.compile(r"\n| (?=[(+])|(?<=,) ")
+"""A number stays beside its unit."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as text, drawn as wide as the terminal allows.
+
+    Args:
+        headings: one per column; a line break is where a heading is folded in any case.
+        cells: a list per row.
+        left: columns that hold text; the others hold numbers.
+        ruled: whether a line follows a row.
+    """
+
+    headings: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    left: Collection[int]
+    ruled: Sequence[bool]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        if _total(self._natural, 3) <= width:
+            yield self._drawn(dict(enumerate(self._natural)), roomy=True)
+            return
+        for columns in self._blocks(width):
+            yield self._drawn(self._widths(columns, width))
+
+    def _blocks(self, width: int) -> list[list[int]]:
+        """All columns together where they fit folded; else as few blocks as there can be, of about one width."""
+        if _total(self._readable, 2) <= width:
+            return [[*range(len(self.headings))]]
+        key = self._key(width)
+        asked = {
+            column: max(self._least[column], min(self._natural[column], NO_MORE_BESIDE))
+            for column in range(len(key), len(self.headings))
+        }
+        room = width - _total((self._least[column] for column in key), 2)
+        fewest = _cut(asked, room)
+        for narrower in range(room - 1, 0, -1):
+            cut = _cut(asked, narrower)
+            if len(cut) > len(fewest):
+                break
+            fewest = cut
+        return [[*key, *block] for block in fewest]
+
+    def _key(self, width: int) -> range:
+        """The first columns, as many as tell the rows apart and leave half of the width."""
+        for count in range(1, len(self.headings)):
+            apart = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
+            if apart or _total(self._least[: count + 1], 2) > width // 2:
+                return range(count)
+        return range(1)
+
+    def _widths(self, columns: list[int], width: int) -> dict[int, int]:
+        """Each as wide as it likes, and the widest narrower until all fit: down to words, and only then into them."""
+        widths = {column: self._natural[column] for column in columns}
+        for least in (self._readable, self._least, self._words, [1] * len(self.headings)):
+            while _total(widths.values(), 2) > width:
+                wide = {column: size for column, size in widths.items() if size > least[column]}
+                if not wide:
+                    break
+                widths[max(wide, key=wide.__getitem__)] -= 1
+        return widths
+
+    def _drawn(self, widths: dict[int, int], roomy: bool = False) -> Table:
+        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not roomy)
+        for column, width in widths.items():
+            heading = Text(_folded(self.headings[column], width, BETWEEN_WORDS))
+            justify = "left" if column in self.left else "right"
+            drawn.add_column(heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
+        for row, ruled in zip(self.cells, self.ruled, strict=True):
+            shown = (_folded(row[column], width, self._breaks(column)) for column, width in widths.items())
+            drawn.add_row(*map(Text, shown), end_section=ruled)
+        return drawn
+
+    def _breaks(self, column: int) -> re.Pattern[str]:
+        return BETWEEN_WORDS if column in self.left else BETWEEN_NUMBERS
+
+    @cached_property
+    def _natural(self) -> list[int]:
+        columns = range(len(self.headings))
+        texts = [[self.headings[column], *(row[column] for row in self.cells)] for column in columns]
+        return [max(cell_len(line) for text in of for line in text.split("\n")) for of in texts]
+
+    @cached_property
+    def _least(self) -> list[int]:
+        """What the longest word of each column needs; of a number, with its unit."""
+        return [self._longest(column, self._breaks(column)) for column in range(len(self.headings))]
+
+    @cached_property
+    def _words(self) -> list[int]:
+        return [self._longest(column, BETWEEN_WORDS) for column in range(len(self.headings))]
+
+    @cached_property
+    def _readable(self) -> list[int]:
+        sizes = enumerate(zip(self._natural, self._least, strict=True))
+        return [max(least, min(natural, EASY_TO_READ)) if n in self.left else least for n, (natural, least) in sizes]
+
+    def _longest(self, column: int, breaks: re.Pattern[str]) -> int:
+        words = [word for row in self.cells for word in breaks.split(row[column])]
+        return max(map(cell_len, [*words, *BETWEEN_WORDS.split(self.headings[column])]))
+
+
+def _total(widths: Iterable[int], gap: int) -> int:
+    """With what stands between columns, and a space at both ends."""
+    sizes = [*widths]
+    return sum(sizes) + gap * (len(sizes) - 1) + 2
+
+
+def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
+    """Neighbours together, as many as there is room for."""
+    blocks: list[list[int]] = []
+    used = room + 1
+    for column, width in widths.items():
+        used += width + 2
+        if used > room:
+            blocks.append([])
+            used = width + 2
+        blocks[-1].append(column)
+    return blocks
+
+
+def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
+    """In lines of at most so many characters, broken where it may be; what is longer between and then within words."""
+    if all(cell_len(line) <= width for line in text.split("\n")):
+        return text
+    lines: list[str] = []
+    for part in breaks.split(text):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(part) <= width:
+            lines[-1] += f" {part}"
+        elif cell_len(part) <= width:
+            lines.append(part)
+        else:
+            lines += (
+                chop_cells(part, width) if breaks is BETWEEN_WORDS else _folded(part, width, BETWEEN_WORDS).split("\n")
+            )
+    return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""Data parallelism: the gradient is averaged in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+    Hardware,
+)
+from syncline.costmodel.compute.orthogonal import newton_schulz_flops
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    tensors_of,
+)
+from syncline.methods.compressible import CompressibleBase
+from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method, UpdateRule
+
+
+class DataParallelBase(CompressibleBase):
+    """The gradient is averaged in every step, through a compressor if there is one."""
+
+    family: ClassVar[str] = "data parallel"
+
+    @property
+    @override
+    def sends_in_backward(self) -> bool:
+        """A gradient, unless it is compressed."""
+        return not self.compressor
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """One gradient per step, which is ready tensor by tensor during the backward pass unless it is compressed."""
+        exchanges = self._exchange(tensors_of(model), workers, 1, "gradient")
+        return [replace(exchange, in_backward=self.sends_in_backward) for exchange in exchanges]
+
+    @override
+    def _sent_periods(self) -> Iterable[int]:
+        return [1]
+
+    def _with_rule(self, params: Iterable[Any], rule: UpdateRule, comm: Communicator, worker_axis: bool) -> Method:
+        from syncline.optim import DDP
+
+        reducer = {"reducer": self.compressor.reducer()} if self.compressor else {}
+        return DDP(params, self.lr, rule, **reducer, **self._common(comm, worker_axis))
+
+
+@register
+class DDPSpec(DataParallelBase):
+    """Data parallelism: the gradient is averaged in every step."""
+
+    source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
+    means_alone: ClassVar[bool] = True
+
+    presets: ClassVar[Presets] = {
+        "ddp-sgdm": {"rule": "sgdm", "lr": 0.05},
+        "ddp-adam": {"rule": "adam", "lr": 0.003},
+        "ddp-nadam": {"rule": "nadam", "lr": 0.003},
+        "ddp-ada-sgd": {"rule": "ada-sgd", "lr": 0.003},
+        "ddp-adopt": {"rule": "adopt", "lr": 0.003},
+        "ddp-muon": {"rule": "muon", "lr": 0.02, "other_lr": 0.003},
+        "ddp-scion": {"rule": "scion", "lr": 0.00025, "weight_decay": 1.0},
+        "ddp-uscion": {"label": "ddp-uscion", "rule": "scion", "lr": 0.00025},
+        "top-k": {"label": "top-k", "rule": "sgdm", "compressor": "top-k", "lr": 0.05},
+        "qsgd": {"label": "qsgd", "rule": "sgdm", "compressor": "qsgd", "lr": 0.05},
+        "ddp-lion": {"rule": "lion", "lr": 0.0005},
+        "ddp-lion-16bit": {"label": "ddp-lion-16bit", "rule": "lion", "wire": "bf16", "lr": 0.0005},
+    }
+
+    kind: Literal["ddp"] = "ddp"
+    rule: RuleSpec = AdamRule()
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or f"ddp-{self.rule.kind}{self._suffix}"
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The rule's states, and a compressor's errors."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        return self._with_rule(params, self.rule.build(), comm, worker_axis)
+
+    @override
+    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
+        """Orthogonalising matrices, where the rule does."""
+        if not isinstance(self.rule, MuonRule | ScionRule):
+            return 0.0
+        flops = sum(newton_schulz_flops(*t.sides) for t in tensors_of(model) if t.is_matrix)
+        return flops / (hardware.peak_flops * hardware.mfu)

@@ -1,0 +1,112 @@
+"""DeMo: the largest coefficients of the momentum's blocks are gathered from all workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+    largest_divisor,
+)
+from syncline.costmodel.traffic.packing import (
+    pairs_bytes,
+)
+from syncline.fields import Period, Rate
+from syncline.methods.base import (
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    every,
+    tensors_of,
+)
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class DeMoSpec(MethodBase):
+    """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers."""
+
+    family: ClassVar[str] = "sparse"
+    source: ClassVar[str] = "DeMo, Algorithm 4"
+
+    presets: ClassVar[Presets] = {
+        "demo": {"lr": 0.001},
+        "demo-sgd": {"base": "sgd", "lr": 0.05},
+        "demo-muon": {"base": "muon", "lr": 0.02},
+        "demo-periodic": {"label": "demo-periodic", "period": 4, "lr": 0.001},
+    }
+
+    kind: Literal["demo"] = "demo"
+    base: Literal["sgd", "signum", "muon"] = "signum"
+    k: int = Field(default=32, ge=1)
+    chunk: int = Field(default=64, ge=1)
+    beta: Rate = 0.999
+    alpha: Annotated[float, Field(ge=0, le=1)] = 1.0
+    basis: Literal["dct", "random", "identity"] = "dct"
+    average: Literal["senders", "all"] = "senders"
+    index_bits: Literal[0, 16, 32, 64] = 64
+    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+    period: Period = 1
+
+    @property
+    @override
+    def name(self) -> str:
+        every_k = "" if self.period == 1 else f"-every-{self.period}"
+        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k
+
+    def tensor_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of one parameter's pairs: all its indices packed, then all its values.
+
+        Raises:
+            SpecError: if the index cannot tell the entries of a block apart.
+        """
+        block = math.prod(largest_divisor(length, self.chunk) for length in shape)
+        pairs = math.prod(shape) // block * min(self.k, block)
+        return pairs_bytes(pairs, block, self.index_bits, self.value)
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """One all-gather per period."""
+        tensors = tensors_of(model)
+        nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors)
+        encoded = FP32_BYTES * elements(tensors)
+        return [Exchange(nbytes, self.period, "top-k", "all_gather", encoded_bytes=encoded)]
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """Of matrices, whose sides ``chunk`` divides."""
+        pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
+        return every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The momentum; no base keeps anything."""
+        return elements(tensors_of(model))
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.comm import SparsePairs
+        from syncline.optim import DDP, DeMo, demo_rule
+
+        reducer = DeMo(
+            self.k,
+            self.chunk,
+            self.beta,
+            self.alpha,
+            self.basis,
+            self.average,
+            SparsePairs(self.index_bits, self.value),
+            self.period,
+        )
+        return DDP(params, self.lr, demo_rule(self.base), reducer=reducer, **self._common(comm, worker_axis))

@@ -1,0 +1,76 @@
+"""DiLoCo: long local rounds, joined by an outer Nesterov step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+)
+from syncline.fields import Period, Positive, Rate
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.compressible import CompressibleBase
+from syncline.methods.parts.rules import AdamRule, RuleSpec
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class DiLoCoSpec(CompressibleBase):
+    """DiLoCo: local rounds joined by an outer Nesterov step."""
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
+    means_alone: ClassVar[bool] = True
+
+    presets: ClassVar[Presets] = {
+        "diloco": {"lr": 0.003},
+        "diloco-l1": {"compressor": "lp", "lr": 0.003},
+        "diloco-top-k": {"compressor": "top-k", "lr": 0.003},
+    }
+
+    kind: Literal["diloco"] = "diloco"
+    rule: RuleSpec = AdamRule()
+    period: Period = 32
+    outer_lr: Positive = 0.7
+    outer_momentum: Rate = 0.9
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{self.rule.kind}") + self._suffix
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """One pseudo-gradient per round."""
+        return self._exchange(tensors_of(model), workers, self.period, "params")
+
+    @override
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.period]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The rule's states, where the round started, the outer momentum, and a compressor's errors."""
+        tensors = tensors_of(model)
+        kept = self.rule.state_elements(tensors) + 2 * elements(tensors)
+        return kept + self._kept_errors(tensors, reference=False)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import DiLoCo
+
+        common = self._averaging() | self._common(comm, worker_axis)
+        outer = {"outer_lr": self.outer_lr, "outer_momentum": self.outer_momentum}
+        return DiLoCo(params, self.lr, self.rule.build(), self.period, **outer, **common)

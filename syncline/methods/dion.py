@@ -1,0 +1,232 @@
+"""The Dion family: low-rank orthonormal updates, exchanged in every step, on a schedule or on a trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+    dion_rank,
+)
+from syncline.fields import Period, Rate, refusal
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    elements,
+    every,
+    tensors_of,
+)
+from syncline.methods.compressible import CompressibleBase
+from syncline.methods.parts.rules import OTHER_RULES, OtherRule
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+FLAG_BYTES = 4
+"""CurvaDion's trigger: one fp32 maximum."""
+
+
+FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
+"""Bytes per number, of the factors of matrices m by n at rank r and of the parameters that travel as they are."""
+
+
+class DionBase(CompressibleBase):
+    """What the Dion family shares."""
+
+    family: ClassVar[str] = "low rank"
+
+    rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
+    mu: Rate = 0.95
+    exchange: Literal["gradient", "compressed"] = "gradient"
+    local_step: Literal["step", "hold"] = "step"
+    other: OtherRule = "adam"
+
+    @model_validator(mode="after")
+    def _whole_factors(self) -> Self:
+        if self.clip_norm is not None and self.exchange == "compressed":
+            expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
+            raise refusal("clip_norm", self.clip_norm, expected)
+        kind = self.compressor.kind if self.compressor and self.exchange == "compressed" else "lp"
+        if kind == "top-k":
+            expected = "'lp' for factors: P is orthonormalised, and a sparse one loses columns"
+            raise refusal("compressor.kind", kind, expected)
+        if kind == "qsgd":
+            expected = "'lp' for factors: P is orthonormalised, which makes a bias of noise that had none"
+            raise refusal("compressor.kind", kind, expected)
+        return self
+
+    def rank(self, tensor: TensorShape) -> int:
+        """``ceil(fraction min(m, n))``."""
+        return dion_rank(*tensor.sides, self.rank_fraction)
+
+    def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
+        """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
+        plain, low = self._shared_out(model)
+        p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in low]
+        r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in low]
+        if self.compressor:
+            return [
+                exchange
+                for label, sent in (("gradient", plain), ("P", p), ("R", r))
+                for exchange in self.compressor.exchanges(sent, workers, period, label, joins=False)
+            ]
+        return [
+            self._plain(elements(sent), period, label, joins=False)
+            for label, sent in (("gradient", plain), ("P", p), ("R", r))
+            if sent
+        ]
+
+    def _shared_out(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
+        """What travels as gradients, and matrices that are worth factors."""
+        plain: list[TensorShape] = []
+        low: list[TensorShape] = []
+        for t in tensors_of(model):
+            is_low = self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t))
+            (low if is_low else plain).append(t)
+        return plain, low
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        if self.exchange == "gradient" and not self.compressor:
+            return super().traffic_formula(workers)
+        exchanges = self.exchanges(1, workers)
+        flag = [f"{FLAG_BYTES}"] if exchanges[0].label == "trigger" else []
+        if self.compressor:
+            over = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
+            return " + ".join([*flag, super().traffic_formula(workers) + over])
+        return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), exchanges[-1].period)])
+
+    @override
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        return self._shared_out(tensors)[0]
+
+    @override
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.exchanges(1, workers=1)[-1].period]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""
+        tensors = tensors_of(model)
+        others = [tensor for tensor in tensors if not tensor.is_matrix]
+        kept = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
+        errors = self._kept_errors(self._shared_out(model)[0], reference=False)
+        held = elements(tensors) if self.local_step == "hold" else 0
+        return kept + held + errors + OTHER_RULES[self.other].state_elements(others)
+
+    def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
+        own = {
+            "rank_fraction": self.rank_fraction,
+            "mu": self.mu,
+            "exchange": self.exchange,
+            "local_step": self.local_step,
+            "other": OTHER_RULES[self.other].build(),
+        }
+        return own | self._averaging() | self._common(comm, worker_axis)
+
+
+@register
+class DionSpec(DionBase):
+    """Dion: low-rank orthonormal updates; with ``period`` above 1, Scheduled-Sync Dion."""
+
+    source: ClassVar[str] = "Dion (Ahn et al., 2025), Algorithm 1"
+
+    presets: ClassVar[Presets] = {
+        "dion": {"lr": 0.02, "other_lr": 0.003},
+        "dion-compressed": {"exchange": "compressed", "lr": 0.02, "other_lr": 0.003},
+        "dion-scheduled": {"label": "dion-scheduled", "period": 32, "lr": 0.02, "other_lr": 0.003},
+        "dion-8bit": {
+            "label": "dion-8bit",
+            "exchange": "compressed",
+            "compressor": {"kind": "lp", "p": "inf"},
+            "lr": 0.02,
+            "other_lr": 0.003,
+        },
+    }
+
+    kind: Literal["dion"] = "dion"
+    period: Period = 1
+
+    @model_validator(mode="after")
+    def _local_steps(self) -> Self:
+        if self.local_step != "step" and self.period == 1:
+            raise refusal("local_step", self.local_step, "'step' with period 1, where every step exchanges")
+        return self
+
+    @property
+    @override
+    def name(self) -> str:
+        scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
+        return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "") + self._suffix
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Gradients, or gradients, P and R."""
+        return self._synced(model, workers, self.period)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import Dion, Every
+
+        return Dion(params, self.lr, trigger=Every(self.period), **self._options(comm, worker_axis))
+
+
+@register
+class CurvaDionSpec(DionBase):
+    """CurvaDion: Dion that exchanges when a layer's momentum norm changes (RMMC above ``threshold``).
+
+    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
+    """
+
+    source: ClassVar[str] = "CurvaDion, Algorithm 2"
+
+    presets: ClassVar[Presets] = {
+        "curvadion": {"lr": 0.02, "other_lr": 0.003},
+    }
+
+    kind: Literal["curvadion"] = "curvadion"
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
+    form: Literal["paper", "code"] = "paper"
+    expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or f"curvadion{self._suffix}"
+
+    @property
+    @override
+    def one_seed_at_a_time(self) -> bool:
+        """Each seed triggers by itself."""
+        return True
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """The flag in every step, and an exchange at the expected rate, taken as a period."""
+        flag = Exchange(FLAG_BYTES, label="trigger", joins=False)
+        return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Dion's, and one norm per matrix."""
+        return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
+
+    @override
+    def readbacks(self, model: Tensors) -> int:
+        """The norm of each matrix."""
+        return sum(tensor.is_matrix for tensor in tensors_of(model))
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import CurvaDion
+
+        options = self._options(comm, worker_axis)
+        return CurvaDion(params, self.lr, threshold=self.threshold, form=self.form, **options)

@@ -1,0 +1,80 @@
+"""Local methods: workers step alone, and average everything every so many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+)
+from syncline.fields import Period
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    tensors_of,
+)
+from syncline.methods.compressible import CompressibleBase
+from syncline.methods.parts.rules import AdamRule, RuleSpec
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class LocalSpec(CompressibleBase):
+    """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps."""
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "Stich (2019); Cheng & Glasgow (2025)"
+    means_alone: ClassVar[bool] = True
+
+    presets: ClassVar[Presets] = {
+        "local-sgdm": {"rule": "sgdm", "lr": 0.05},
+        "local-adam": {"rule": "adam", "lr": 0.003},
+        "local-adopt": {"rule": "adopt", "lr": 0.003},
+    }
+
+    kind: Literal["local"] = "local"
+    rule: RuleSpec = AdamRule()
+    period: Period = 32
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or f"local-{self.rule.kind}{self._suffix}"
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Parameters and states together."""
+        return self._exchange(self._sent(tensors_of(model)), workers, self.period, "params and states")
+
+    def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
+        """Each parameter, and each of its states."""
+        return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
+
+    @override
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        return self._sent(tensors)
+
+    @override
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.period] * len(self._sent(tensors_of(1)))
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The rule's states, and what a compressor keeps of all that is averaged."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + self._kept_errors(self._sent(tensors), reference=True)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import Local
+
+        options = self._averaging() | self._common(comm, worker_axis)
+        return Local(params, self.lr, self.rule.build(), self.period, **options)

@@ -1,0 +1,110 @@
+"""1-bit Adam: Adam for a while, then momentum in a frozen scaling, averaged by signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+)
+from syncline.costmodel.traffic.packing import (
+    SCALE_BYTES,
+    packed_bytes,
+)
+from syncline.fields import Period, Rate
+from syncline.methods.base import (
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+class OneBitBase(MethodBase):
+    """What the methods share that average by signs."""
+
+    family: ClassVar[str] = "one bit"
+
+    freeze_step: Period
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    eps: Annotated[float, Field(ge=0)] = 1e-8
+    bias_correction: bool = True
+    scale: Literal["rms", "mean"] = "rms"
+
+    def _signs(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
+        """Signs and a scale of every chunk to its owner, and back."""
+        encoded = FP32_BYTES * elements(tensors_of(model))
+        owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
+        return [
+            Exchange(workers * sum(owned), period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
+            Exchange(sum(owned), period, "owner signs", "all_gather", encoded_bytes=encoded, **phase),
+        ]
+
+    @override
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """The worker's error, and the owner's of its chunks."""
+        return elements(tensors_of(model)) + sum(chunks(model, workers))
+
+    def _gradient(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
+        return self._plain(elements(tensors_of(model)), period, "gradient", **phase)
+
+    def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
+        names = ("freeze_step", "beta1", "beta2", "eps", "bias_correction", "scale")
+        return {name: getattr(self, name) for name in names} | self._common(comm, worker_axis)
+
+
+@register
+class OneBitAdamSpec(OneBitBase):
+    """1-bit Adam: Adam until ``freeze_step``, then signs of momenta in a scaling that stays."""
+
+    source: ClassVar[str] = "1-bit Adam (Tang et al., 2021)"
+
+    presets: ClassVar[Presets] = {
+        "one-bit-adam": {"lr": 0.003, "eps": 0.001},
+    }
+
+    kind: Literal["one-bit-adam"] = "one-bit-adam"
+    freeze_step: Period = 100
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Gradients until the freeze, then signs."""
+        return [self._gradient(model, stop=self.freeze_step), *self._signs(model, workers, start=self.freeze_step)]
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """After the freeze."""
+        return signs_formula(workers)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Adam's two, the worker's error, and the owner's of its chunks."""
+        return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import OneBitAdam
+
+        return OneBitAdam(params, self.lr, **self._options(comm, worker_axis))
+
+
+def chunks(model: Tensors, workers: int) -> list[int]:
+    """Numbers that one worker averages for all, ``ceil(n / M)`` of each tensor."""
+    return [-(-tensor.elements // workers) for tensor in tensors_of(model)]
+
+
+def signs_formula(workers: int) -> str:
+    """Bytes of one chunk per owner, and then of one's own: each is packed signs and a scale."""
+    return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"

@@ -1,0 +1,1 @@
+"""Parts of methods as specs: update rules, outer optimizers, compressors, streams. What they build is in ``optim``."""

@@ -1,0 +1,233 @@
+"""Compressors as specs, for methods that send through one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+)
+from syncline.costmodel.traffic.packing import (
+    SCALE_BYTES,
+    VALUE_BYTES,
+    field_bytes,
+    kept_entries,
+    packed_bytes,
+    pairs_bytes,
+    sum_levels,
+)
+from syncline.fields import Spec, from_name, refusal, tag
+from syncline.methods.base import FP32_BYTES, elements
+
+if TYPE_CHECKING:
+    from syncline.optim import Compressor
+    from syncline.optim.base import Reducer
+
+
+class CompressorBase(Spec):
+    """What every compressor has. ``error_feedback``: what is left out is sent later."""
+
+    source: ClassVar[str]
+    """The paper that it is from."""
+
+    kind: str
+    error_feedback: bool = True
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How names of methods tell it."""
+
+    @abstractmethod
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """Label, collective and bytes of what one worker sends for a tensor of so many numbers, call by call.
+
+        Labels may be empty: what is sent has a name.
+        """
+
+    @property
+    @abstractmethod
+    def formula(self) -> str:
+        """Bytes of one tensor of ``n`` numbers."""
+
+    @abstractmethod
+    def build(self) -> Compressor:
+        """The compressor."""
+
+    def exchanges(
+        self,
+        tensors: Sequence[TensorShape],
+        workers: int,
+        period: int,
+        label: str,
+        *,
+        offset: int = 0,
+        joins: bool = True,
+    ) -> list[Exchange]:
+        """What the compressed tensors travel in: one exchange per call, none for no tensors."""
+        per_tensor = [self.calls(tensor.elements, workers) for tensor in tensors]
+        return [
+            Exchange(
+                sum(nbytes for *_, nbytes in calls),
+                period,
+                calls[0][0] or label,
+                calls[0][1],
+                offset,
+                joins,
+                encoded_bytes=0 if calls[0][0] else FP32_BYTES * elements(tensors),
+            )
+            for calls in zip(*per_tensor, strict=True)
+        ]
+
+    def reducer(self) -> Reducer:
+        """The reducer of gradients that it makes."""
+        from syncline.optim import CompressedMean
+
+        return CompressedMean(self.build(), self.error_feedback)
+
+
+class TopKCompressor(CompressorBase):
+    """The largest entries of each tensor, as pairs of index and value."""
+
+    source: ClassVar[str] = "top-k (Stich et al., 2018)"
+
+    kind: Literal["top-k"] = "top-k"
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
+    index_bits: Literal[0, 16, 32, 64] = 32
+    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+    @property
+    @override
+    def name(self) -> str:
+        return "top-k"
+
+    @override
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """One all-gather: k indices packed, then k values.
+
+        Raises:
+            SpecError: if the index cannot tell a tensor's entries apart.
+        """
+        kept = kept_entries(self.fraction, count)
+        nbytes = pairs_bytes(kept, count, self.index_bits, self.value, "compressor.index_bits")
+        return [("", "all_gather", nbytes)]
+
+    @property
+    @override
+    def formula(self) -> str:
+        if not self.index_bits:
+            return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value]})"
+        return f"{self.index_bits // 8 + VALUE_BYTES[self.value]} ⌈{self.fraction:g} n⌉"
+
+    @override
+    def build(self) -> Compressor:
+        from syncline.comm import SparsePairs
+        from syncline.optim import TopK
+
+        return TopK(self.fraction, SparsePairs(self.index_bits, self.value))
+
+
+class LpCompressor(CompressorBase):
+    """Integers in one scale per tensor that all workers share, summed on the way."""
+
+    source: ClassVar[str] = "Lion Cub, equation 1"
+
+    kind: Literal["lp"] = "lp"
+    bits: int = Field(default=8, ge=2, le=31)
+    p: Annotated[float, Field(gt=0, allow_inf_nan=True)] = 1.0
+
+    @property
+    @override
+    def name(self) -> str:
+        return f"l{self.p:g}"
+
+    @override
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """The scale gathered, then one all-reduce of packed integers.
+
+        Raises:
+            SpecError: names the width that would do for so many workers.
+        """
+        sum_levels(self.bits, workers, "compressor.bits")
+        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", field_bytes(count, self.bits))]
+
+    @property
+    @override
+    def formula(self) -> str:
+        if self.bits == 8:
+            return f"({SCALE_BYTES} + n)"
+        word = 1 if 8 % self.bits == 0 else 4
+        return f"({SCALE_BYTES} + {'' if word == 1 else '4 '}⌈n / {8 * word // self.bits}⌉)"
+
+    @override
+    def build(self) -> Compressor:
+        from syncline.optim import LpMean
+
+        return LpMean(self.bits, self.p)
+
+
+class QSGDCompressor(CompressorBase):
+    """Levels of each tensor's norm, rounded at random without bias."""
+
+    source: ClassVar[str] = "QSGD (Alistarh et al., 2017)"
+
+    kind: Literal["qsgd"] = "qsgd"
+    error_feedback: bool = False
+    bits: int = Field(default=4, ge=2, le=16)
+
+    @property
+    @override
+    def name(self) -> str:
+        return "qsgd"
+
+    @override
+    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+        """One all-gather of norm and integers."""
+        return [("", "all_gather", SCALE_BYTES + packed_bytes(count, self.bits))]
+
+    @property
+    @override
+    def formula(self) -> str:
+        return f"({SCALE_BYTES} + ⌈{self.bits} n / 8⌉)"
+
+    @override
+    def build(self) -> Compressor:
+        from syncline.optim import QSGD
+
+        return QSGD(self.bits)
+
+
+CompressorSpec = Annotated[
+    Annotated[TopKCompressor, Tag("kind:top-k")]
+    | Annotated[LpCompressor, Tag("kind:lp")]
+    | Annotated[QSGDCompressor, Tag("kind:qsgd")],
+    Discriminator(tag),
+    BeforeValidator(from_name),
+]
+
+
+def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
+    """Refuse two formats for the same thing, and a feedback that would grow."""
+    if compressor is None:
+        return
+    if wire != "dense":
+        raise refusal("wire", wire, "'dense' beside a compressor, which itself says what travels")
+    if compressor.kind == "qsgd" and compressor.error_feedback:
+        expected = "false for qsgd: its noise can be larger than what it rounds, and would be fed back; it has no bias"
+        raise refusal("compressor.error_feedback", True, expected)
+
+
+def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
+    """Bytes per step of compressed tensors, from what each of them is sent through, and how often."""
+    counts = Counter((compressor.formula, period) for compressor, period in terms)
+    return " + ".join(
+        (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")
+        for (formula, period), n in counts.items()
+    )

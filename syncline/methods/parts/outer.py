@@ -1,0 +1,67 @@
+"""Outer optimizers as specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Tag
+
+from syncline.costmodel import (
+    TensorShape,
+)
+from syncline.fields import Positive, Rate, Spec, from_name, tag
+from syncline.methods.base import elements
+
+if TYPE_CHECKING:
+    from syncline.optim import OuterOptimizer
+
+
+class NesterovOuter(Spec):
+    """Nesterov momentum on the averaged pseudo-gradient."""
+
+    kind: Literal["nesterov"] = "nesterov"
+    lr: Positive = 0.7
+    momentum: Rate = 0.9
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers in where the round started and in the momentum."""
+        return 2 * elements(tensors)
+
+    def build(self) -> OuterOptimizer:
+        """The outer optimizer."""
+        from syncline.optim import Nesterov
+
+        return Nesterov(self.lr, self.momentum)
+
+
+class FedAdamOuter(Spec):
+    """Adam on the averaged pseudo-gradient."""
+
+    kind: Literal["fedadam"] = "fedadam"
+    lr: Positive = 0.01
+    beta1: Rate = 0.9
+    beta2: Rate = 0.99
+    eps: Positive = 1e-3
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers in where the round started and in both moments."""
+        return 3 * elements(tensors)
+
+    def build(self) -> OuterOptimizer:
+        """The outer optimizer."""
+        from syncline.optim import FedAdam
+
+        return FedAdam(self.lr, self.beta1, self.beta2, self.eps)
+
+
+def _with_kind(value: Any) -> Any:
+    value = from_name(value)
+    return {"kind": "nesterov", **value} if isinstance(value, dict) else value
+
+
+OuterSpec = Annotated[
+    Annotated[NesterovOuter, Tag("kind:nesterov")] | Annotated[FedAdamOuter, Tag("kind:fedadam")],
+    Discriminator(tag),
+    BeforeValidator(_with_kind),
+]

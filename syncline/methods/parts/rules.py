@@ -1,0 +1,194 @@
+"""Update rules as specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from syncline.costmodel import (
+    TensorShape,
+)
+from syncline.fields import Positive, Rate, Spec, from_name, tag
+from syncline.methods.base import elements
+
+if TYPE_CHECKING:
+    from syncline.optim import UpdateRule
+
+
+class SGDMRule(Spec):
+    """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form."""
+
+    kind: Literal["sgdm"] = "sgdm"
+    momentum: Rate = 0.9
+    form: Literal["heavy-ball", "ema"] = "heavy-ball"
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return elements(tensors) if self.momentum else 0
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import sgdm
+
+        return sgdm(self.momentum, self.form)
+
+
+class AdamRule(Spec):
+    """Adam; AdamW with the method's ``weight_decay``."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+    bias_correction: bool = True
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import adam
+
+        return adam(self.beta1, self.beta2, self.eps, self.bias_correction)
+
+
+class AdaSGDRule(Spec):
+    """AdaSGD: Adam with one second moment per tensor, blind to coordinates."""
+
+    kind: Literal["ada-sgd"] = "ada-sgd"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold; the second moment is kept once per entry."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import ada_sgd
+
+        return ada_sgd(self.beta1, self.beta2, self.eps)
+
+
+class NesterovAdamRule(Spec):
+    """NAdam, with the rates of asynchronous Nesterov pipelines."""
+
+    kind: Literal["nadam"] = "nadam"
+    beta1: Rate = 0.99
+    beta2: Rate = 0.999
+    eps: Positive = 1e-8
+    momentum_decay: float = Field(default=0.004, ge=0)
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import NesterovAdam
+
+        return NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
+
+
+class AdoptRule(Spec):
+    """ADOPT, with its published defaults."""
+
+    kind: Literal["adopt"] = "adopt"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.9999
+    eps: Positive = 1e-6
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return 2 * elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import adopt
+
+        return adopt(self.beta1, self.beta2, self.eps)
+
+
+class LionRule(Spec):
+    """Lion, with its published rates."""
+
+    kind: Literal["lion"] = "lion"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.99
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return elements(tensors)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import lion
+
+        return lion(self.beta1, self.beta2)
+
+
+OtherRule = Literal["adam", "lion"]
+"""What a rule for matrices leaves everything else to."""
+
+
+OTHER_RULES: dict[str, AdamRule | LionRule] = {"adam": AdamRule(), "lion": LionRule()}
+
+
+class MuonRule(Spec):
+    """Muon for matrices; for everything else Adam, or another rule, with its defaults."""
+
+    kind: Literal["muon"] = "muon"
+    momentum: Rate = 0.95
+    nesterov: bool = True
+    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+    other: OtherRule = "adam"
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        matrices = [tensor for tensor in tensors if tensor.is_matrix]
+        others = [tensor for tensor in tensors if not tensor.is_matrix]
+        return elements(matrices) + OTHER_RULES[self.other].state_elements(others)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import muon
+
+        return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust, other=OTHER_RULES[self.other].build())
+
+
+class ScionRule(Spec):
+    """Scion without its constraint; with it at the method's ``weight_decay: 1``."""
+
+    kind: Literal["scion"] = "scion"
+    momentum: Rate = 0.9
+    radius: Positive = 50.0
+    table_radius: Positive | None = None
+    tables: Literal["sign", "rows"] = "sign"
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return elements(tensors) if self.momentum else 0
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import scion
+
+        return scion(self.momentum, radius=self.radius, table_radius=self.table_radius, tables=self.tables)
+
+
+RuleSpec = Annotated[
+    Annotated[SGDMRule, Tag("kind:sgdm")]
+    | Annotated[AdamRule, Tag("kind:adam")]
+    | Annotated[NesterovAdamRule, Tag("kind:nadam")]
+    | Annotated[AdaSGDRule, Tag("kind:ada-sgd")]
+    | Annotated[AdoptRule, Tag("kind:adopt")]
+    | Annotated[LionRule, Tag("kind:lion")]
+    | Annotated[MuonRule, Tag("kind:muon")]
+    | Annotated[ScionRule, Tag("kind:scion")],
+    Discriminator(tag),
+    BeforeValidator(from_name),
+]

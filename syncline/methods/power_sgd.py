@@ -1,0 +1,90 @@
+"""PowerSGD: gradients of matrices travel as low-rank factors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+)
+from syncline.methods.base import (
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.dion import FACTORS_FORMULA
+from syncline.methods.parts.rules import RuleSpec, SGDMRule
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class PowerSGDSpec(MethodBase):
+    """PowerSGD: gradients of matrices as low-rank factors, with error feedback."""
+
+    family: ClassVar[str] = "low rank"
+    source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
+
+    presets: ClassVar[Presets] = {
+        "powersgd": {"lr": 0.05},
+    }
+
+    kind: Literal["powersgd"] = "powersgd"
+    rule: RuleSpec = SGDMRule()
+    rank: int = Field(default=2, ge=1)
+    warm_start: bool = True
+    error_feedback: bool = True
+    warmup_steps: int = Field(default=0, ge=0)
+    always: bool = False
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """All gradients in the warm-up; then those of what is not compressed, P and R of what is."""
+        tensors, warm = tensors_of(model), self.warmup_steps
+        low = [t for t in tensors if self._rank_of(t)]
+        sent = [
+            ("gradient", elements(tensors) - elements(low)),
+            ("P", sum(t.sides[0] * self._rank_of(t) for t in low)),
+            ("R", sum(t.sides[1] * self._rank_of(t) for t in low)),
+        ]
+        full = [self._plain(elements(tensors), label="gradient", joins=False, stop=warm)] if warm else []
+        return [*full, *(self._plain(n, label=label, joins=False, start=warm) for label, n in sent if n)]
+
+    def _rank_of(self, tensor: TensorShape) -> int:
+        if len(tensor.shape) < 2:
+            return 0
+        rank = min(self.rank, *tensor.sides)
+        return rank if self.always or tensor.is_worth_factors(rank) else 0
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        return FACTORS_FORMULA.format(self._bytes(1))
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The rule's states; of what is compressed the error and the right factor."""
+        tensors = tensors_of(model)
+        low = [t for t in tensors if self._rank_of(t)]
+        return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
+
+    @override
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """The error of what is compressed, which is kept whether it is fed back or not."""
+        return elements([t for t in tensors_of(model) if self._rank_of(t)])
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import DDP, PowerSGD
+
+        reducer = PowerSGD(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
+        return DDP(params, self.lr, self.rule.build(), reducer=reducer, **self._common(comm, worker_axis))

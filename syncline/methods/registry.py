@@ -1,0 +1,112 @@
+"""Which methods there are: built in, registered in Python, or offered by other packages.
+
+A method is a class derived from ``MethodBase``. All enter through one door, ``register``; a spec may also name one that
+nobody registered, as ``kind: module:Class``, and an installed package offers its own by the entry point group
+``syncline.methods``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import PlainValidator, SerializeAsAny
+
+from syncline.errors import SpecError, one_of
+from syncline.fields import kind_of_model, refusal, validate
+from syncline.methods.base import MethodBase
+from syncline.registry import Registry, is_reference
+
+METHODS: dict[str, dict[str, Any]] = {}
+"""Named starting points, of all methods that are registered: a spec may say ``method: mt-dao`` and change fields."""
+
+
+METHOD_KINDS: Registry[type[MethodBase]] = Registry("methods", "syncline.methods", {})
+"""Kinds of methods."""
+
+S = TypeVar("S", bound=type[MethodBase])
+
+
+def register(method: S) -> S:
+    """Let specs name a method by its kind, and its ``presets`` by theirs; to be used as a decorator.
+
+    Args:
+        method: its ``kind`` is a ``Literal`` of one text, which is also its default.
+
+    Raises:
+        SpecError: a kind or a preset has that name already.
+    """
+    kind = kind_of_model(method)
+    if not kind:
+        raise SpecError("kind", method.__name__, 'a class with a kind of its own, as in kind: Literal["mine"] = "mine"')
+    METHOD_KINDS.register(kind, method)
+    _add_presets(kind, method)
+    return method
+
+
+def kind_named(kind: str, path: str = "kind") -> type[MethodBase]:
+    """The class of a kind, whoever offers it.
+
+    Raises:
+        SpecError: there is none, it cannot be imported, or it is no method.
+    """
+    found = METHOD_KINDS.get(kind, path)
+    if not (isinstance(found, type) and issubclass(found, MethodBase)):
+        raise SpecError(path, kind, f"a class derived from syncline.methods.MethodBase, not {found!r}")
+    return found
+
+
+def _add_presets(kind: str, method: type[MethodBase]) -> None:
+    for name, fields in method.__dict__.get("presets", {}).items():
+        preset = {"kind": kind, **fields}
+        if METHODS.setdefault(name, preset) != preset:
+            raise SpecError("presets", name, f"a name that is free; kind {METHODS[name]['kind']} has it")
+
+
+def load_offered() -> None:
+    """Import what other packages offer, so that ``METHODS`` has their presets too."""
+    for name in METHOD_KINDS.names():
+        _add_presets(name, kind_named(name))
+
+
+def named(name: str, path: str = "") -> dict[str, Any]:
+    """The fields that a method's name stands for: a preset's, or a kind with its defaults.
+
+    Raises:
+        SpecError: there is no such method.
+    """
+    if name not in METHODS and (is_reference(name) or name in METHOD_KINDS):
+        _add_presets(name, kind_named(name, path))
+        return dict(METHODS.get(name, {"kind": name}))
+    if name not in METHODS:
+        load_offered()
+    if name not in METHODS:
+        raise SpecError(path, name, one_of(METHODS, name))
+    return dict(METHODS[name])
+
+
+def method_of(value: Any) -> MethodBase:
+    """The method that a user means: a name, a mapping of fields, or itself.
+
+    Raises:
+        SpecError: for anything else.
+    """
+    if isinstance(value, MethodBase):
+        return value
+    fields = named(value) if isinstance(value, str) else value
+    if not isinstance(fields, dict):
+        raise SpecError("", value, "a method's name, or fields, as in {kind: local, lr: 0.003}")
+    kind = fields.get("kind")
+    if not isinstance(kind, str):
+        raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), str(kind)))
+    return validate(kind_named(kind), fields)
+
+
+def _validated(value: Any) -> MethodBase:
+    try:
+        return method_of(value)
+    except SpecError as error:
+        raise refusal(error.path, error.value, error.expected) from None
+
+
+MethodSpec = Annotated[SerializeAsAny[MethodBase], PlainValidator(_validated)]
+"""A method in a spec: fields with a ``kind``, or a name."""

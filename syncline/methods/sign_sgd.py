@@ -1,0 +1,77 @@
+"""signSGD with majority vote, and Signum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import model_validator
+from typing_extensions import override
+
+from syncline.costmodel import (
+    Exchange,
+)
+from syncline.fields import Rate, refusal
+from syncline.methods.base import (
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.registry import register
+from syncline.methods.voting import VotingBase
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class SignSGDSpec(VotingBase):
+    """signSGD with majority vote; with ``momentum`` it is Signum, whose momenta stay local."""
+
+    source: ClassVar[str] = "signSGD (Bernstein et al., 2019)"
+
+    presets: ClassVar[Presets] = {
+        "sign-sgd": {"lr": 0.0005},
+    }
+
+    kind: Literal["sign-sgd"] = "sign-sgd"
+    vote: Literal["one-bit", "direct", "server-naive", "server-efficient", "quantised"] = "one-bit"
+    momentum: Rate = 0.0
+
+    @model_validator(mode="after")
+    def _nothing_to_round(self) -> SignSGDSpec:
+        if self.wire != "dense":
+            raise refusal("wire", self.wire, "'dense', as votes have formats of their own")
+        if self.clip_norm is not None and not self.momentum:
+            raise refusal("clip_norm", self.clip_norm, "none without momentum: a vote does not see the gradient's size")
+        return self
+
+    @property
+    @override
+    def name(self) -> str:
+        default = "signum" if self.momentum else "sign-sgd"
+        return self.label or (default if self.vote == "one-bit" else f"{default}-{self.vote}")
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """The vote."""
+        return self.vote_exchanges(elements(tensors_of(model)), workers)
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """But for the last word's empty fields."""
+        return self.vote_formula(workers)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The momentum, if there is one."""
+        return elements(tensors_of(model)) if self.momentum else 0
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+        from syncline.optim import SignSGD
+
+        common = self._common(comm, worker_axis)
+        return SignSGD(params, self.lr, momentum=self.momentum, vote=self.build_vote(), **common)

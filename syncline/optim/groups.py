@@ -1,0 +1,114 @@
+"""Parameter groups: one of the user's is one of torch's, also where two rules share its parameters.
+
+A group that holds matrices and others has the knobs of the rule for matrices, as schedulers and users see and set
+them, and under ``other`` those of the other rule. Lists with a value per group, as many of torch's schedulers take, so
+stay as long as the list of groups that a user gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import UpdateRule
+
+OTHER, GIVEN = "other", "given"
+"""Of a shared group: the other rule's knobs, and the group's own as they were when it was added."""
+
+TORCHS_KNOBS = ("momentum", "dampening", "nesterov", "amsgrad", "maximize")
+"""What torch's optimizers read from a group and no rule here does."""
+
+
+def checked(rule: UpdateRule, given: dict[str, Any]) -> dict[str, Any]:
+    """A group's knobs: the rule's, where it gives no others.
+
+    Raises:
+        SpecError: rates of momenta, or torch's knobs, that would not be read as they are meant.
+    """
+    own = rule.hyperparameters()
+    for name in TORCHS_KNOBS:
+        if given.get(name) and name not in own:
+            raise SpecError(name, given[name], "none in a group: decay rates are its betas, the rest is the rule's")
+    expected = own.get("betas", ())
+    if "betas" in given and not _are_rates(given["betas"], len(expected)):
+        raise SpecError("betas", given["betas"], _rates_expected(expected, own))
+    return own | given
+
+
+def _are_rates(betas: Any, count: int) -> bool:
+    is_row = isinstance(betas, tuple | list) and len(betas) == count
+    return is_row and all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in betas)
+
+
+def _rates_expected(betas: tuple[float, ...], knobs: dict[str, Any]) -> str:
+    if not betas:
+        return "none in a group of a rule without momentum"
+    second = f", and beta2={knobs['beta2']} for the second moment" if "beta2" in knobs else ""
+    rates = "one decay rate" if len(betas) == 1 else f"{len(betas)} decay rates"
+    return f"{rates} in [0, 1), as betas={betas}{second}"
+
+
+def joined(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """One group of what a rule's parts are, of which the first two differ in rule and knobs."""
+    if len(groups) == 1:
+        return groups[0]
+    own, other = groups
+    rows = ("params", "param_names")
+    lists = {name: [*own[name], *other[name]] for name in rows if name in own}
+    knobs, others = ({k: v for k, v in group.items() if k not in rows} for group in groups)
+    return {**knobs, **lists, OTHER: others, GIVEN: knobs}
+
+
+def of_others(group: dict[str, Any]) -> dict[str, Any]:
+    """The knobs of those parameters of a shared group that the other rule has, after what moved since it was added.
+
+    A learning rate keeps its proportion to the group's; of the decay rates the first follows, the others stay; every
+    other knob of the group that was set anew holds for both.
+    """
+    other, given = group[OTHER], group[GIVEN]
+    moved = {name: group[name] for name, before in given.items() if group[name] != before}
+    if "lr" in moved and other["lr"] != given["lr"]:
+        moved["lr"] = other["lr"] * (group["lr"] / given["lr"]) if given["lr"] else other["lr"]
+    if "betas" in moved:
+        first = {"betas": (group["betas"][0], *other["betas"][1:])} if other.get("betas") else {}
+        moved = {name: value for name, value in moved.items() if name != "betas"} | first
+    return {**group, **other, **moved}
+
+
+def check_dense(gradient: Tensor, number: int, names: Callable[[], list[str]]) -> None:
+    """Refuse a sparse gradient: all that is exchanged here is dense, or a method's own compression.
+
+    Raises:
+        SpecError: which parameter has one.
+    """
+    if gradient.layout != torch.strided:
+        field = f"gradient of {names()[number] or f'parameter {number}'}"
+        raise SpecError(field, str(gradient.layout), "a dense one, as of an embedding with sparse=False")
+
+
+def unzipped(params: Any) -> dict[str, list]:
+    """A group's parameters, and their names where it has torch's (name, parameter) pairs."""
+    given = [params] if isinstance(params, Tensor) else list(params)
+    if not given or isinstance(given[0], Tensor):
+        return {"params": given}
+    names, tensors = zip(*given, strict=True)
+    return {"params": list(tensors), "param_names": list(names)}
+
+
+def placed(groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]) -> Iterator[tuple[Any, UpdateRule, Any]]:
+    """Every parameter with its rule and the knobs that it reads, by number.
+
+    Args:
+        groups: torch's.
+        rules: of each parameter by number, and whether it is the other one of a shared group.
+    """
+    numbered = iter(rules)
+    for group in groups:
+        others = of_others(group) if OTHER in group else group
+        for p in group["params"]:
+            rule, is_other = next(numbered)
+            yield p, rule, others if is_other else group

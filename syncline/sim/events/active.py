@@ -1,0 +1,71 @@
+"""Active collectives: those that some worker of their group has joined, and not all are done with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.table import is_gloo
+from syncline.sim.events.gloo import Connections, GlooRank
+from syncline.sim.events.ports import Fabric, PortIn, PortOut
+from syncline.sim.events.rank_rounds import RankRounds, Routes
+from syncline.sim.events.ranks import Rank
+from syncline.sim.programs import Collective
+
+
+class ActiveCollective:
+    """A collective that some worker has joined: the rank of each, also of those who come later.
+
+    Args:
+        collective: which.
+        does: what each worker of its group does.
+        fabric: what its messages travel over.
+        ports: the ports out and in of a worker on a stream.
+        routes: between workers.
+        gloo: what its software takes, for what it runs.
+    """
+
+    def __init__(
+        self,
+        collective: Collective,
+        does: Mapping[int, RankRounds],
+        fabric: Fabric,
+        ports: Callable[[int, str], tuple[PortOut, PortIn]],
+        routes: Routes,
+        gloo: GlooCosts,
+    ) -> None:
+        self.collective = collective
+        self.ports_in = {worker: ports(worker, collective.stream)[1] for worker in does} if fabric.eager else {}
+        self.ranks: dict[int, Rank | GlooRank] = {}
+        if is_gloo(collective.kind, collective.algorithm):
+            on_gloo: list[GlooRank] = []
+            call_s = float(gloo.beside_s(collective.kind, len(does), collective.nbytes)) if len(does) > 1 else 0.0
+            connections = Connections(fabric, routes, gloo.message_s, call_s)
+            for worker, rounds in does.items():
+                on_gloo.append(GlooRank(connections, worker, on_gloo, rounds, collective.kind))
+            for gloo_rank in on_gloo:
+                gloo_rank.look_ahead()
+            self.ranks.update(zip(does, on_gloo, strict=True))
+        else:
+            ranks: list[Rank] = []
+            for worker, rounds in does.items():
+                ranks.append(Rank(fabric, worker, ranks, rounds, *ports(worker, collective.stream)))
+            self.ranks.update(zip(does, ranks, strict=True))
+        self.left = len(self.ranks)  # that are not done
+
+    def know(self, worker: int, number: int) -> None:
+        """The worker comes to it as its ``number``-th on this stream."""
+        rank = self.ranks.get(worker)
+        if rank is not None and worker in self.ports_in:
+            self.ports_in[worker].know(number, rank)
+
+    def done(self) -> bool:
+        """One more worker is done; whether that was the last."""
+        self.left -= 1
+        return not self.left
+
+
+def agreed(of: Collective) -> tuple[Any, ...]:
+    """What all workers must say of a collective."""
+    return of.kind, of.nbytes, of.algorithm, of.group, of.stream, id(of.rounds)
