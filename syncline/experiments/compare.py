@@ -12,6 +12,7 @@ from syncline.costmodel import Network
 from syncline.experiments.board import Board, Watched, board, side_by_side
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.limits import check_training
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
@@ -43,6 +44,7 @@ def compare(
         ``rows`` (one per method and network), ``folder``, ``target_loss``, ``interrupted``. After Ctrl-C there are rows
         of every method that completed a step.
     """
+    check_training(spec, *spec.methods)
     with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, Watched(progress, on_progress):
         folder.spec(spec)
         finished: list[Trained] = []

@@ -10,6 +10,7 @@ from typing import Any
 from syncline.experiments.board import board
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.limits import check_training
 from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
 from syncline.experiments.streams import TrainingStream
@@ -35,6 +36,7 @@ def run(
     """
     if not isinstance(spec, RunSpec):
         return study(spec, out, exact=exact, on_progress=on_progress)
+    check_training(spec, spec.method)
     with RunFolder(out, exact) as folder, board(1) as progress:
         folder.spec(spec)
 

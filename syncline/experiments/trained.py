@@ -11,6 +11,7 @@ from syncline.costmodel import Exchange, Network, TensorShape
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
+from syncline.experiments.limits import check_training
 from syncline.sim import Call, Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
@@ -111,6 +112,7 @@ def train_method(
 
     from syncline.training import History
 
+    check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if not method.one_seed_at_a_time:

@@ -8,14 +8,13 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.fields import Positive, Spec, Steps, from_name, refusal
+from syncline.fields import MANY, Positive, Seed, Spec, Steps, Workers, from_name, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.specs.staleness import StalenessSpec
 from syncline.specs.swings import SwingsSpec
 
-Seed = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -51,7 +50,7 @@ DistributionField = Annotated[DistributionSpec, BeforeValidator(from_name)]
 class PaperVotes(Spec):
     """What a paper measured of one number of workers: shares of all parameters."""
 
-    workers: int = Field(ge=2)
+    workers: int = Field(ge=2, le=MANY)
     tie_rate: Share
     match: Share
     flip: Share
@@ -137,7 +136,7 @@ class QuantisersSpec(Experiment):
     """What becomes of a sum's sign when workers send small integers: on vectors, and in trainings."""
 
     kind: Literal["quantisers"]
-    workers: int = Field(ge=1)
+    workers: Workers
     seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
     vectors: VectorsSpec | None = None
     training: TuningSpec | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.fields import Period, Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.fields import MANY, Period, Positive, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.experiment import Experiment, HardwareField, ModelField
 from syncline.specs.network import LinkField
@@ -15,8 +15,6 @@ from syncline.units import parse_bandwidth
 
 Printed = Annotated[Decimal, Field(gt=0)]
 """A number as a paper prints it: its digits say how exact it is."""
-
-Workers = Annotated[int, Field(ge=1)]
 
 
 class PaperTable(Experiment):
@@ -43,7 +41,7 @@ class CurvaDionTableSpec(PaperTable):
     flag: Seconds
     sync_rate: float = Field(ge=0, le=1)
     payload_bytes: Positive
-    workers: int = Field(ge=1)
+    workers: Workers
     networks: tuple[MeasuredSync, ...] = Field(min_length=1)
 
 
@@ -79,13 +77,17 @@ class VolumeTableSpec(PaperTable):
     rows: tuple[VolumeRow, ...] = Field(min_length=1)
 
 
+MOST_PLAYED = 4096
+"""Workers of a collective whose every message is played: those of an all-to-all are as many as the square."""
+
+
 class VoteTableSpec(PaperTable):
     """Lion Cub's Table 1: what its four votes cost, as printed and by the collectives that they are made of."""
 
     kind: Literal["vote-table"]
     model: ModelField
     word_bits: int = Field(default=32, ge=1)
-    workers: tuple[Workers, ...] = Field(min_length=1)
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_PLAYED)], ...] = Field(min_length=1)
     networks: tuple[LinkField, ...] = Field(min_length=1)
 
 
@@ -127,7 +129,7 @@ class SpeedTableSpec(PaperTable):
     """
 
     kind: Literal["speed-table"]
-    workers: int = Field(ge=2)
+    workers: int = Field(ge=2, le=MANY)
     cells: tuple[SpeedCell, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
