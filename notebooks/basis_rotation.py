@@ -45,7 +45,9 @@ from syncline.studies.swings.study import swing_records
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
-from syncline.specs import AlignmentSpec, SwingsSpec, load_spec
+from syncline.specs import load_spec
+from syncline.studies.alignment import AlignmentSpec
+from syncline.studies.swings import SwingsSpec
 
 torch.set_num_threads(1)  # the tensors are small
 ADAM, ADASGD, HESSIAN, COVARIANCE = "Adam", "AdaSGD", "Adam, Hessian's basis", "Adam, basis of $gg^T$"

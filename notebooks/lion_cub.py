@@ -57,7 +57,9 @@ from syncline.optim import DDP, LionCub, OneBitVote, QuantisedVote, lion, quanti
 from syncline.problems import Digits
 from syncline.problems.heavy_tails import gaussian, laplace, stable
 from syncline.problems.streams import generator
-from syncline.specs import QuantisersSpec, VoteTiesSpec, load_spec
+from syncline.specs import load_spec, study_of
+from syncline.studies.quantisers import QuantisersSpec
+from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
@@ -147,16 +149,16 @@ for workers in (8, 128):
 BARS = ("vote", "L0.01", "L1", "Linf", "Qinf")
 
 
-def rows_of_study(part, spec):
+def rows_of_study(spec):
     """The rows of ``syncline run``, without its folder."""
-    calls = part.calls(spec, [lambda done: None] * len(part.lengths(spec)))
-    return part.rows(spec, [record for call in calls for record in call()])
+    study = study_of(spec)
+    return study.rows(spec, study.records(spec))
 
 
 spec = load_spec("lion-cub-quantisers", ["training=null", "seeds=[0,1,2]"], QuantisersSpec)
 assert spec.workers == 8 and sum_levels(8, 8) == 15
 shares = {one.name: {} for one in spec.vectors.distributions}
-for row in rows_of_study(quantisers, spec):
+for row in rows_of_study(spec):
     if row["quantiser"] in BARS:
         shares[row["distribution"]][row["quantiser"]] = {name: row[name] for name in ("match", "flip", "zero")}
 sign_shares(shares)
@@ -231,7 +233,7 @@ assert np.all(over_alpha[BARS.index("L0.01")] > 0.7)
 
 # %%
 spec = load_spec("lion-cub-ties", ["votes=262144"], VoteTiesSpec)
-for row in rows_of_study(vote_ties, spec):
+for row in rows_of_study(spec):
     print(f"{row['workers']} workers, {row['distribution']:8}  ties {row['tie_rate']:.2%}", end=" ")
     print(f"(exact {row['tie_rate_exact']:.2%}, paper {row['paper_tie_rate']:.2%}),", end=" ")
     print(f"match {row['match']:.1%} ({row['paper_match']:.1%}), flip {row['flip']:.1%} ({row['paper_flip']:.1%})")

@@ -21,12 +21,16 @@ from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import compressors, outer, rules, stream
 from syncline.problems import PROBLEMS
-from syncline.specs import KINDS, ComputeSpec, bundled, validate
-from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
+from syncline.specs import KINDS, STUDIES, ComputeSpec, bundled, class_of_kind, validate
 from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
-from syncline.specs.staleness import LateMethod, PipelineClockSpec, RemedySpec
-from syncline.specs.studies import DistributionSpec, NoiseSpec, PaperVotes, TuningSpec, VectorsSpec
-from syncline.specs.tables import Mark, SpeedCell, Strategy
+from syncline.studies.alignment.spec import RandomQuadraticsSpec, TrapSpec
+from syncline.studies.draws import DistributionSpec
+from syncline.studies.papers.speed import SpeedCell
+from syncline.studies.papers.votes import Mark
+from syncline.studies.papers.wall_clock import Strategy
+from syncline.studies.quantisers.spec import NoiseSpec, TuningSpec, VectorsSpec
+from syncline.studies.staleness.spec import LateMethod, PipelineClockSpec, RemedySpec
+from syncline.studies.vote_ties.spec import PaperVotes
 from tests.torchrun import TORCHRUN, run
 
 ROOT = Path(__file__).parent.parent
@@ -200,7 +204,7 @@ def test_run_emits_what_is_documented(runs: dict[str, tuple[Path, dict[str, Any]
     assert documented("run") - named["rosenbrock"] == {"accuracy"}
 
 
-STUDIES: dict[str, dict[str, Any]] = {
+OF_STUDIES: dict[str, dict[str, Any]] = {
     "vote-ties": {
         "groups": [{"workers": 2, "tie_rate": 0.5, "match": 0.5, "flip": 0}],
         "distributions": ["laplace"],
@@ -248,9 +252,9 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", STUDIES)
+@pytest.mark.parametrize("kind", OF_STUDIES)
 def test_studies_emit_what_is_documented(kind: str, tmp_path: Path) -> None:
-    result = emitted(tmp_path, "run", {"kind": kind, "name": "study", **STUDIES[kind]})
+    result = emitted(tmp_path, "run", {"kind": kind, "name": "study", **OF_STUDIES[kind]})
     assert set(result) == {"rows", "folder", "interrupted"}
     assert names_of(result["rows"]) == documented(kind)
     assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == ["metrics.parquet", "run.json", "spec.yaml"]
@@ -281,14 +285,15 @@ def test_run_json_holds_what_is_documented(
 
 def test_the_examples_of_the_spec_page_are_specs() -> None:
     examples = [yaml.safe_load(text) for text in blocks(DOCS / "specs.md", "yaml")]
-    assert {example["kind"] for example in examples} == set(KINDS)
+    assert {example["kind"] for example in examples} == {*KINDS, *STUDIES.names()}
     for example in examples:
-        validate(KINDS[example["kind"]], example)
+        validate(class_of_kind(example["kind"]), example)
 
 
 def test_the_spec_page_names_every_field() -> None:
     text = (DOCS / "specs.md").read_text(encoding="utf-8")
-    models = [*KINDS.values(), ComputeSpec, ScheduleSpec, SlowWorkerSpec, PauseSpec]
+    models = [class_of_kind(kind) for kind in [*KINDS, *STUDIES.names()]]
+    models += [ComputeSpec, ScheduleSpec, SlowWorkerSpec, PauseSpec]
     models += [LateMethod, RemedySpec, PipelineClockSpec]
     models += [RandomQuadraticsSpec, TrapSpec]
     models += [DistributionSpec, NoiseSpec, PaperVotes, VectorsSpec, TuningSpec, Mark, SpeedCell, Strategy]

@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from syncline.commands.shell import TIMEOUT, BackendOption, DeviceOption, ReproducibleOption, SetOption, TimeoutOption
+from syncline.commands.shell import (
+    TIMEOUT,
+    BackendOption,
+    DeviceOption,
+    ReproducibleOption,
+    SetOption,
+    TimeoutOption,
+    overridden,
+)
 from syncline.errors import SpecError, SynclineError
 
 
@@ -52,10 +60,8 @@ def main(
     from syncline.specs import RunSpec, load_spec
     from syncline.units import parse_seconds
 
-    given = list(overrides or [])
-    if "WORLD_SIZE" in os.environ:
-        given.append(f"workers={os.environ['WORLD_SIZE']}")
-    loaded = load_spec(spec, given, RunSpec)
+    world = {"WORLD_SIZE": ("workers", os.environ.get("WORLD_SIZE"))}
+    loaded = load_spec(spec, overridden(overrides, world), RunSpec)
     how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible)
     result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, how, exact=out is not None)
     if "folder" in result:

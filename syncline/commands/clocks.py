@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,10 @@ from syncline.commands.shell import (
     emit,
     finish,
     new_console,
+    overridden,
     say,
+    value_of,
     warn,
-    with_networks,
 )
 
 
@@ -50,11 +51,9 @@ def project(
     as_json: JsonOption = False,
 ) -> None:
     """Project the clock in closed form: no training, an answer at once. All options together: every combination."""
-    from syncline.specs import ProjectSpec, TableSpec, load_spec
+    from syncline.specs import Experiment, ProjectSpec, load_spec
 
-    given = with_networks(overrides, network, "networks")
-    loaded = load_spec(spec, given, ProjectSpec, *get_args(TableSpec))
-    assert isinstance(loaded, ProjectSpec | TableSpec)
+    loaded: Experiment = load_spec(spec, overridden(overrides, networks=network), ProjectSpec, studies_of="project")
     warn(loaded.warnings())
     from syncline.experiments.projection import projections
 
@@ -63,7 +62,7 @@ def project(
     warn(projections.left_out(specs))
     rows = projections.rows_of(specs)
     written = [projections.write_csv(rows, csv)] if csv else []
-    written += [projections.plot(specs, plot)] if plot else []
+    written += [projections.plot(specs, rows, plot)] if plot else []
     if as_json:
         emit({"spec": loaded.name, "rows": rows})
     else:
@@ -153,14 +152,17 @@ def pipeline(
     """Play the schedules of a pipeline: bubbles, delays, memory, with a picture and a trace. Nothing is trained."""
     from syncline.specs import PipelineSpec, load_spec
 
-    lists = {"schedules": schedule and ",".join(schedule), "forward": forward, "backward": backward, "weight": weight,
-             "in_flight": in_flight}  # fmt: skip
-    options = {field: f"[{text}]" for field, text in lists.items() if text is not None} | {
-        "stages": stages, "microbatches": microbatches, "chunks": chunks, "activation_bytes": activation_bytes,
-        "replicas": replicas, "jitter": jitter, "seed": seed,
+    lists = {
+        "--schedule": ("schedules", ",".join(schedule) if schedule else None), "--forward": ("forward", forward),
+        "--backward": ("backward", backward), "--weight": ("weight", weight), "--in-flight": ("in_flight", in_flight),
     }  # fmt: skip
-    given = with_networks(overrides, network, "networks")
-    given += [f"{field}={value}" for field, value in options.items() if value is not None]
+    options = {name: (field, value_of(name, text, several=True)) for name, (field, text) in lists.items()} | {
+        "--stages": ("stages", stages), "--microbatches": ("microbatches", microbatches),
+        "--chunks": ("chunks", chunks),
+        "--activation-bytes": ("activation_bytes", value_of("--activation-bytes", activation_bytes)),
+        "--replicas": ("replicas", replicas), "--jitter": ("jitter", jitter), "--seed": ("seed", seed),
+    }  # fmt: skip
+    given = overridden(overrides, options, networks=network)
     loaded = load_spec(spec, given, PipelineSpec)
     warn(loaded.warnings())
     from syncline.experiments.pipeline import pipeline as run_schedules

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import sys
@@ -27,10 +26,10 @@ from syncline.commands.shell import (
     emit,
     finish,
     new_console,
+    overridden,
     say,
     show_files,
     warn,
-    with_networks,
 )
 from syncline.errors import SpecError
 
@@ -55,8 +54,8 @@ def launch(
     from syncline.specs import PipelineSpec, RunSpec, kind_of, load_spec
 
     of_pipeline = kind_of(spec, overrides or ()) == "pipeline"
-    given = with_networks(overrides, network, "networks" if of_pipeline else "network")
-    given += [] if workers is None else [f"{'stages' if of_pipeline else 'workers'}={workers}"]
+    count = {"--workers": ("stages" if of_pipeline else "workers", workers)}
+    given = overridden(overrides, count, **{"networks" if of_pipeline else "network": network})
     loaded = load_spec(spec, given, RunSpec, PipelineSpec)
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
@@ -168,15 +167,11 @@ def validate(
     """
     from syncline.specs import VALIDATIONS, CompareSpec, RunSpec, kind_of, load_spec
 
-    others = [json.dumps(str(data))] if data else []
-    loaded = [
-        load_spec(
-            spec,
-            [*(overrides or []), *(f"data={at}" for at in others if kind_of(spec) not in ("run", "compare"))],
-            *VALIDATIONS, RunSpec, CompareSpec,
-        )
-        for spec in specs
-    ]  # fmt: skip
+    loaded = []
+    for name in specs:
+        where = None if data is None or kind_of(name) in ("run", "compare") else str(data)
+        given = overridden(overrides, {"--data": ("data", where)})
+        loaded.append(load_spec(name, given, *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
     if out is not None and len(published) + bool(trainings) > 1:

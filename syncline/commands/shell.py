@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from syncline.errors import SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from syncline.specs import Override
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
@@ -80,14 +83,40 @@ def warn(lines: list[str]) -> None:
         say(f"warning: {line}")
 
 
-def with_networks(overrides: list[str] | None, networks: list[str] | None, field: str) -> list[str]:
-    """``--network`` as overrides of the spec."""
-    given = list(overrides or [])
-    if networks and field == "network" and len(networks) > 1:
-        raise SpecError("--network", networks, "one network, as this trains on one; 'syncline compare' takes several")
-    if networks:
-        given.append(f"{field}={json.dumps(networks if field == 'networks' else networks[0])}")
-    return given
+def overridden(
+    overrides: list[str] | None,
+    options: Mapping[str, tuple[str, Any]] | None = None,
+    *,
+    network: list[str] | None = None,
+    networks: list[str] | None = None,
+) -> list[Override]:
+    """What the command line changes of a spec: ``--set``, then options that stand for fields.
+
+    Args:
+        overrides: ``--set``.
+        options: field and value by option; a value of None is not given.
+        network: ``--network`` where a spec has one.
+        networks: where it has several.
+    """
+    from syncline.specs import Override
+
+    if network and len(network) > 1:
+        raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
+    given = [Override.parse(one) for one in overrides or ()]
+    given += [Override.option("--network", "network", network[0])] if network else []
+    given += [Override.option("--network", "networks", networks)] if networks else []
+    fields = (options or {}).items()
+    return given + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
+
+
+def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
+    """A value as YAML reads it; with ``several`` those between commas, as a list; none of none."""
+    from syncline.yamls import parse_yaml
+
+    try:
+        return None if text is None else parse_yaml(f"[{text}]" if several else text)
+    except ValueError:
+        raise SpecError(option, text, "values with commas between" if several else "a value in YAML") from None
 
 
 def emit(result: dict[str, Any]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -17,8 +16,8 @@ from syncline.commands.shell import (
     app,
     finish,
     new_console,
+    overridden,
     warn,
-    with_networks,
 )
 
 
@@ -35,9 +34,7 @@ def compare(
     """Train several methods and time each on several networks: the loss and the clock."""
     from syncline.specs import CompareSpec, load_spec
 
-    given = with_networks(overrides, network, "networks")
-    if text is not None:
-        given.append(f"problem.path={json.dumps(str(text))}")
+    given = overridden(overrides, {"--text": ("problem.path", text and str(text))}, networks=network)
     loaded = load_spec(spec, given, CompareSpec)
     warn(loaded.warnings())
     from syncline.experiments import display
@@ -63,10 +60,10 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Train one method on one network, in full detail; or run a study, which no network times."""
-    from syncline.specs import RunSpec, StudySpec, load_spec
+    from syncline.specs import Experiment, RunSpec, load_spec
 
-    loaded = load_spec(spec, with_networks(overrides, network, "network"), RunSpec, *get_args(StudySpec), scale=scale)
-    assert isinstance(loaded, RunSpec | StudySpec)
+    given = overridden(overrides, network=network)
+    loaded: Experiment = load_spec(spec, given, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
     from syncline.experiments import display
     from syncline.experiments.run import run as run_run

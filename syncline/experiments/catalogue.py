@@ -103,12 +103,12 @@ def problems() -> Rows:
 
 def specs() -> Rows:
     """Bundled specs and the command that each is for."""
-    from syncline.specs.load import COMMAND_OF_KIND
+    from syncline.specs.load import command_of_kind
 
     rows = []
     for name, path in bundled().items():
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-        command = f"syncline {COMMAND_OF_KIND[fields['kind']]} {name}"
+        command = f"syncline {command_of_kind(fields['kind'])} {name}"
         rows.append({"name": name, "command": command, "description": fields.get("description", "")})
     return rows
 

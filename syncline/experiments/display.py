@@ -12,27 +12,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from syncline.costmodel import Network
 from syncline.experiments.columns import (
-    RATE,
     Column,
     Record,
-    count_of,
     four_digits,
-    number_of,
-    percent_of,
     seconds_of,
     table,
-    text_of,
     times_of,
 )
 from syncline.specs import (
-    AlignmentSpec,
     CompareSpec,
+    Experiment,
     ProjectSpec,
     RunSpec,
-    StalenessSpec,
-    StudySpec,
-    SwingsSpec,
-    VoteTiesSpec,
+    study_of,
 )
 from syncline.units import format_bytes, format_seconds
 
@@ -141,15 +133,15 @@ def _metric(name: str) -> Callable[[Record], str]:
     return show
 
 
-def subject(spec: RunSpec | StudySpec) -> str:
+def subject(spec: Experiment) -> str:
     """What a run's progress bar is called."""
     return spec.method.name if isinstance(spec, RunSpec) else spec.name
 
 
-def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
+def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     """What each seed reached, every metric that was measured; then the clock, which they share; or a study's tables."""
     if not isinstance(spec, RunSpec):
-        return study_tables(rows, spec)
+        return study_of(spec).tables(rows, spec) if rows else []
     title = f"{spec.method.name}, {spec.workers:,} workers, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
     clock |= {"encode_s", "trigger_s"}
@@ -164,66 +156,6 @@ def run_tables(rows: list[Record], spec: RunSpec | StudySpec) -> list[Group]:
         tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows)))
     return tables
 
-
-def study_tables(rows: list[Record], spec: StudySpec) -> list[Group]:
-    """A study's rows: rates in percent."""
-    if isinstance(spec, StalenessSpec):
-        from syncline.studies.staleness.tables import staleness_tables
-
-        return staleness_tables(rows, spec)
-    if isinstance(spec, AlignmentSpec):
-        from syncline.studies.alignment.tables import alignment_tables
-
-        return alignment_tables(rows, spec)
-    if isinstance(spec, SwingsSpec):
-        from syncline.studies.swings.study import swing_tables
-
-        return swing_tables(rows, spec)
-    if isinstance(spec, VoteTiesSpec):
-        return [table(spec.description, TIE_COLUMNS, rows, f"{TIE_NOTE} Paper: {spec.source}.", (1,))] if rows else []
-    vectors = [row for row in rows if row["part"] == "vectors"]
-    trainings = [row for row in rows if row["part"] == "training"]
-    tables = [table("Signs of sums", SIGN_COLUMNS, vectors, SIGN_NOTE, (0, 1))] if vectors else []
-    if trainings:
-        note = f"{LOSS_NOTE} {trainings[0]['reference']}, of {trainings[0]['seeds']}."
-        tables.append(table("Trainings, each at its best rate", LOSS_COLUMNS, trainings, note, (0, 1)))
-    return tables
-
-
-TIE_COLUMNS: list[Column] = [
-    count_of("workers"),
-    text_of("distribution"),
-    ("ties", percent_of("tie_rate")),
-    ("ties\n(exact)", percent_of("tie_rate_exact")),
-    ("ties\n(paper)", percent_of("paper_tie_rate")),
-    ("match", percent_of("match")),
-    ("match\n(paper)", percent_of("paper_match")),
-    ("flip", percent_of("flip")),
-    ("flip\n(paper)", percent_of("paper_flip")),
-]
-TIE_NOTE = "In percent of all votes. Match, flip: the vote is the sign of the sum of what is voted on, or its opposite."
-
-SIGN_COLUMNS: list[Column] = [
-    text_of("distribution"),
-    text_of("quantiser"),
-    ("match", percent_of("match")),
-    ("lowest\nseed", percent_of("match_min")),
-    ("highest\nseed", percent_of("match_max")),
-    ("flip", percent_of("flip")),
-    ("zero", percent_of("zero")),
-]
-SIGN_NOTE = "In percent of the entries: the sum of what was sent has the sign of the exact sum, its opposite, or none."
-
-LOSS_COLUMNS: list[Column] = [
-    ("noise", lambda row: row["distribution"]),
-    text_of("quantiser"),
-    RATE,
-    ("loss", number_of("loss")),
-    ("lowest\nseed", number_of("loss_min")),
-    ("highest\nseed", number_of("loss_max")),
-    ("seeds\nworse", lambda row: "-" if row["worse_than_reference"] is None else str(row["worse_than_reference"])),
-]
-LOSS_NOTE = "Loss: the median over the seeds after the last step. Seeds worse: those with a higher loss than"
 
 CATALOGUE_COLUMNS = {
     "networks": ("name", "description", "links", "source"),

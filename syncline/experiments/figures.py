@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from syncline.analysis import (
     landscape_convergence,
     loss_against_clock,
     loss_against_steps,
-    loss_over_tails,
     save,
-    sign_shares,
     timeline_strip,
 )
 from syncline.analysis.figures import Landscape
@@ -75,33 +72,6 @@ def strip_figure(folder: RunFolder, clock: Clock) -> None:
     title = f"steps {first} to {int(shown.step.max())}{of_all}"
     start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
     save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
-
-
-def tie_figures(folder: RunFolder, rows: list[dict[str, Any]]) -> None:
-    """Match, flip and tie rates of each number of workers, beside the paper's."""
-    panels: dict[str, dict[str, dict[str, float]]] = {}
-    for row in rows:
-        panel = panels.setdefault(f"{row['workers']} workers", {})
-        panel[f"{row['distribution']} votes"] = row
-        panel["the paper's GPT"] = {share: row[f"paper_{share}"] for share in ("match", "flip")}
-        panel["the paper's GPT"]["zero"] = row["paper_tie_rate"]
-    save(sign_shares(panels), folder.figure("sign_shares"))
-
-
-def quantiser_figures(folder: RunFolder, rows: list[dict[str, Any]]) -> None:
-    """Match, flip and zero rates per distribution, and the trainings' losses over alpha."""
-    panels: dict[str, dict[str, dict[str, float]]] = {}
-    losses: dict[str, dict[float, list[float]]] = {}
-    for row in rows:
-        if row["part"] == "vectors":
-            panels.setdefault(row["distribution"], {})[row["quantiser"]] = row
-        else:
-            alpha = float(row["distribution"].removeprefix("stable "))
-            losses.setdefault(row["quantiser"], {})[alpha] = [row["loss"], row["loss_min"], row["loss_max"]]
-    if panels:
-        save(sign_shares(panels), folder.figure("sign_shares"))
-    if losses:
-        save(loss_over_tails(losses, loss_label="final loss, median and range"), folder.figure("loss_over_tails"))
 
 
 def _loss_name(spec: Training) -> str:

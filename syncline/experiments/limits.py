@@ -6,6 +6,7 @@ import math
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +83,8 @@ def memory_bytes() -> float | None:
 
 
 def _memories() -> Iterator[float]:
-    try:
+    with suppress(OSError, ValueError):  # a system that does not say
         yield float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        pass  # a system that does not say
     for path in map(Path, CGROUPS):
         text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
         if text.isdecimal():  # "max" is none

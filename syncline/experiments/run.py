@@ -14,15 +14,15 @@ from syncline.experiments.limits import check_training
 from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
 from syncline.experiments.streams import TrainingStream
-from syncline.experiments.studies import study, total
+from syncline.experiments.studies import run_study, total_length
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import time_method, train_method
 from syncline.sim import chrome_trace
-from syncline.specs import RunSpec, StudySpec
+from syncline.specs import Experiment, RunSpec
 
 
 def run(
-    spec: RunSpec | StudySpec, out: Path, *, exact: bool = False, on_progress: Callable[[int], None] | None = None
+    spec: Experiment, out: Path, *, exact: bool = False, on_progress: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
     """Train and time one method, or run a study, and write its folder.
 
@@ -35,7 +35,7 @@ def run(
         ``rows`` (of a training one per seed), ``folder``, ``interrupted``.
     """
     if not isinstance(spec, RunSpec):
-        return study(spec, out, exact=exact, on_progress=on_progress)
+        return run_study(spec, out, exact=exact, on_progress=on_progress)
     check_training(spec, spec.method)
     with RunFolder(out, exact) as folder, board(1) as progress:
         folder.spec(spec)
@@ -62,6 +62,6 @@ def run(
     return {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
 
 
-def steps_of(spec: RunSpec | StudySpec) -> int:
+def steps_of(spec: Experiment) -> int:
     """How many steps are ahead; those of all trainings and votes of a study."""
-    return spec.steps if isinstance(spec, RunSpec) else total(spec)
+    return spec.steps if isinstance(spec, RunSpec) else total_length(spec)

@@ -1,28 +1,19 @@
-"""``syncline run`` for what no network times: calls side by side, their records in a table, rows and figures."""
+"""``syncline run`` for studies: their pieces side by side, the records in a table, rows and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from syncline.experiments.board import Watched, board, side_by_side
-from syncline.experiments.figures import quantiser_figures, tie_figures
 from syncline.experiments.folder import RunFolder, environment
-from syncline.specs import AlignmentSpec, QuantisersSpec, StalenessSpec, StudySpec, SwingsSpec
-from syncline.studies.alignment import study as alignment
-from syncline.studies.alignment.figures import alignment_figures
-from syncline.studies.quantisers import study as quantisers
-from syncline.studies.staleness import study as staleness
-from syncline.studies.staleness.figures import staleness_figures
-from syncline.studies.staleness.late import check_device
-from syncline.studies.swings import study as swings
-from syncline.studies.vote_ties import study as vote_ties
+from syncline.specs import Experiment, study_of
 
 
-def study(
-    spec: StudySpec,
+def run_study(
+    spec: Experiment,
     out: Path,
     *,
     exact: bool = False,
@@ -34,59 +25,50 @@ def study(
     Args:
         spec: what to run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        jobs: processes side by side; one per core if none, and one alone on a GPU. It does not change any number.
-        on_progress: called now and then with how many of ``total`` are done.
+        jobs: processes side by side; as many as the study says if none. It does not change any number.
+        on_progress: called now and then with how much is done, of ``total_length``.
 
     Returns:
         ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of what was finished.
     """
-    part = _part(spec)
-    if isinstance(spec, StalenessSpec):
-        check_device(spec)
-        jobs = 1 if jobs is None and spec.device == "cuda" else jobs
-    counts = part.lengths(spec)
+    study, pieces = study_of(spec), _pieces(spec)
+    own_jobs = study.jobs(spec)
 
     def tell(done: list[int]) -> None:
         if on_progress:
             on_progress(sum(done))
 
-    with RunFolder(out, exact) as folder, board(len(counts)) as progress, Watched(progress, tell):
+    with RunFolder(out, exact) as folder, board(len(pieces)) as progress, Watched(progress, tell):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
-        for new in side_by_side(part.calls(spec, [progress.reporter(i) for i in range(len(counts))]), jobs, progress):
+        calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
+        for new in side_by_side(calls, jobs or own_jobs, progress):
             records += new
             if new:  # written again each time: a crash of the next one loses nothing
-                folder.table("metrics", columns(records))
-        rows = part.rows(spec, records)
+                folder.table("metrics", record_columns(records))
+        rows = study.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
-        if rows and isinstance(spec, StalenessSpec):
-            staleness_figures(folder, spec, records, rows)
-        elif rows and isinstance(spec, AlignmentSpec):
-            alignment_figures(folder, spec, records)
-        elif rows and isinstance(spec, SwingsSpec):
-            swings.swing_figures(folder, spec, records)
-        elif rows:
-            (quantiser_figures if isinstance(spec, QuantisersSpec) else tie_figures)(folder, rows)
+        if rows:
+            from syncline.analysis import save
+
+            for name, figure in study.figures(spec, records, rows):
+                save(figure, folder.figure(name))
     return {"rows": rows, "folder": str(folder.path), "interrupted": interrupted}
 
 
-def total(spec: StudySpec) -> int:
+def total_length(spec: Experiment) -> int:
     """What the progress of a study counts to."""
-    return sum(_part(spec).lengths(spec))
+    return sum(piece.length for piece in _pieces(spec))
 
 
-def _part(spec: StudySpec) -> ModuleType:
-    if isinstance(spec, StalenessSpec):
-        return staleness
-    if isinstance(spec, AlignmentSpec):
-        return alignment
-    if isinstance(spec, SwingsSpec):
-        return swings
-    return quantisers if isinstance(spec, QuantisersSpec) else vote_ties
+def _pieces(spec: Experiment) -> list[Any]:
+    pieces = study_of(spec).pieces
+    assert pieces is not None, "a study that answers at once"
+    return pieces(spec)
 
 
-def columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def record_columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Records as columns, sorted: in which order they were finished says nothing."""
     names = list(records[0])
     ordered = sorted(records, key=lambda record: [_sortable(record[name]) for name in names])

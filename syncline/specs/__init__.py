@@ -1,58 +1,34 @@
 """Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
-from syncline.specs.alignment import AlignmentSpec
-from syncline.specs.experiment import CompareSpec, ComputeSpec, ProjectSpec, RunSpec, Training
-from syncline.specs.load import KINDS, AnySpec, bundled, kind_of, load_spec, validate
+from syncline.specs.experiment import CompareSpec, ComputeSpec, Experiment, ProjectSpec, RunSpec, Training
+from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of, load_spec, validate
 from syncline.specs.pipeline import PipelineSpec
-from syncline.specs.staleness import LateMethod, RemedySpec, StalenessSpec
-from syncline.specs.studies import QuantisersSpec, StudySpec, VoteTiesSpec
-from syncline.specs.swings import SwingsSpec
-from syncline.specs.tables import (
-    CurvaDionTableSpec,
-    SpeedTableSpec,
-    TableSpec,
-    TrafficTableSpec,
-    VolumeTableSpec,
-    VoteFigureSpec,
-    VoteTableSpec,
-    WallClockFigureSpec,
-)
+from syncline.specs.study import STUDIES, Study, study_of
 from syncline.specs.validation import VALIDATIONS, StepTimesSpec, ValidationSpec
 
 __all__ = [
     "KINDS",
     "METHODS",
+    "STUDIES",
     "VALIDATIONS",
-    "AlignmentSpec",
-    "AnySpec",
     "CompareSpec",
     "ComputeSpec",
-    "CurvaDionTableSpec",
-    "LateMethod",
+    "Experiment",
     "MethodBase",
     "MethodSpec",
+    "Override",
     "PipelineSpec",
     "ProjectSpec",
-    "QuantisersSpec",
-    "RemedySpec",
     "RunSpec",
-    "SpeedTableSpec",
-    "StalenessSpec",
     "StepTimesSpec",
-    "StudySpec",
-    "SwingsSpec",
-    "TableSpec",
-    "TrafficTableSpec",
+    "Study",
     "Training",
     "ValidationSpec",
-    "VolumeTableSpec",
-    "VoteFigureSpec",
-    "VoteTableSpec",
-    "VoteTiesSpec",
-    "WallClockFigureSpec",
     "bundled",
+    "class_of_kind",
     "kind_of",
     "load_spec",
+    "study_of",
     "validate",
 ]

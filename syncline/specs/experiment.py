@@ -259,6 +259,10 @@ class Experiment(Spec):
     description: str = ""
     source: str = ""
 
+    def warnings(self) -> list[str]:
+        """What is allowed but surely not meant, a line each."""
+        return []
+
 
 class Training(ClockSpec, Experiment):
     """What every spec of a training has."""

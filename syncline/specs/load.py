@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -13,9 +15,8 @@ from syncline.fields import kind_of_model, validate
 from syncline.methods import named
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.pipeline import PipelineSpec
-from syncline.specs.studies import StudySpec
-from syncline.specs.tables import TableSpec
-from syncline.specs.validation import VALIDATIONS, ValidationSpec
+from syncline.specs.study import STUDIES, study_of_kind
+from syncline.specs.validation import VALIDATIONS
 from syncline.yamls import parse_yaml
 
 LIBRARY = Path(__file__).parent / "library"
@@ -23,15 +24,69 @@ LIBRARY = Path(__file__).parent / "library"
 
 S = TypeVar("S", bound=BaseModel)
 
-AnySpec = RunSpec | CompareSpec | ProjectSpec | PipelineSpec | TableSpec | StudySpec | ValidationSpec
+_OWN: tuple[type[BaseModel], ...] = (RunSpec, CompareSpec, ProjectSpec, PipelineSpec, *VALIDATIONS)
 
-KINDS: dict[str, type[BaseModel]] = {
-    get_args(spec.model_fields["kind"].annotation)[0]: spec for spec in get_args(AnySpec)
-}
+KINDS = {kind_of_model(spec): spec for spec in _OWN}
+"""The classes of specs, by kind; those of studies are in `syncline.specs.study.STUDIES`."""
 
-COMMAND_OF_KIND = dict.fromkeys(KINDS, "project") | {"compare": "compare", "pipeline": "pipeline"}
-COMMAND_OF_KIND |= {kind: "run" for kind, spec in KINDS.items() if spec in (RunSpec, *get_args(StudySpec))}
-COMMAND_OF_KIND |= {kind: "validate" for kind, spec in KINDS.items() if spec in VALIDATIONS}
+
+def class_of_kind(kind: str) -> type[BaseModel]:
+    """The class of the specs of a kind, a study's too."""
+    return KINDS[kind] if kind in KINDS else study_of_kind(kind).spec
+
+
+def command_of_kind(kind: str) -> str:
+    """Which command takes specs of a kind; none that there is not."""
+    if kind in KINDS:
+        return "validate" if KINDS[kind] in VALIDATIONS else kind
+    return study_of_kind(kind).command if kind in STUDIES else ""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A field that is to have another value than its file says.
+
+    Args:
+        path: the field, in dots; a number indexes a list.
+        value: its value, as YAML reads it.
+        told: what refusals of the path call it: an option.
+        written: what the user wrote there.
+    """
+
+    path: str
+    value: Any
+    told: str
+    written: Any
+
+    @classmethod
+    def parse(cls, text: str) -> Override:
+        """``field.path=value``, as ``--set`` takes it; the value is read as YAML.
+
+        Raises:
+            SpecError: there is no ``=``, or no YAML behind it.
+        """
+        path, equals, written = text.partition("=")
+        if not equals or not path:
+            raise SpecError("--set", text, "field.path=value, as in method.lr=0.01")
+        try:
+            return cls(path, parse_yaml(written), f"--set {path}", written)
+        except ValueError:
+            raise SpecError(f"--set {path}", written, "a value in YAML") from None
+
+    @classmethod
+    def option(cls, name: str, path: str, value: Any) -> Override:
+        """An option of the command line that stands for a field."""
+        return cls(path, value, name, value)
+
+
+Overrides = Sequence[str | Override] | Mapping[str, Any]
+"""``field.path=value`` each, where the value is read as YAML; or values by path."""
+
+
+def _as_overrides(given: Overrides) -> list[Override]:
+    if isinstance(given, Mapping):
+        return [Override.option(path, path, value) for path, value in given.items()]
+    return [one if isinstance(one, Override) else Override.parse(one) for one in given]
 
 
 def bundled() -> dict[str, Path]:
@@ -39,13 +94,17 @@ def bundled() -> dict[str, Path]:
     return {path.stem: path for path in sorted(LIBRARY.glob("*.yaml"))}
 
 
-def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: type[S], scale: str | None = None) -> S:
+def load_spec(
+    name_or_path: str | Path, overrides: Overrides = (), *specs: type[S], studies_of: str = "", scale: str | None = None
+) -> S:
     """Read a spec.
 
     Args:
         name_or_path: a bundled spec's name, or a YAML file.
-        overrides: ``field.path=value`` each, where the value is read as YAML; a number in the path indexes a list.
-        *specs: the kinds of spec that the caller can use; all of them if none is named.
+        overrides: fields that have other values: ``"field.path=value"`` each, or values by path; a number in the path
+            indexes a list.
+        *specs: the classes that the caller can use; all of them, and all studies, if none is named.
+        studies_of: of this command, the specs of studies too.
         scale: one of the file's ``scales``, whose fields are set before those of ``overrides``.
 
     Raises:
@@ -53,22 +112,23 @@ def load_spec(name_or_path: str | Path, overrides: Sequence[str] = (), *specs: t
     """
     fields = _read(name_or_path)
     _rescale(fields, scale)
-    for override in overrides:
-        _apply(fields, override)
+    _override(fields, overrides)
+    kind = str(fields.get("kind"))
     usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
-    kind = fields.get("kind")
-    if not isinstance(kind, str) or kind not in usable:
-        command = COMMAND_OF_KIND.get(str(kind))
+    if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
+        usable[kind] = study_of_kind(kind).spec
+    if not isinstance(fields.get("kind"), str) or kind not in usable:
+        known = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
+        command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
-        raise SpecError("kind", kind, one_of(usable, str(kind)) + hint)
+        raise SpecError("kind", fields.get("kind"), one_of([*usable, *known], kind) + hint)
     return validate(usable[kind], fields)  # type: ignore[return-value]
 
 
-def kind_of(name_or_path: str | Path, overrides: Sequence[str] = ()) -> str:
+def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
     """Which kind of spec it is, as far as it says."""
     fields = _read(name_or_path)
-    for override in overrides:
-        _apply(fields, override)
+    _override(fields, overrides)
     return str(fields.get("kind"))
 
 
@@ -104,16 +164,11 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
         _set(fields, str(path), value, f"scales.{scale}.{path}", value)
 
 
-def _apply(fields: dict[str, Any], override: str) -> None:
-    """Set one field in place, as ``--set`` does."""
-    path, equals, text = override.partition("=")
-    if not equals or not path:
-        raise SpecError("--set", override, "field.path=value, as in method.lr=0.01")
-    try:
-        value = parse_yaml(text)
-    except ValueError:
-        raise SpecError(f"--set {path}", text, "a value in YAML") from None
-    _set(fields, path, value, f"--set {path}", text)
+def _override(fields: dict[str, Any], overrides: Overrides) -> None:
+    """Set fields in place, in the order of the overrides."""
+    for one in _as_overrides(overrides):
+        # A later override may go into the value, which is the caller's.
+        _set(fields, one.path, deepcopy(one.value), one.told, one.written)
 
 
 def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any) -> None:

@@ -12,7 +12,7 @@ from syncline.methods import method_of
 from syncline.methods.local import LocalSpec
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.rules import AdoptRule, SGDMRule
-from syncline.specs import KINDS, METHODS, CompareSpec, ProjectSpec, RunSpec, bundled, load_spec
+from syncline.specs import KINDS, METHODS, STUDIES, CompareSpec, ProjectSpec, RunSpec, bundled, class_of_kind, load_spec
 
 RICH = """
 kind: run
@@ -73,7 +73,10 @@ def test_a_named_method_survives_being_written(name):
 
 
 def test_every_kind_of_spec_can_be_loaded_without_saying_which():
-    assert {type(load_spec(name)) for name in bundled()} == set(KINDS.values())
+    assert {type(load_spec(name)) for name in bundled()} == {
+        *KINDS.values(),
+        *(class_of_kind(kind) for kind in STUDIES.names()),
+    }
 
 
 def digits(*overrides):

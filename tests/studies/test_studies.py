@@ -12,12 +12,13 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.experiments.run import steps_of
-from syncline.experiments.studies import study
+from syncline.experiments.studies import run_study
 from syncline.optim import DirectVote, OneBitVote
-from syncline.specs import CompareSpec, QuantisersSpec, VoteTiesSpec, load_spec
-from syncline.specs.studies import DistributionSpec
-from syncline.studies.draws import draw_of
+from syncline.specs import CompareSpec, load_spec
+from syncline.studies.draws import DistributionSpec, draw_of
+from syncline.studies.quantisers import QuantisersSpec
 from syncline.studies.quantisers import study as quantisers
+from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.studies.vote_ties import study as vote_ties
 from tests.experiments.examples import trained
 
@@ -61,7 +62,7 @@ def test_fair_votes_tie_as_often_as_coins_balance(workers, rate):
 
 
 def test_measured_ties_are_the_binomial_s_and_gaussian_votes_are_the_paper_s(tmp_path):
-    result = study(ties(), tmp_path / "out", jobs=1)
+    result = run_study(ties(), tmp_path / "out", jobs=1)
     rows = {(row["workers"], row["distribution"]): row for row in result["rows"]}
     assert list(rows) == [(4, "gaussian"), (4, "laplace"), (8, "gaussian"), (8, "laplace")]
     for (workers, distribution), row in rows.items():
@@ -113,7 +114,7 @@ def test_a_training_takes_the_rate_that_was_best_on_other_seeds():
     tuning, final = [r for r in records if r["stage"] == "tuning"], [r for r in records if r["stage"] == "final"]
     assert [(r["lr"], r["seed"]) for r in tuning] == [(lr, seed) for lr in (0.01, 1e-9) for seed in (100, 101)]
     assert [(r["lr"], r["seed"]) for r in final] == [(0.01, 0), (0.01, 1)]
-    assert told == sorted(told) and told[-1] == 60 == quantisers.lengths(spec)[-1]
+    assert told == sorted(told) and told[-1] == 60 == quantisers.quantiser_pieces(spec)[-1].length
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_seeds_that_were_lost_count_as_worse():
     own = quantisers.RECORD | {"part": "training", "distribution": "stable 1.5", "stage": "final", "lr": 0.1}
     losses = {"L1": [1.0, 2.0], "Linf": [math.nan, 1.5]}
     records = [own | {"quantiser": q, "seed": s, "loss": loss} for q, of in losses.items() for s, loss in enumerate(of)]
-    rows = {row["quantiser"]: row for row in quantisers.rows(spec, records)}
+    rows = {row["quantiser"]: row for row in quantisers.quantiser_rows(spec, records)}
     assert (rows["L1"]["worse_than_reference"], rows["Linf"]["worse_than_reference"]) == (0, 1)
     assert (rows["L1"]["loss"], rows["Linf"]["loss_min"], rows["Linf"]["loss_max"]) == (1.5, 1.5, 1.5)
 
@@ -138,7 +139,7 @@ def test_seeds_that_were_lost_count_as_worse():
 
 def test_a_study_leaves_a_folder_with_records_rows_and_figures(tmp_path):
     spec, told = small(), []
-    result = study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
+    result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
     folder = tmp_path / "out"
     assert result["folder"] == str(folder) and not result["interrupted"]
     files = sorted(path.name for path in folder.rglob("*.*"))
@@ -154,7 +155,7 @@ def test_a_study_leaves_a_folder_with_records_rows_and_figures(tmp_path):
 
 
 def test_the_number_of_processes_changes_no_number(tmp_path):
-    one, two = (study(small(), tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    one, two = (run_study(small(), tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
     assert one["rows"] == two["rows"]
     tables = [pq.read_table(tmp_path / jobs / "metrics.parquet") for jobs in "12"]
     assert tables[0].equals(tables[1])
@@ -164,8 +165,8 @@ def test_what_was_not_finished_leaves_no_records():
     spec = small()
     assert quantisers.vector_records(spec, spec.vectors.distributions[0], stop) == []
     assert quantisers.training_records(spec, spec.training.noises[0], spec.training.methods[0], stop) == []
-    assert vote_ties.blocks(ties(), 4, DistributionSpec(kind="gaussian"), stop) == []
-    assert quantisers.rows(spec, []) == vote_ties.rows(ties(), []) == []
+    assert vote_ties.vote_blocks(ties(), 4, DistributionSpec(kind="gaussian"), stop) == []
+    assert quantisers.quantiser_rows(spec, []) == vote_ties.tie_rows(ties(), []) == []
 
 
 @pytest.mark.parametrize(("fields", "share"), [

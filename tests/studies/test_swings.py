@@ -9,9 +9,11 @@ import torch
 from syncline.analysis.products import Products
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments.studies import study
+from syncline.experiments.display import run_tables
+from syncline.experiments.studies import run_study, total_length
 from syncline.problems import TextGPT
-from syncline.specs import SwingsSpec, load_spec
+from syncline.specs import load_spec
+from syncline.studies.swings import STUDY, SwingsSpec
 from syncline.studies.swings import study as swings
 from syncline.training import rows_of
 
@@ -33,18 +35,18 @@ def task():
 
 def test_a_study_leaves_records_rows_and_a_figure(tmp_path):
     spec, told = tiny(), []
-    result = study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
+    result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
     assert [(row["method"], row["stages"]) for row in result["rows"]] == [
         (method, stages) for method in ("adam", "basis rotation") for stages in (1, 2)
     ]
     assert (tmp_path / "out" / "figures" / "swings.png").exists()
     table = pq.read_table(tmp_path / "out" / "metrics.parquet").to_pylist()
     assert len(table) == 2 * 2 * 4 and {row["step"] for row in table} == {3, 4, 5, 6}
-    assert told[-1] == sum(swings.lengths(spec)) == 4 * 7
+    assert told[-1] == total_length(spec) == 4 * 7
     adam, rotated = result["rows"][0], result["rows"][2]
     assert adam["norm_per_parameter"] == adam["own_norm_per_parameter"]  # its basis is the coordinates
     assert rotated["norm_per_parameter"] != rotated["own_norm_per_parameter"]
-    (group,) = swings.swing_tables(result["rows"], spec)
+    (group,) = STUDY.tables(result["rows"], spec)
     assert group.renderables[0].plain == spec.description
 
 
@@ -106,7 +108,7 @@ def test_what_was_not_finished_leaves_no_records():
 
     spec = tiny()
     assert swings.swing_records(spec, spec.methods[0], 1, 0, stop) == []
-    assert swings.rows(spec, []) == swings.swing_tables([], spec) == []
+    assert STUDY.rows(spec, []) == run_tables([], spec) == []
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from syncline.backend.progress import Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.experiments.launching.process import Launch, meet
+from syncline.experiments.stage_optimizer import stage_optimizer
 from syncline.problems import Rows, cut
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs import PipelineSpec
-from syncline.studies.staleness.late_events import stage_optimizer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from syncline.costmodel import AnyNetwork, Exchange, Link, StepTime, bytes_per_step, mean_step
@@ -14,27 +14,12 @@ from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError, within
 from syncline.experiments.projection.memory import memory_of, memory_record, with_activations
 from syncline.experiments.projection.thresholds import ONE_BY_ONE, RATIOS, threshold
-from syncline.specs import ProjectSpec, TableSpec
-from syncline.studies.papers.speed import speed_rows
-from syncline.studies.papers.tables import sync_rows, traffic_rows, volume_rows
-from syncline.studies.papers.votes import figure_rows, table_rows
-from syncline.studies.papers.wall_clock import wall_clock_rows
-
-TABLE_ROWS: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
-    "curvadion-table": sync_rows,
-    "traffic-table": traffic_rows,
-    "volume-table": volume_rows,
-    "vote-table": table_rows,
-    "vote-figure": figure_rows,
-    "speed-table": speed_rows,
-    "wall-clock-figure": wall_clock_rows,
-}
-"""Who makes the rows of each kind of table."""
+from syncline.specs import Experiment, ProjectSpec, study_of
 
 
-def project(spec: ProjectSpec | TableSpec) -> list[dict[str, Any]]:
-    """The rows of a projection, one per method and network; of a table, those of the paper."""
-    return project_methods(spec) if isinstance(spec, ProjectSpec) else TABLE_ROWS[spec.kind](spec)
+def project(spec: Experiment) -> list[dict[str, Any]]:
+    """The rows of a projection, one per method and network; of a study that answers at once, its own."""
+    return project_methods(spec) if isinstance(spec, ProjectSpec) else study_of(spec).rows(spec, [])
 
 
 def project_methods(spec: ProjectSpec) -> list[dict[str, Any]]:

@@ -16,14 +16,11 @@ from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import Plan, project
 from syncline.experiments.projection.thresholds import speedups
 from syncline.methods import MethodBase, named
-from syncline.specs import ProjectSpec, TableSpec, validate
+from syncline.specs import Experiment, ProjectSpec, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 
 OVERLAPS = ("none", "ddp", "async")
-
-FIGURES = {"vote-figure": "votes", "wall-clock-figure": "wall_clock"}
-"""Kinds of table that are a figure, and the module that draws it."""
 
 MOST_PANELS = 6
 POINTS = 161
@@ -56,7 +53,7 @@ class Options:
         return {name: value for name, value in options.items() if value}
 
 
-def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpec | TableSpec]:
+def variants(spec: Experiment, options: Options) -> list[Experiment]:
     """The specs that the options ask for: models before hardware before workers.
 
     Raises:
@@ -65,7 +62,7 @@ def variants(spec: ProjectSpec | TableSpec, options: Options) -> list[ProjectSpe
     given = options.given()
     if not isinstance(spec, ProjectSpec):
         for name, value in given.items():
-            raise SpecError(name, value, f"no such option for a {spec.kind}; --set changes its fields")
+            raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
     models = [model(name, "--model") for name in _names(options.models)] or [spec.model]
     machines = [hardware(name, "--hardware") for name in _names(options.hardware)]
@@ -109,7 +106,7 @@ def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
     return None
 
 
-def left_out(specs: Sequence[ProjectSpec | TableSpec]) -> list[str]:
+def left_out(specs: Sequence[Experiment]) -> list[str]:
     """A line for each method that some of the specs do not have, as it cannot serve so many workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     methods = {method.name: method for spec in projections for method in spec.methods}
@@ -132,7 +129,7 @@ def _counts(text: str) -> list[int]:
     return list(dict.fromkeys(counts))
 
 
-def rows_of(specs: Iterable[ProjectSpec | TableSpec]) -> list[dict[str, Any]]:
+def rows_of(specs: Iterable[Experiment]) -> list[dict[str, Any]]:
     """The rows of all of them."""
     return [row for spec in specs for row in project(spec)]
 
@@ -158,7 +155,7 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def plot(specs: Sequence[ProjectSpec | TableSpec], file: Path) -> Path:
+def plot(specs: Sequence[Experiment], rows: list[dict[str, Any]], file: Path) -> Path:
     """Draw a figure of a paper, or speedups against the bandwidth.
 
     Raises:
@@ -169,19 +166,18 @@ def plot(specs: Sequence[ProjectSpec | TableSpec], file: Path) -> Path:
     if file.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
-    figure = _speedup_figure(projections) if projections else _paper_figure(specs[0])
+    figure = _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
     try:
         return save(figure, file)
     except OSError as error:
         raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
 
-def _paper_figure(spec: Any) -> Any:
-    from importlib import import_module
-
-    if spec.kind not in FIGURES:
-        raise SpecError("--plot", spec.name, f"no figure, as a {spec.kind} is a table")
-    return import_module(f"syncline.studies.papers.{FIGURES[spec.kind]}").draw(spec)
+def _study_figure(spec: Experiment, rows: list[dict[str, Any]]) -> Any:
+    study = study_of(spec)
+    for _, figure in study.figures(spec, [], rows):
+        return figure
+    raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:

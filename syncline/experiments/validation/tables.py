@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.experiments.display import Column, Record, count_of, table, text_of
+from syncline.experiments.columns import Column, Record, count_of, table, text_of
 from syncline.experiments.validation.vtrain import BOTH, GROUPS
 from syncline.specs import ValidationSpec
 from syncline.units import format_seconds

@@ -1,1 +1,14 @@
-"""Landscapes whose curvature is aligned with the axes or not, walked with late gradients."""
+"""What late gradients cost Adam, by how the curvature lies to the coordinates: Basis Rotation's Figures 3 and 4."""
+
+from syncline.specs.study import Study, deferred
+from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec
+
+__all__ = ["STUDY", "AlignmentSpec", "RandomQuadraticsSpec", "TrapSpec"]
+
+STUDY = Study(
+    AlignmentSpec,
+    pieces=deferred("syncline.studies.alignment.study:alignment_pieces"),
+    rows=deferred("syncline.studies.alignment.study:alignment_rows"),
+    tables=deferred("syncline.studies.alignment.tables:alignment_tables"),
+    figures=deferred("syncline.studies.alignment.figures:alignment_figures"),
+)

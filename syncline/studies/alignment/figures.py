@@ -17,15 +17,12 @@ from syncline.analysis.figures.alignment import (
     swings,
     trajectory_grid,
 )
-from syncline.analysis.figures.axes import save
 from syncline.analysis.staleness import trap_radius
 from syncline.analysis.style import method_styles
-from syncline.experiments.folder import RunFolder
-from syncline.specs.alignment import AlignmentSpec
+from syncline.specs.study import Figures, Record
 from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
+from syncline.studies.alignment.spec import AlignmentSpec
 from syncline.studies.alignment.study import angle_walk
-
-Record = dict[str, Any]
 
 WAY_STEPS = 4000
 """Steps of a way on the spiral, at most."""
@@ -41,17 +38,14 @@ NAMES = {
 }
 
 
-def alignment_figures(folder: RunFolder, spec: AlignmentSpec, records: list[Record]) -> None:
+def alignment_figures(spec: AlignmentSpec, records: list[Record], rows: list[Record]) -> Figures:
     """All figures of a study, of what was finished."""
     angles = [record for record in records if record["part"] == "angles"]
     if angles:
-        save(_over_angles(spec, angles), folder.figure("steps_and_slowdown"))
+        yield "steps_and_slowdown", _over_angles(spec, angles)
     if any(record["part"] == "trap" for record in records):
-        save(_trap(records), folder.figure("trap"))
-    if spec.on_spiral:
-        _spiral_ways(folder, spec)
-    else:
-        _quadratic_ways(folder, spec)
+        yield "trap", _trap(records)
+    yield from (_spiral_ways if spec.on_spiral else _quadratic_ways)(spec)
 
 
 def _over_angles(spec: AlignmentSpec, records: list[Record]) -> Any:
@@ -93,7 +87,7 @@ def _trap(records: list[Record]) -> Any:
     return measured_over([Plot(measured, "radius / $r^*$", "way along the valley\n(learning rates)", across=across)])
 
 
-def _quadratic_ways(folder: RunFolder, spec: AlignmentSpec) -> None:
+def _quadratic_ways(spec: AlignmentSpec) -> Figures:
     """The first draw's ways, per method and angle; and the steps of two angles along the steepest direction."""
     import torch
 
@@ -123,12 +117,12 @@ def _quadratic_ways(folder: RunFolder, spec: AlignmentSpec) -> None:
         panels.append(row)
     columns = [f"{angle:g}°" for angle in spec.angles_deg]
     grid = trajectory_grid(panels, [NAMES[method] for method in spec.methods], columns, labels)
-    save(grid, folder.figure("trajectories"))
+    yield "trajectories", grid
     if steps:
-        save(swings(steps, labels, label="update along the\ndominant direction"), folder.figure("swings"))
+        yield "swings", swings(steps, labels, label="update along the\ndominant direction")
 
 
-def _spiral_ways(folder: RunFolder, spec: AlignmentSpec) -> None:
+def _spiral_ways(spec: AlignmentSpec) -> Figures:
     """Ways inwards from one place, on time, per learning rate and method."""
     import torch
 
@@ -152,4 +146,4 @@ def _spiral_ways(folder: RunFolder, spec: AlignmentSpec) -> None:
     rows = [f"learning rate {lr:g}" for lr in spec.rates]
     columns = [NAMES[method] for method in spec.methods]
     reach = 1.1 * spec.problem.radius
-    save(trajectory_grid(panels, rows, columns, styles, reach=reach, smooth=False), folder.figure("trajectories"))
+    yield "trajectories", trajectory_grid(panels, rows, columns, styles, reach=reach, smooth=False)

@@ -7,15 +7,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syncline.specs.alignment import AlignmentSpec
+from syncline.specs.study import Record
+from syncline.studies.alignment.spec import AlignmentSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from syncline.studies.alignment.walks import Rule
-
-Record = dict[str, Any]
-Report = Callable[[int], None]
 
 RECORD: Record = dict.fromkeys((
     *("part", "method", "lr", "problem", "angle_deg", "axes_deg", "misalignment", "seed"),

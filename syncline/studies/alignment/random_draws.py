@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syncline.analysis.ranks import rank_correlation
-from syncline.specs.alignment import AlignmentSpec, RandomQuadraticsSpec
+from syncline.specs.study import Record, Report
 from syncline.studies.alignment.points import (
     RECORD,
     ROW,
-    Record,
-    Report,
     finite,
     or_inf,
     quadratics,
     rule_of,
     share_of,
 )
+from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

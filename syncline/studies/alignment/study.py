@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syncline.analysis.ranks import rank_correlation
-from syncline.specs.alignment import AlignmentSpec
+from syncline.specs.study import Piece, Record, Report
 from syncline.studies.alignment.points import (
     RECORD,
     ROW,
     Points,
-    Record,
-    Report,
     finite,
     or_inf,
     points_of,
@@ -25,29 +22,21 @@ from syncline.studies.alignment.points import (
     share_of,
 )
 from syncline.studies.alignment.random_draws import random_records, random_rows
+from syncline.studies.alignment.spec import AlignmentSpec
 from syncline.studies.alignment.trap import trap_records, trap_rows
 
 if TYPE_CHECKING:
     from syncline.studies.alignment.walks import Walk
 
 
-def calls(spec: AlignmentSpec, reporters: list[Report]) -> list[Callable[[], list[Record]]]:
-    """One call per learning rate and method, then the random problems, then the trap."""
-    out: list[Callable[..., list[Record]]] = [
-        partial(angle_records, spec, lr, method) for lr in spec.rates for method in spec.methods
-    ]
+def alignment_pieces(spec: AlignmentSpec) -> list[Piece]:
+    """One per learning rate and method, then the random problems, then the trap; in steps."""
+    out = [Piece(spec.steps, partial(angle_records, spec, lr, method)) for lr in spec.rates for method in spec.methods]
     if spec.random:
-        out.append(partial(random_records, spec, spec.random))
+        out.append(Piece(spec.steps * len(spec.random.beta2), partial(random_records, spec, spec.random)))
     if spec.trap:
-        out.append(partial(trap_records, spec, spec.trap))
-    return [partial(call, report=report) for call, report in zip(out, reporters, strict=True)]
-
-
-def lengths(spec: AlignmentSpec) -> list[int]:
-    """What each call counts to, in steps."""
-    out = [spec.steps] * (len(spec.rates) * len(spec.methods))
-    out += [spec.steps * len(spec.random.beta2)] if spec.random else []
-    return out + ([spec.trap.steps * len(spec.trap.rates)] if spec.trap else [])
+        out.append(Piece(spec.trap.steps * len(spec.trap.rates), partial(trap_records, spec, spec.trap)))
+    return out
 
 
 def angle_walk(spec: AlignmentSpec, lr: float, method: str, points: Points, report: Report) -> Walk:
@@ -108,7 +97,7 @@ def slowdown(steps: float, steps_delayed: float) -> float | None:
     return steps_delayed / steps if 0 < steps < math.inf and steps_delayed < math.inf else None
 
 
-def rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
+def alignment_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
     """One row per learning rate, method and angle; per claim of random problems; per learning rate of the trap."""
     return _angle_rows(spec, records) + random_rows(spec, records) + trap_rows(spec, records)
 

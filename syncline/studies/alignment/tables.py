@@ -9,7 +9,7 @@ from syncline.experiments.columns import RATE, Column, Record, count_of, digits_
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.specs.alignment import AlignmentSpec
+    from syncline.studies.alignment.spec import AlignmentSpec
 
 MOST_ANGLES = 12
 """Beyond so many, no table has a row per angle."""

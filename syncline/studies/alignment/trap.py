@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from syncline.analysis.staleness import trap_radius
-from syncline.specs.alignment import AlignmentSpec, TrapSpec
-from syncline.studies.alignment.points import RECORD, ROW, Record, Report, finite, floor_point, rule_of
+from syncline.specs.study import Record, Report
+from syncline.studies.alignment.points import RECORD, ROW, finite, floor_point, rule_of
+from syncline.studies.alignment.spec import AlignmentSpec, TrapSpec
 
 
 def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Record]:

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from syncline.costmodel import vote_bits_per_parameter
-from syncline.specs import SpeedTableSpec
-from syncline.specs.tables import SpeedCell
+from syncline.experiments.columns import Column, Record, seconds_of
+from syncline.fields import Spec, parsed, refusal
+from syncline.studies.papers.base import PaperTable, Printed, bandwidth_of, paper_table
+from syncline.units import parse_bandwidth
+
+
+class SpeedCell(Spec):
+    """A measured step: its seconds and the percentage of it that was communication, as printed.
+
+    ``fitted`` cells are those that the constants are fitted on; the others are predicted.
+    """
+
+    method: str
+    bits: Annotated[float, Field(gt=0)]
+    bandwidth: Annotated[float, parsed(parse_bandwidth)]
+    step: Printed
+    communication_percent: Annotated[Decimal, Field(gt=0, lt=100)]
+    fitted: bool = False
+
+
+class SpeedTableSpec(PaperTable):
+    """Lion Cub's Table 4: steps at several bandwidths, two constants fitted on some cells, the others predicted.
+
+    ``bits`` of a cell are those that each parameter's word has on the wire.
+    """
+
+    kind: Literal["speed-table"]
+    workers: int = Field(ge=2)
+    cells: tuple[SpeedCell, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _two_bandwidths(self) -> SpeedTableSpec:
+        if len({cell.bandwidth for cell in self.cells if cell.fitted}) < 2:
+            raise refusal("cells", [], "fitted: true at two bandwidths or more, as two constants are fitted")
+        return self
 
 
 class SpeedFit(NamedTuple):
@@ -111,3 +146,27 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
         f"communication by {np.median(sent):.0%} and {sent.max():.0%}; "
         f"{sum(row['within_rounding'] for row in told)} of {len(told)} steps within the printed digit."
     )
+
+
+def _signed(name: str) -> Callable[[Record], str]:
+    return lambda row: f"{row[name]:+.0%}"
+
+
+def _part(name: str) -> Callable[[Record], str]:
+    return lambda row: f"{row[name]:.1%}"
+
+
+SPEED_COLUMNS: list[Column] = [
+    ("optimizer", lambda row: row["method"]),
+    ("bandwidth", bandwidth_of("bandwidth_bytes_per_s")),
+    ("step\n(paper)", seconds_of("paper_step_s")),
+    ("step", seconds_of("step_s")),
+    ("error", _signed("step_error")),
+    ("comm.\n(paper)", _part("paper_communication_share")),
+    ("comm.", _part("communication_share")),
+    ("error of\nits time", _signed("communication_error")),
+    ("not\nexplained", lambda row: f"{row['unexplained_s'] * 1e3:+.0f} ms"),
+    ("", lambda row: "fitted" if row["fitted"] else "predicted"),
+]
+
+STUDY = paper_table(SpeedTableSpec, speed_rows, SPEED_COLUMNS, lambda rows: f"{verdict(rows)}\n", "method")

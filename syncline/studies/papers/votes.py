@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from syncline.costmodel import (
     VOTES,
@@ -17,10 +18,14 @@ from syncline.costmodel import (
     vote_s,
 )
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
-from syncline.specs import VoteFigureSpec, VoteTableSpec
+from syncline.experiments.columns import Column, Record, count_of, seconds_of, text_of
+from syncline.fields import Positive, Spec, Workers
+from syncline.specs.experiment import ModelField
+from syncline.specs.network import LinkField
+from syncline.studies.papers.base import PaperTable, digits, paper_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from syncline.specs.study import Figures
 
 BITS_PER_S = Link(1.0, 1 / 8)
 """α = 1 and β = 1, in seconds per bit: on it a time is a number of latencies and of bits."""
@@ -38,6 +43,37 @@ SLIPS = {
     "one-bit": "of N signs a worker keeps N / P, so that the all-to-all moves (P - 1) / P N",
 }
 """Where the printed row and our own closed form part."""
+
+
+MOST_PLAYED = 4096
+"""Workers of a collective whose every message is played: those of an all-to-all are as many as the square."""
+
+
+class VoteTableSpec(PaperTable):
+    """Lion Cub's Table 1: what its four votes cost, as printed and by the collectives that they are made of."""
+
+    kind: Literal["vote-table"]
+    model: ModelField
+    word_bits: int = Field(default=32, ge=1)
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_PLAYED)], ...] = Field(min_length=1)
+    networks: tuple[LinkField, ...] = Field(min_length=1)
+
+
+class Mark(Spec):
+    """A model and a network whose N β / α is drawn into a figure."""
+
+    model: ModelField
+    network: LinkField
+
+
+class VoteFigureSpec(PaperTable):
+    """Lion Cub's Figure 2: its Table 1 over the number of workers, at several ``ratios`` N β / α."""
+
+    kind: Literal["vote-figure"]
+    word_bits: int = Field(default=32, ge=1)
+    workers: tuple[Workers, ...] = Field(min_length=1)
+    ratios: tuple[Positive, ...] = Field(min_length=1)
+    marks: tuple[Mark, ...] = ()
 
 
 def table_rows(spec: VoteTableSpec) -> list[dict[str, Any]]:
@@ -126,10 +162,50 @@ def ratio_of(parameters: int, link: Link) -> float:
     return float(parameters / (8 * link.goodput_bytes_per_s) / link.latency_s)
 
 
-def draw(spec: VoteFigureSpec) -> Figure:
+def vote_figure(spec: VoteFigureSpec, records: list[Record], rows: list[Record]) -> Figures:
     """A panel per ratio with the cost of each vote, and one with the crossover of the last two."""
     from syncline.analysis.figures.votes import votes_over_workers
 
     marks = {f"{mark.model.name}, {mark.network.name}": ratio_of(mark.model.parameters, mark.network)
              for mark in spec.marks}  # fmt: skip
-    return votes_over_workers(figure_rows(spec), marks)
+    yield spec.name, votes_over_workers(rows, marks)
+
+
+def _slips(rows: list[Record]) -> str:
+    """Where the printed terms are not those of the collectives."""
+    slips = {row["vote"]: row["slip"] for row in rows if row["slip"]}
+    made = {row["vote"]: row["collectives"] for row in rows}
+    lines = [f"{vote}: {of}{f'; {slips[vote]}' if vote in slips else ''}." for vote, of in made.items()]
+    return (
+        "α: latencies. Bits: per parameter, one after another. Without (paper): by the collectives of the vote:\n"
+        + ("\n".join(lines) + "\n")
+    )
+
+
+VOTE_COLUMNS: list[Column] = [
+    text_of("vote"),
+    text_of("network"),
+    count_of("workers"),
+    ("α\n(paper)", digits("paper_latencies")),
+    ("α", digits("latencies")),
+    ("bits\n(paper)", digits("paper_bits_per_parameter")),
+    ("bits", digits("bits_per_parameter")),
+    ("time\n(paper)", seconds_of("paper_s")),
+    ("closed\nform", seconds_of("closed_form_s")),
+    ("lockstep", seconds_of("lockstep_s")),
+    ("events", seconds_of("events_s")),
+]
+
+CROSSOVER_COLUMNS: list[Column] = [
+    ("Nβ/α", digits("ratio")),
+    count_of("workers"),
+    ("naive", digits("naive_over_alpha")),
+    ("efficient", digits("efficient_over_alpha")),
+    ("direct", digits("direct_over_alpha")),
+    ("one-bit", digits("one_bit_over_alpha")),
+    ("cheapest", lambda row: row["fastest"]),
+    ("one-bit is\nfrom Nβ/α", digits("crossover_ratio")),
+]
+
+TABLE = paper_table(VoteTableSpec, table_rows, VOTE_COLUMNS, _slips, "workers")
+FIGURE = paper_table(VoteFigureSpec, figure_rows, CROSSOVER_COLUMNS, "Cost in latencies α. ", "ratio", vote_figure)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from syncline.costmodel import (
     Call,
@@ -15,13 +17,49 @@ from syncline.costmodel import (
     half_life_total_s,
     unified_total_s,
 )
-from syncline.specs import WallClockFigureSpec
-from syncline.specs.tables import Strategy
+from syncline.experiments.columns import Column, Record, seconds_of, text_of
+from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
+from syncline.specs.experiment import HardwareField, ModelField
+from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table
+from syncline.units import parse_bandwidth
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from syncline.specs.study import Figures
 
 STATES = ("parameters", "first momentum", "second momentum")
+
+
+class Strategy(Spec):
+    """A method of MT-DAO's wall-clock model: K_x, K_u, K_v; one period alone stands for all three in one call."""
+
+    method: str = Field(min_length=1)
+    panel: str = ""
+    periods: tuple[Period, ...] = Field(min_length=1, max_length=3)
+
+    @model_validator(mode="after")
+    def _one_or_three(self) -> Strategy:
+        if len(self.periods) == 2:
+            raise refusal("periods", self.periods, "one period, or three")
+        return self
+
+
+class WallClockFigureSpec(PaperTable):
+    """MT-DAO's Figures 9 and 10: its equations (5) and (6) over bandwidth, beside the same from the simulation.
+
+    A step computes ``tokens_per_worker`` on ``gpus_per_worker`` of the hardware.
+    """
+
+    kind: Literal["wall-clock-figure"]
+    shows: Literal["total", "communication"]
+    model: ModelField
+    tokens_per_worker: int = Field(ge=1)
+    gpus_per_worker: int = Field(default=1, ge=1)
+    hardware: HardwareField
+    workers: Workers
+    steps: Steps
+    latency: Seconds
+    bandwidths: tuple[Annotated[float, parsed(parse_bandwidth)], ...] = Field(min_length=2)
+    strategies: tuple[Strategy, ...] = Field(min_length=1)
 
 
 def step_compute_s(spec: WallClockFigureSpec) -> float:
@@ -117,11 +155,10 @@ def wall_clock_rows(spec: WallClockFigureSpec) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(spec: WallClockFigureSpec) -> Figure:
+def wall_clock_figure(spec: WallClockFigureSpec, records: list[Record], rows: list[Record]) -> Figures:
     """A panel per ``panel`` of the strategies: lines by equation, points by events, dashes by events with overlap."""
     from syncline.analysis.figures.wall_clock import time_over_bandwidth
 
-    rows = wall_clock_rows(spec)
     panels: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in rows:
         series = panels.setdefault(row["panel"], {}).setdefault(row["method"], {})
@@ -130,4 +167,26 @@ def draw(spec: WallClockFigureSpec) -> Figure:
     what = "total time" if spec.shows == "total" else "communication time"
     name = f"{spec.model.name}, {spec.workers} machines of {spec.gpus_per_worker} {spec.hardware.name}"
     title = f"{what} of {spec.steps:,} steps: {name}"
-    return time_over_bandwidth(list(spec.bandwidths), panels, time_label=what, title=title)
+    yield spec.name, time_over_bandwidth(list(spec.bandwidths), panels, time_label=what, title=title)
+
+
+WALL_CLOCK_COLUMNS: list[Column] = [
+    text_of("method"),
+    ("for", lambda row: row["panel"]),
+    ("bandwidth", bandwidth_of("bandwidth_bytes_per_s")),
+    ("total\n(equation)", seconds_of("equation_total_s")),
+    ("total\n(events)", seconds_of("events_total_s")),
+    ("total\n(overlap)", seconds_of("overlap_total_s")),
+    ("comm.\n(equation)", seconds_of("equation_communication_s")),
+    ("comm.\n(events)", seconds_of("events_communication_s")),
+    ("comm.\n(overlap)", seconds_of("overlap_communication_s")),
+]
+
+STUDY = paper_table(
+    WallClockFigureSpec,
+    wall_clock_rows,
+    WALL_CLOCK_COLUMNS,
+    "Overlap: by events, with a step of computing during each average. ",
+    "method",
+    wall_clock_figure,
+)

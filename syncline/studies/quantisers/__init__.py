@@ -1,1 +1,14 @@
-"""What becomes of a sum's sign when workers send small integers."""
+"""What becomes of a sum's sign when workers send small integers: Lion Cub's quantisers."""
+
+from syncline.specs.study import Study, deferred
+from syncline.studies.quantisers.spec import QuantisersSpec
+
+__all__ = ["STUDY", "QuantisersSpec"]
+
+STUDY = Study(
+    QuantisersSpec,
+    pieces=deferred("syncline.studies.quantisers.study:quantiser_pieces"),
+    rows=deferred("syncline.studies.quantisers.study:quantiser_rows"),
+    tables=deferred("syncline.studies.quantisers.tables:quantiser_tables"),
+    figures=deferred("syncline.studies.quantisers.figures:quantiser_figures"),
+)

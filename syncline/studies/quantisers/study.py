@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syncline.analysis import median_and_range
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.experiments.trained import train_method
-from syncline.specs import MethodBase, QuantisersSpec
-from syncline.specs.studies import DistributionSpec, NoiseSpec, TuningSpec
-from syncline.studies.draws import draw_of
+from syncline.methods import MethodBase
+from syncline.specs.study import Piece, Record, Report
+from syncline.studies.draws import DistributionSpec, draw_of
+from syncline.studies.quantisers.spec import NoiseSpec, QuantisersSpec, TuningSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Record = dict[str, Any]
 
 POWERS = {"L0": 0.0, "L0.01": 0.01, "L1": 1.0, "L10": 10.0, "Linf": math.inf}
 """Lp quantisation by the names that tables and figures use."""
@@ -32,27 +30,19 @@ RECORD: Record = dict.fromkeys(
 """What a record of one seed holds; null where it does not apply."""
 
 
-def calls(spec: QuantisersSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[Record]]]:
-    """One call per distribution, then one per noise and method, each of which returns a record per seed."""
-    out: list[Callable[..., list[Record]]] = []
+def quantiser_pieces(spec: QuantisersSpec) -> list[Piece]:
+    """One per distribution, in seeds; then one per noise and method, in steps of all its trainings."""
+    out = []
     if spec.vectors:
-        out += [partial(vector_records, spec, one) for one in spec.vectors.distributions]
+        out += [Piece(len(spec.seeds), partial(vector_records, spec, one)) for one in spec.vectors.distributions]
     if spec.training:
+        steps = spec.training.steps * (len(spec.training.rates) + 1)
         pairs = [(noise, method) for noise in spec.training.noises for method in spec.training.methods]
-        out += [partial(training_records, spec, *pair) for pair in pairs]
-    return [partial(call, report=report) for call, report in zip(out, reporters, strict=True)]
+        out += [Piece(steps, partial(training_records, spec, *pair)) for pair in pairs]
+    return out
 
 
-def lengths(spec: QuantisersSpec) -> list[int]:
-    """What each call counts to: seeds of vectors, steps of all trainings."""
-    vectors = [len(spec.seeds)] * len(spec.vectors.distributions) if spec.vectors else []
-    if not spec.training:
-        return vectors
-    trainings = len(spec.training.noises) * len(spec.training.methods)
-    return vectors + [spec.training.steps * (len(spec.training.rates) + 1)] * trainings
-
-
-def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report: Callable[[int], None]) -> list[Record]:
+def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report: Report) -> list[Record]:
     """Quantise one vector per worker and seed, and compare the sign of the sum with that of the exact sum.
 
     Returns:
@@ -98,9 +88,7 @@ def quantised_sums(x: Tensor, levels: int, uniform: Tensor) -> dict[str, Tensor]
     return {name: one.sum(0) for name, one in sent.items()}
 
 
-def training_records(
-    spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase, report: Callable[[int], None]
-) -> list[Record]:
+def training_records(spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase, report: Report) -> list[Record]:
     """Train at each rate on the tuning seeds, then at the best one on the spec's own.
 
     The best rate has the lowest median loss over the tuning seeds, where a loss that is not finite is the worst.
@@ -139,7 +127,7 @@ def noise_name(noise: NoiseSpec) -> str:
     return DistributionSpec(kind="stable", alpha=noise.alpha).name
 
 
-def rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
+def quantiser_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
     """One row per part, distribution and quantiser that was finished, in the order of the spec."""
     return _vector_rows(spec, records) + (_training_rows(spec, spec.training, records) if spec.training else [])
 

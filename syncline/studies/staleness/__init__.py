@@ -1,1 +1,15 @@
 """Training with late gradients: losses after equal steps, and at what second."""
+
+from syncline.specs.study import Study, deferred
+from syncline.studies.staleness.spec import LateMethod, PipelineClockSpec, RemedySpec, StalenessSpec
+
+__all__ = ["STUDY", "LateMethod", "PipelineClockSpec", "RemedySpec", "StalenessSpec"]
+
+STUDY = Study(
+    StalenessSpec,
+    pieces=deferred("syncline.studies.staleness.study:staleness_pieces"),
+    rows=deferred("syncline.studies.staleness.study:staleness_rows"),
+    tables=deferred("syncline.studies.staleness.tables:staleness_tables"),
+    figures=deferred("syncline.studies.staleness.figures:staleness_figures"),
+    jobs=deferred("syncline.studies.staleness.study:one_on_a_gpu"),
+)

@@ -12,7 +12,7 @@ from syncline.costmodel import AnyNetwork, Hardware, ModelShape, compute_s
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.costmodel.pipeline.stage_sizes import stage_blocks, stage_flops
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
-from syncline.specs.staleness import LateMethod, PipelineClockSpec, StalenessSpec
+from syncline.studies.staleness.spec import LateMethod, PipelineClockSpec, StalenessSpec
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from syncline.analysis import Curve, loss_against_clock, loss_against_steps, save
+from syncline.analysis import Curve, loss_against_clock, loss_against_steps
 from syncline.analysis.figures.staleness import over_stages
 from syncline.analysis.style import Dashes, MethodStyle, method_styles
-from syncline.experiments.folder import RunFolder
-from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.specs.study import Figures, Record
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.studies.staleness.study import Path, Paths, clocks, paths, target_of
-
-Record = dict[str, Any]
 
 DASHED: Dashes = (0, (4, 1.5))
 
 
-def staleness_figures(folder: RunFolder, spec: StalenessSpec, records: Sequence[Record], rows: list[Record]) -> None:
+def staleness_figures(spec: StalenessSpec, records: list[Record], rows: list[Record]) -> Figures:
     """Loss and slowdown over the stages, loss against steps, and against both clocks.
 
     ``loss_over_stages``; ``loss_against_steps``: the first method at every depth; ``loss_against_clock``: the first
@@ -36,19 +32,18 @@ def staleness_figures(folder: RunFolder, spec: StalenessSpec, records: Sequence[
         losses.setdefault(row["method"], {})[row["stages"]] = row["loss"], row["loss_min"], row["loss_max"]
         slow = math.nan if row["slowdown"] is None else row["slowdown"]
         slowdowns.setdefault(row["method"], {})[row["stages"]] = slow
-    drawn = over_stages(losses, slowdowns, loss_label=label, log_loss=landscape)
-    save(drawn, folder.figure("loss_over_stages"))
+    yield "loss_over_stages", over_stages(losses, slowdowns, loss_label=label, log_loss=landscape)
     first = spec.methods[0]
     depths = [one for one in spec.stages if (first.name, one) in best]
     if depths:
         curves = [_curve(f"P = {one}", best[first.name, one]) for one in depths]
         drawn = loss_against_steps(curves, loss_label=label, log_loss=landscape, target=target, title=first.name)
-        save(drawn, folder.figure("loss_against_steps"))
+        yield "loss_against_steps", drawn
     if spec.clock is not None:
-        _against_clock(folder, spec, best, label, target)
+        yield from _against_clock(spec, best, label, target)
 
 
-def _against_clock(folder: RunFolder, spec: StalenessSpec, best: Paths, label: str, target: float | None) -> None:
+def _against_clock(spec: StalenessSpec, best: Paths, label: str, target: float | None) -> Figures:
     assert spec.clock is not None
     first, deepest = spec.methods[0], max(spec.stages)
     of_depth = method_styles(f"{stages}" for stages in spec.stages)
@@ -69,11 +64,11 @@ def _against_clock(folder: RunFolder, spec: StalenessSpec, best: Paths, label: s
     ):
         if drawn:
             curves, styles = [curve for curve, _ in drawn], {curve.label: style for curve, style in drawn}
-            save(
+            yield (
+                name,
                 loss_against_clock(
                     curves, networks, loss_label=label, target=target, time_scale="log", title=title, styles=styles
                 ),
-                folder.figure(name),
             )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.experiments.in_turn import histories_in_turn
-from syncline.specs.staleness import LateMethod, StalenessSpec
 from syncline.studies.staleness.late_events import train_by_events
 from syncline.studies.staleness.late_rates import late_schedule
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

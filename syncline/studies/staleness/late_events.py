@@ -11,13 +11,13 @@ import numpy as np
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.experiments.in_turn import histories_in_turn
+from syncline.experiments.stage_optimizer import stage_optimizer
 from syncline.specs.pipeline import FREE
-from syncline.specs.staleness import LateMethod, StalenessSpec
 from syncline.studies.staleness.late_rates import late_schedule
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from syncline.problems import Task
     from syncline.specs import MethodBase
@@ -99,20 +99,6 @@ def _train_seed(
         interrupted = record.done < spec.steps
     losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
     return record.history(seed, losses[:, None], interrupted)
-
-
-def stage_optimizer(
-    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], delay: int, delays: list[int]
-) -> Optimizer:
-    """A stage's, with its matrices and what is none in groups of their own."""
-    from syncline.comm import SimulatedCommunicator
-
-    groups = [
-        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
-        | {"delay": delay, "delays": tuple(delays)}
-        for matrix in (True, False)
-    ]
-    return method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
 
 
 class _Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 
 def late_schedule(spec: StalenessSpec, late: LateMethod, optimizer: Any) -> Any:

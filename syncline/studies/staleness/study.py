@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,14 +15,13 @@ from syncline.analysis import median_and_range, time_to_target_s
 from syncline.analysis.curves import lost_seeds
 from syncline.costmodel import AnyNetwork
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
-from syncline.specs.staleness import LateMethod, StalenessSpec
+from syncline.specs.study import Piece, Record, Report
 from syncline.studies.staleness.clock import UpdateTimes, asynchronous, stage_work, synchronous
-from syncline.studies.staleness.late import train_late
+from syncline.studies.staleness.late import check_device, train_late
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
     from syncline.training import History
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,17 +63,28 @@ Paths = dict[tuple[str, int], Path]
 """The path that counts, by method and stages."""
 
 
-def calls(spec: StalenessSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[Record]]]:
-    """One call per training, each of which returns a record per rate, seed and evaluation of every method it is of."""
+def staleness_pieces(spec: StalenessSpec) -> list[Piece]:
+    """One per training, in steps: of a training per rate, and of the best once more where it is tuned.
+
+    Each returns a record per rate, seed and evaluation of every method that it is of.
+    """
     return [
-        partial(late_records, spec, lates, stages, report)
-        for (lates, stages), report in zip(_trainings(spec), reporters, strict=True)
+        Piece(
+            spec.steps * (len(spec.rates_of(lates[0])) + spec.tunes(lates[0])),
+            partial(late_records, spec, lates, stages),
+        )
+        for lates, stages in _trainings(spec)
     ]
 
 
-def lengths(spec: StalenessSpec) -> list[int]:
-    """What each call counts to: steps of its trainings, one per rate, and the best once more where it is tuned."""
-    return [spec.steps * (len(spec.rates_of(lates[0])) + spec.tunes(lates[0])) for lates, _ in _trainings(spec)]
+def one_on_a_gpu(spec: StalenessSpec) -> int | None:
+    """Processes side by side: a GPU serves one.
+
+    Raises:
+        SpecError: ``device: cuda`` where torch finds none.
+    """
+    check_device(spec)
+    return 1 if spec.device == "cuda" else None
 
 
 def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
@@ -90,9 +100,7 @@ def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
     return sorted(out.values(), key=lambda one: one[0][0].weights == "stashed" or one[1] == 1)
 
 
-def late_records(
-    spec: StalenessSpec, lates: Sequence[LateMethod], stages: int, report: Callable[[int], None]
-) -> list[Record]:
+def late_records(spec: StalenessSpec, lates: Sequence[LateMethod], stages: int, report: Report) -> list[Record]:
     """Train the first of these methods at one depth, at each of its rates, on behalf of them all.
 
     Where rates are tuned, trainings of the tuning seeds are evaluated at their ends alone.
@@ -186,7 +194,7 @@ def target_of(spec: StalenessSpec, best: Paths) -> float | None:
     return float(max(losses)) if losses else None
 
 
-def rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
+def staleness_rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
     """One row per method, depth and network that was finished, in the order of the spec; without networks one for all.
 
     Steps to the target, and so times, are those of the median over the seeds.

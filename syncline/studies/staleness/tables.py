@@ -20,13 +20,11 @@ from syncline.experiments.columns import (
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.specs.staleness import StalenessSpec
+    from syncline.studies.staleness.spec import StalenessSpec
 
 
 def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
     """What delay does to the loss, then a table per network: who is at the target first."""
-    if not rows:
-        return []
     networks = list(dict.fromkeys(row["network"] for row in rows))
     target = rows[0]["target_loss"]
     to_target = "to target" if target is None else f"to loss\n{target:.4g}"

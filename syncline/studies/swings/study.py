@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.experiments.columns import Column, Record, count_of, digits_of, table, text_of
-from syncline.experiments.folder import RunFolder
-from syncline.specs import MethodBase
-from syncline.specs.swings import SwingsSpec
+from syncline.methods import MethodBase
+from syncline.specs.study import Piece, Record, Report
+from syncline.studies.swings.spec import SwingsSpec
 
 if TYPE_CHECKING:
-    from rich.console import Group
     from torch import Tensor
 
     from syncline.analysis.products import Products
@@ -27,32 +25,18 @@ MEASURED = (
 )
 """What a training tells, once; medians over the seeds in a row."""
 
-NOTE = (
-    "Medians over the seeds. Norm: (1,1)-norm of the Hessian over the number of parameters, and that in "
-    "the basis that the method scales in. Steps along the dominant eigenvector, and beside it. Undone: "
-    "of the way along it, what other steps took back."
-)
 
-
-def calls(spec: SwingsSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[Record]]]:
-    """One call per method, number of stages and seed."""
-    out = [
-        partial(swing_records, spec, method, stages, seed)
+def swing_pieces(spec: SwingsSpec) -> list[Piece]:
+    """One per method, number of stages and seed, in steps."""
+    return [
+        Piece(spec.at_step + spec.window, partial(swing_records, spec, method, stages, seed))
         for method in spec.methods
         for stages in spec.stages
         for seed in spec.seeds
     ]
-    return [partial(call, report=report) for call, report in zip(out, reporters, strict=True)]
 
 
-def lengths(spec: SwingsSpec) -> list[int]:
-    """What each call counts to, in steps."""
-    return [spec.at_step + spec.window] * (len(spec.methods) * len(spec.stages) * len(spec.seeds))
-
-
-def swing_records(
-    spec: SwingsSpec, method: MethodBase, stages: int, seed: int, report: Callable[[int], None]
-) -> list[Record]:
+def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, report: Report) -> list[Record]:
     """A record per step of the window, each with what was measured at its start; none after Ctrl-C."""
     import torch
 
@@ -167,7 +151,7 @@ def in_own_basis(products: Products, task: Task, optimizer: Method) -> Products:
     return products._replace(times=lambda v: turned(products.times(turned(v, rotate_back)), rotate))
 
 
-def rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
+def swing_rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
     """One row per method and number of stages that was finished: medians over the seeds."""
     out = []
     for method in spec.methods:
@@ -181,37 +165,3 @@ def rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
                 medians = {name: float(np.median([r[name] for r in first.values()])) for name in MEASURED}
                 out.append({"method": method.name, "stages": stages, "lr": method.lr, "seeds": len(first)} | medians)
     return out
-
-
-def swing_tables(rows: list[Record], spec: SwingsSpec) -> list[Group]:
-    """The rows for people."""
-    columns: list[Column] = [
-        text_of("method"),
-        count_of("stages"),
-        ("loss", digits_of("loss", ".3f")),
-        ("eigenvalue", digits_of("eigenvalue", ".1f")),
-        ("norm", digits_of("norm_per_parameter", ".2f")),
-        ("in its\nbasis", digits_of("own_norm_per_parameter", ".2f")),
-        ("step\n(rms)", digits_of("rms", ".1e")),
-        ("undone", digits_of("undone", ".0%")),
-        ("beside\n(rms)", digits_of("rms_beside", ".1e")),
-        ("undone", digits_of("undone_beside", ".0%")),
-    ]
-    return [table(spec.description or spec.name, columns, rows, NOTE, (0,), "method")] if rows else []
-
-
-def swing_figures(folder: RunFolder, spec: SwingsSpec, records: list[Record]) -> None:
-    """The first seed's steps along both directions, a panel per method and number of stages."""
-    from syncline.analysis.figures.alignment import LATE, ON_TIME, swings
-    from syncline.analysis.figures.axes import save
-
-    styles = {"along the dominant eigenvector": LATE, "beside it": ON_TIME}
-    panels: dict[str, dict[str, list[float]]] = {}
-    for record in records:
-        if record["seed"] == spec.seeds[0]:
-            title = f"{record['method']}, {record['stages']} stage" + ("s" if record["stages"] > 1 else "")
-            lines = panels.setdefault(title, {label: [] for label in styles})
-            for label, name in zip(styles, ("along", "beside"), strict=True):
-                lines[label].append(record[name])
-    if panels:
-        save(swings(panels, styles, label="step", most=spec.window), folder.figure("swings"))

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from syncline.specs import VoteTiesSpec
-from syncline.specs.studies import DistributionSpec
-from syncline.studies.draws import draw_of
+from syncline.specs.study import Piece, Record, Report
+from syncline.studies.draws import DistributionSpec, draw_of
+from syncline.studies.vote_ties.spec import VoteTiesSpec
 
 BLOCK = 2**16
 """Votes taken at once."""
 
 
-def calls(spec: VoteTiesSpec, reporters: list[Callable[[int], None]]) -> list[Callable[[], list[dict[str, Any]]]]:
-    """One call per number of workers and distribution, each of which returns a record per block of votes."""
+def tie_pieces(spec: VoteTiesSpec) -> list[Piece]:
+    """One per number of workers and distribution, in votes."""
     pairs = [(group.workers, one) for group in spec.groups for one in spec.distributions]
-    return [partial(blocks, spec, *pair, report) for pair, report in zip(pairs, reporters, strict=True)]
+    return [Piece(spec.votes, partial(vote_blocks, spec, *pair)) for pair in pairs]
 
 
-def lengths(spec: VoteTiesSpec) -> list[int]:
-    """What each call counts to: votes."""
-    return [spec.votes] * (len(spec.groups) * len(spec.distributions))
-
-
-def blocks(
-    spec: VoteTiesSpec, workers: int, distribution: DistributionSpec, report: Callable[[int], None]
-) -> list[dict[str, Any]]:
+def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec, report: Report) -> list[Record]:
     """Vote on independent draws, in the simulated group, by the one-bit all-reduce that keeps ties.
 
     Returns:
@@ -39,7 +30,7 @@ def blocks(
     from syncline.problems.streams import generator
 
     vote, comm, draw = OneBitVote(ties="zero"), SimulatedCommunicator(workers), draw_of(distribution)
-    records: list[dict[str, Any]] = []
+    records: list[Record] = []
     try:
         for number, first in enumerate(range(0, spec.votes, BLOCK)):
             report(first)
@@ -61,7 +52,7 @@ def blocks(
     return records
 
 
-def rows(spec: VoteTiesSpec, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def tie_rows(spec: VoteTiesSpec, records: list[Record]) -> list[Record]:
     """One row per number of workers and distribution that was finished, beside what the paper measured."""
     out = []
     for group in spec.groups:

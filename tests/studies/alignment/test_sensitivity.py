@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from syncline.specs import AlignmentSpec, SwingsSpec, load_spec
-from syncline.specs.alignment import RandomQuadraticsSpec, TrapSpec
-from syncline.studies.alignment import study as alignment
-from syncline.studies.swings import study as swings
+from syncline.specs import load_spec, study_of
+from syncline.studies.alignment import AlignmentSpec
+from syncline.studies.alignment.spec import RandomQuadraticsSpec, TrapSpec
+from syncline.studies.swings import SwingsSpec
 
 FOR_PEOPLE = {"kind", "name", "description", "source"}
 
@@ -81,10 +81,10 @@ ON_SWINGS = {
 }
 
 
-def numbers(part: Any, spec: Any) -> tuple[list[Any], list[Any]]:
-    calls = part.calls(spec, [lambda done: None] * len(part.lengths(spec)))
-    records = [record for call in calls for record in call()]
-    return records, part.rows(spec, records)
+def numbers(spec: Any) -> tuple[list[Any], list[Any]]:
+    study = study_of(spec)
+    records = study.records(spec)
+    return records, study.rows(spec, records)
 
 
 def overrides(own: dict[str, str]) -> list[str]:
@@ -97,13 +97,13 @@ def base(name: str) -> tuple[list[Any], list[Any]]:
 
 
 def moved(name: str, field: str, value: str) -> tuple[list[Any], list[Any]]:
-    bundled, own, kind, part = {
-        "plain": ("basis-rotation-fig3", QUADRATIC | {"random": "null"}, AlignmentSpec, alignment),
-        "quadratic": ("basis-rotation-fig3", QUADRATIC, AlignmentSpec, alignment),
-        "spiral": ("basis-rotation-fig4", SPIRAL, AlignmentSpec, alignment),
-        "swings": ("basis-rotation-fig12", SWINGS, SwingsSpec, swings),
+    bundled, own, kind = {
+        "plain": ("basis-rotation-fig3", QUADRATIC | {"random": "null"}, AlignmentSpec),
+        "quadratic": ("basis-rotation-fig3", QUADRATIC, AlignmentSpec),
+        "spiral": ("basis-rotation-fig4", SPIRAL, AlignmentSpec),
+        "swings": ("basis-rotation-fig12", SWINGS, SwingsSpec),
     }[name]
-    return numbers(part, load_spec(bundled, [*overrides(own), *([f"{field}={value}"] if field else [])], kind))
+    return numbers(load_spec(bundled, [*overrides(own), *([f"{field}={value}"] if field else [])], kind))
 
 
 CASES = [

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.experiments.studies import study
+from syncline.experiments.studies import run_study, total_length
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
-from syncline.specs import AlignmentSpec, load_spec
+from syncline.specs import load_spec
+from syncline.studies.alignment import STUDY, AlignmentSpec
 from syncline.studies.alignment import study as alignment
 from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
 from syncline.studies.alignment.random_draws import draw_problems, random_records, random_rows
@@ -40,9 +41,8 @@ def stop(done: int) -> None:
 
 def run(spec):
     """Rows of a study without its folder, by method and angle."""
-    calls = alignment.calls(spec, [nothing] * len(alignment.lengths(spec)))
-    records = [record for call in calls for record in call()]
-    return records, alignment.rows(spec, records)
+    records = STUDY.records(spec)
+    return records, STUDY.rows(spec, records)
 
 
 # The figures of the paper.
@@ -238,14 +238,14 @@ def test_a_study_leaves_records_rows_and_figures(tmp_path):
     overrides = ("seeds=[0, 1]", "angles_deg=[0, 45]", "random={problems: 4, draws: 2}")
     spec = load_spec("basis-rotation-fig3", overrides, AlignmentSpec)
     told: list[int] = []
-    result = study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
+    result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
     names = sorted(path.name for path in (tmp_path / "out").rglob("*.*"))
     figures = ["steps_and_slowdown.png", "swings.png", "trajectories.png"]
     assert names == sorted(["metrics.parquet", "run.json", "spec.yaml", *figures])
     assert json.loads((tmp_path / "out" / "run.json").read_text())["rows"] == result["rows"]
     assert len(pq.read_table(tmp_path / "out" / "metrics.parquet")) == 4 * 2 * 2 + 4 * 2
     assert len(result["rows"]) == 4 * 2 + 4
-    assert told[-1] == sum(alignment.lengths(spec)) == 4 * 2000 + 3 * 2000
+    assert told[-1] == total_length(spec) == 4 * 2000 + 3 * 2000
     assert [group.renderables[0].plain for group in alignment_tables(result["rows"], spec)] == [
         spec.description, "Over 2 angles", "Random quadratics"
     ]  # fmt: skip
@@ -254,7 +254,7 @@ def test_a_study_leaves_records_rows_and_figures(tmp_path):
 def test_a_spiral_s_folder_has_the_trap(tmp_path):
     overrides = ("angles_deg=[0, 45]", "rates=[0.1]", "steps=60", "trap={radii: [0.5, 2], steps: 40}")
     spec = load_spec("basis-rotation-fig4", overrides, AlignmentSpec)
-    result = study(spec, tmp_path / "out", jobs=1)
+    result = run_study(spec, tmp_path / "out", jobs=1)
     figures = sorted(path.stem for path in (tmp_path / "out" / "figures").iterdir())
     assert figures == ["steps_and_slowdown", "trajectories", "trap"]
     tables = alignment_tables(result["rows"], spec)
@@ -267,7 +267,7 @@ def test_what_was_not_finished_leaves_no_records():
     assert random_records(spec, spec.random, stop) == []
     trap = load_spec("basis-rotation-fig4", (), AlignmentSpec)
     assert trap_records(trap, trap.trap, stop) == []
-    assert alignment.rows(spec, []) == alignment.rows(trap, []) == []
+    assert STUDY.rows(spec, []) == STUDY.rows(trap, []) == []
 
 
 REFUSED = [

@@ -11,10 +11,10 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, model
 from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
-from syncline.experiments.studies import study
+from syncline.experiments.studies import run_study
 from syncline.problems import Rows, TextGPT
-from syncline.specs import LateMethod, StalenessSpec, load_spec, validate
-from syncline.studies.staleness import study as staleness
+from syncline.specs import load_spec, validate
+from syncline.studies.staleness import STUDY, LateMethod, StalenessSpec
 from syncline.studies.staleness.clock import added_s, asynchronous, stage_work
 from syncline.studies.staleness.late import delay_groups, delays_of, train_late
 
@@ -35,8 +35,7 @@ def rotation(**fields: Any) -> LateMethod:
 
 
 def rows_of(spec: StalenessSpec) -> list[dict[str, Any]]:
-    calls = staleness.calls(spec, [lambda done: None] * len(staleness.lengths(spec)))
-    return staleness.rows(spec, [record for call in calls for record in call()])
+    return STUDY.rows(spec, STUDY.records(spec))
 
 
 # Bundled specs.
@@ -167,7 +166,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(tmp_p
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     spec = load_spec("basis-rotation-fig5", (), StalenessSpec, scale="gpu")
     with pytest.raises(SpecError, match=r"^device: got 'cuda'; expected cpu, as torch finds no CUDA device here$"):
-        study(spec, tmp_path / "out")
+        run_study(spec, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,14 +17,15 @@ from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
 from syncline.errors import SpecError
 from syncline.experiments.run import steps_of
-from syncline.experiments.studies import study
+from syncline.experiments.studies import run_study
 from syncline.experiments.trained import train_method
-from syncline.specs import LateMethod, RemedySpec, RunSpec, StalenessSpec, load_spec, validate
-from syncline.specs.staleness import PipelineClockSpec
+from syncline.specs import RunSpec, load_spec, validate
+from syncline.studies.staleness import STUDY, LateMethod, RemedySpec, StalenessSpec
 from syncline.studies.staleness import study as staleness
 from syncline.studies.staleness.clock import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
 from syncline.studies.staleness.late import at_rate, train_late
 from syncline.studies.staleness.late_events import train_by_events
+from syncline.studies.staleness.spec import PipelineClockSpec
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,
@@ -48,12 +49,15 @@ def bowl(**fields: Any) -> StalenessSpec:
 
 def records_of(spec: StalenessSpec) -> list[dict[str, Any]]:
     """Of all its trainings, in this process."""
-    calls = staleness.calls(spec, [lambda done: None] * len(staleness.lengths(spec)))
-    return [record for call in calls for record in call()]
+    return STUDY.records(spec)
+
+
+def lengths_of(spec: StalenessSpec) -> list[int]:
+    return [piece.length for piece in staleness.staleness_pieces(spec)]
 
 
 def rows_of(spec: StalenessSpec) -> list[dict[str, Any]]:
-    return staleness.rows(spec, records_of(spec))
+    return staleness.staleness_rows(spec, records_of(spec))
 
 
 # Trainings.
@@ -112,7 +116,7 @@ def test_descent_converges_below_the_limit_and_diverges_above_it(stages):
     below, above = ([r["loss"] for r in records if r["lr"] == lr] for lr in rates)
     assert below[-1] < 1e-2 * below[0]
     assert above[-1] > 10 * above[0]
-    (row,) = staleness.rows(spec, records)
+    (row,) = staleness.staleness_rows(spec, records)
     assert (row["lr"], row["loss"]) == (0.9 * limit, below[-1])
 
 
@@ -143,7 +147,7 @@ def test_each_depth_takes_its_best_rate_and_slowdowns_are_told_to_one_target():
     spec = study_of("late", rates=[0.1, 0.2])
     records = record(1, 0.1, [5, 4, 3, 2, 1.5]) + record(1, 0.2, [5, 3, 2, 1, 0.5])
     records += record(2, 0.1, [5, 4, 3, 2, 1]) + record(2, 0.2, [5, 4, 3, 2, 2])
-    plain, late = staleness.rows(spec, records)
+    plain, late = staleness.staleness_rows(spec, records)
     assert (plain["lr"], plain["loss"], plain["target_loss"], plain["steps_to_target"]) == (0.2, 0.5, 2, 2)
     assert (late["lr"], late["loss"], late["steps_to_target"], late["slowdown"]) == (0.1, 1, 3, 1.5)
     assert (plain["slowdown"], plain["effective_delay"], late["effective_delay"]) == (1, 0, math.sqrt(0.5))
@@ -153,11 +157,11 @@ def test_the_target_is_one_that_every_method_reaches_without_delay():
     spec = study_of("slow", "fast", "lost")
     records = record(1, 0.01, [5, 4, 3, 2.5, 2], "slow") + record(1, 0.01, [5, 3, 1, 1, 1], "fast")
     records += record(1, 0.01, [5, 6, 7, 8, 9], "lost")
-    slow, fast, lost = staleness.rows(spec, records)
+    slow, fast, lost = staleness.staleness_rows(spec, records)
     assert slow["target_loss"] == fast["target_loss"] == 3
     assert (slow["steps_to_target"], fast["steps_to_target"]) == (2, 1)
     assert math.isinf(lost["steps_to_target"])
-    (given, *_) = staleness.rows(study_of("slow", target_loss=2.0), records)
+    (given, *_) = staleness.staleness_rows(study_of("slow", target_loss=2.0), records)
     assert (given["target_loss"], given["steps_to_target"]) == (2, 4)
 
 
@@ -172,7 +176,7 @@ def test_rates_that_are_tuned_are_chosen_on_seeds_of_their_own():
         *((lr, 4, step) for lr in (0.03, 0.06) for step in (0, 6)),
         *((0.06, 1, step) for step in (0, 3, 6)),
     }
-    assert staleness.lengths(tuned) == [3 * 6] and staleness.lengths(spec) == [2 * 6]
+    assert lengths_of(tuned) == [3 * 6] and lengths_of(spec) == [2 * 6]
 
 
 def test_an_interrupted_tuning_is_no_row():
@@ -184,7 +188,7 @@ def test_an_interrupted_tuning_is_no_row():
 
     kept = staleness.late_records(spec, spec.methods, 2, report)
     assert {(r["seed"], r["interrupted"]) for r in kept} == {(4, False), (0, True), (1, True)}
-    assert staleness.rows(spec, kept) == []
+    assert staleness.staleness_rows(spec, kept) == []
 
 
 def test_factors_are_of_each_methods_own_rate_and_keep_the_other_rate_in_proportion():
@@ -203,7 +207,7 @@ def test_a_seed_that_was_lost_counts_as_the_worst():
         for seed, last in ((0, 1.0), (1, math.nan), (2, 2.0))
         for one in record(1, 0.01, [5, 4, 3, 2, last])
     ]
-    (row,) = staleness.rows(spec, records)
+    (row,) = staleness.staleness_rows(spec, records)
     assert (row["loss"], row["loss_min"], row["loss_max"]) == (2, 1, 2)
     assert (row["diverged_at"], row["diverged_seeds"], row["seeds"]) == (3, 1, 3)
 
@@ -222,11 +226,11 @@ def test_ctrl_c_keeps_what_there_is():
     kept = staleness.late_records(spec, spec.methods, 2, stop_at(10))  # in the second rate's training
     assert kept[:6] == whole[:6] and {r["interrupted"] for r in kept[6:]} == {True}
     assert max(r["step"] for r in kept[6:]) == 4
-    assert [row["lr"] for row in staleness.rows(spec, kept)] == [0.01]
+    assert [row["lr"] for row in staleness.staleness_rows(spec, kept)] == [0.01]
     by_events = LateMethod.model_validate({"method": ADAM, "weights": "current"})
     kept = staleness.late_records(spec, [by_events], 2, stop_at(2))  # steps of both seeds: in the first one
     assert {(r["seed"], r["step"]) for r in kept} == {(0, 0), (0, 3)} and all(r["interrupted"] for r in kept)
-    assert staleness.rows(spec, kept) == []
+    assert staleness.staleness_rows(spec, kept) == []
 
 
 # Clocks.
@@ -277,7 +281,7 @@ def test_the_clock_is_of_the_problem_or_of_a_real_model():
 def test_rows_have_the_time_of_both_pipelines():
     spec = study_of("late", clock={"networks": ["wan", "10gbe"], "model": "gpt-160m", "tokens": 1024})
     records = record(1, 0.01, [5, 3, 2, 1, 0.5]) + record(2, 0.01, [5, 4, 3, 2, 1])
-    rows = staleness.rows(spec, records)
+    rows = staleness.staleness_rows(spec, records)
     assert [(row["stages"], row["network"]) for row in rows] == [(1, "wan"), (1, "10gbe"), (2, "wan"), (2, "10gbe")]
     for row in rows:
         work = stage_work(spec, spec.methods[0], row["stages"])
@@ -295,7 +299,7 @@ def test_rows_have_the_time_of_both_pipelines():
 def test_without_delay_what_differs_in_a_remedy_is_trained_once():
     methods = [{"label": str(remedy), "method": ADAM, "remedy": remedy} for remedy in REMEDIES]
     spec = small(methods=[*methods, ADAM | {"lr": 0.02}], stages=[1, 2])
-    assert staleness.lengths(spec) == [6] * (2 + 5)
+    assert lengths_of(spec) == [6] * (2 + 5)
     plain = {row["method"]: row["loss"] for row in rows_of(spec) if row["stages"] == 1}
     assert len(plain) == 5 and len(set(plain.values())) == 2
 
@@ -303,7 +307,7 @@ def test_without_delay_what_differs_in_a_remedy_is_trained_once():
 def test_a_study_leaves_a_folder_with_records_rows_and_figures(tmp_path):
     methods = [ADAM, {"method": ADAM, "weights": "current", "rates": [0.01, 0.02]}]
     spec, told = small(methods=methods, stages=[1, 2], clock={"networks": ["nvlink4", "wan"]}), []
-    result = study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
+    result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
     figures = sorted(path.stem for path in (tmp_path / "out" / "figures").iterdir())
     assert figures == ["loss_against_clock", "loss_against_steps", "loss_over_stages", "methods_against_clock"]
     assert load_spec(tmp_path / "out" / "spec.yaml", (), StalenessSpec) == spec

@@ -1,79 +1,17 @@
-"""Specs of studies: experiments that no network times, run by ``syncline run``."""
+"""The spec of a study of quantisers."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.fields import MANY, Positive, Seed, Spec, Steps, Workers, from_name, refusal
+from syncline.fields import Positive, Seed, Spec, Steps, Workers, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.alignment import AlignmentSpec
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
-from syncline.specs.staleness import StalenessSpec
-from syncline.specs.swings import SwingsSpec
-
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class DistributionSpec(Spec):
-    """What the entries of a vector are drawn from; a bare name stands for its defaults.
-
-    Log-normal has a fair sign and a magnitude whose logarithm has the standard deviation ``sigma``.
-    """
-
-    kind: Literal["gaussian", "laplace", "log-normal", "stable"]
-    sigma: Positive | None = None
-    alpha: Annotated[float, Field(gt=0, le=2)] | None = None
-
-    @model_validator(mode="after")
-    def _own_knobs(self) -> DistributionSpec:
-        for knob, kind in (("sigma", "log-normal"), ("alpha", "stable")):
-            if getattr(self, knob) is not None and self.kind != kind:
-                raise refusal(knob, getattr(self, knob), f"none for {self.kind}, but for {kind}")
-        if self.kind == "stable" and self.alpha is None:
-            raise refusal("alpha", None, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
-        return self
-
-    @property
-    def name(self) -> str:
-        """How tables and figures call it."""
-        knob = self.sigma if self.kind == "log-normal" else self.alpha
-        return self.kind if knob is None else f"{self.kind} {knob:g}"
-
-
-DistributionField = Annotated[DistributionSpec, BeforeValidator(from_name)]
-
-
-class PaperVotes(Spec):
-    """What a paper measured of one number of workers: shares of all parameters."""
-
-    workers: int = Field(ge=2, le=MANY)
-    tie_rate: Share
-    match: Share
-    flip: Share
-
-
-class VoteTiesSpec(Experiment):
-    """Majority votes of independent workers: how often they tie, and how often they are the sign of the sum."""
-
-    kind: Literal["vote-ties"]
-    groups: tuple[PaperVotes, ...] = Field(min_length=1)
-    distributions: tuple[DistributionField, ...] = Field(min_length=1)
-    votes: int = Field(default=2**20, ge=1)
-    seed: Seed = 0
-
-    def warnings(self) -> list[str]:
-        """None."""
-        return []
-
-    @model_validator(mode="after")
-    def _distinct(self) -> VoteTiesSpec:
-        check_distinct("groups", [f"{group.workers} workers" for group in self.groups])
-        check_distinct("distributions", [one.name for one in self.distributions])
-        return self
+from syncline.studies.draws import DistributionField
 
 
 class VectorsSpec(Spec):
@@ -141,10 +79,6 @@ class QuantisersSpec(Experiment):
     vectors: VectorsSpec | None = None
     training: TuningSpec | None = None
 
-    def warnings(self) -> list[str]:
-        """None."""
-        return []
-
     @model_validator(mode="after")
     def _fits(self) -> QuantisersSpec:
         check_distinct("seeds", [f"seed {seed}" for seed in self.seeds])
@@ -157,6 +91,3 @@ class QuantisersSpec(Experiment):
             expected = f"seeds that are not among the spec's own, as {min(shared)} is"
             raise refusal("training.tuning_seeds", self.training and self.training.tuning_seeds, expected)
         return self
-
-
-StudySpec = VoteTiesSpec | QuantisersSpec | StalenessSpec | AlignmentSpec | SwingsSpec

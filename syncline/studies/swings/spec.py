@@ -32,10 +32,6 @@ class SwingsSpec(Experiment):
     schedule: ScheduleSpec = ScheduleSpec()
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
 
-    def warnings(self) -> list[str]:
-        """None."""
-        return []
-
     @model_validator(mode="after")
     def _fits(self) -> SwingsSpec:
         if self.problem.name != "text-gpt":

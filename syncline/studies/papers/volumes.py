@@ -1,19 +1,19 @@
-"""Tables of papers, computed anew: each row has the paper's number beside ours."""
+"""What methods send, per step and in whole trainings, beside the numbers that papers print."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
-from typing import Any
+from typing import Any, Literal
 
-from syncline.costmodel import (
-    bytes_per_step,
-    collective_s,
-    curvadion_speedup,
-    curvadion_step_s,
-    mean_bytes_per_step,
-)
-from syncline.specs import CurvaDionTableSpec, TrafficTableSpec, VolumeTableSpec
+from pydantic import Field
+
+from syncline.costmodel import bytes_per_step, mean_bytes_per_step
+from syncline.experiments.columns import Column, count_of, text_of
+from syncline.fields import Spec, Steps
+from syncline.methods import MethodSpec
+from syncline.specs.experiment import ModelField
+from syncline.studies.papers.base import PaperTable, Printed, paper_table
 
 ANY_GROUP = 2
 """Workers: what the methods of these tables send does not depend on how many there are."""
@@ -25,34 +25,36 @@ UNITS = {
 """What may be meant by a printed unit, in bytes."""
 
 
-def sync_rows(spec: CurvaDionTableSpec) -> list[dict[str, Any]]:
-    """CurvaDion's projection per network, and the same with the sync time of a ring all-reduce on the link alone.
+class TrafficRow(Spec):
+    """A method on a model, and the decimal MB per worker and step that the paper prints for it."""
 
-    ``unexplained_sync_s`` is what the paper's sync time holds beyond latency and bandwidth.
-    """
-    parts = (spec.compute, spec.optimizer, spec.flag)
-    rows = []
-    for measured in spec.networks:
-        link = measured.network
-        link_sync_s = float(collective_s("all_reduce", spec.workers, spec.payload_bytes, link))
-        step_s = curvadion_step_s(*parts, measured.sync, spec.sync_rate)
-        rows.append({
-            "method": "curvadion",
-            "network": link.name,
-            "workers": spec.workers,
-            "step_time_s": step_s,
-            "baseline_step_time_s": curvadion_step_s(spec.compute, spec.optimizer, 0.0, measured.sync, 1.0),
-            "compute_s": spec.compute + spec.optimizer,
-            "communication_s": spec.flag + spec.sync_rate * measured.sync,
-            "exposed_communication_s": spec.flag + spec.sync_rate * measured.sync,
-            "bytes_per_worker": spec.sync_rate * spec.payload_bytes,
-            "speedup": curvadion_speedup(*parts, measured.sync, spec.sync_rate),
-            "sync_s": measured.sync,
-            "alpha_beta_sync_s": link_sync_s,
-            "alpha_beta_speedup": curvadion_speedup(*parts, link_sync_s, spec.sync_rate),
-            "unexplained_sync_s": measured.sync - link_sync_s,
-        })  # fmt: skip
-    return rows
+    method: MethodSpec
+    model: ModelField
+    paper_megabytes_per_step: Printed
+
+
+class TrafficTableSpec(PaperTable):
+    """What methods send per step, beside a paper's numbers."""
+
+    kind: Literal["traffic-table"]
+    rows: tuple[TrafficRow, ...] = Field(min_length=1)
+
+
+class VolumeRow(Spec):
+    """A method on a model for so many steps, and the volume per worker that the paper prints for it."""
+
+    method: MethodSpec
+    model: ModelField
+    steps: Steps
+    paper_volume: Printed
+    paper_unit: Literal["MB", "GB"]
+
+
+class VolumeTableSpec(PaperTable):
+    """What methods send in whole trainings, beside a paper's numbers, in the unit that the paper must have meant."""
+
+    kind: Literal["volume-table"]
+    rows: tuple[VolumeRow, ...] = Field(min_length=1)
 
 
 def traffic_rows(spec: TrafficTableSpec) -> list[dict[str, Any]]:
@@ -105,3 +107,42 @@ def volume_rows(spec: VolumeTableSpec) -> list[dict[str, Any]]:
 def _deviation(paper: Decimal, ours: Decimal) -> float:
     """How far the paper's number is from ours, as a share of ours."""
     return float(paper / ours - 1) if ours else math.inf
+
+
+VERDICT_COLUMNS: list[Column] = [
+    ("same", lambda row: "yes" if row["matches"] else "no"),
+    ("paper's\ndeviation", lambda row: f"{row['deviation']:+.1%}"),
+]
+
+TRAFFIC_COLUMNS: list[Column] = [
+    text_of("method"),
+    text_of("model"),
+    count_of("k"),
+    count_of("chunk"),
+    ("MB/step", lambda row: f"{row['megabytes_per_step']:,.3f}"),
+    ("MB/step\n(paper)", lambda row: f"{row['paper_megabytes_per_step']:,}"),
+    *VERDICT_COLUMNS,
+]
+
+VOLUME_COLUMNS: list[Column] = [
+    text_of("method"),
+    text_of("model"),
+    count_of("steps"),
+    ("volume", lambda row: f"{row['volume']:,.2f}"),
+    text_of("unit"),
+    ("volume\n(paper)", lambda row: f"{row['paper_volume']:,.10g} {row['paper_unit']}"),
+    *VERDICT_COLUMNS,
+]
+
+TRAFFIC = paper_table(
+    TrafficTableSpec,
+    traffic_rows,
+    TRAFFIC_COLUMNS,
+    "Same: equal when cut off after as many digits as the paper prints. ",
+)
+VOLUMES = paper_table(
+    VolumeTableSpec,
+    volume_rows,
+    VOLUME_COLUMNS,
+    "Unit: the reading of the paper's unit that comes nearest to its number; without 'same', none explains it. ",
+)

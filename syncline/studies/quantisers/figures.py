@@ -1,0 +1,23 @@
+"""A study of quantisers: its figures."""
+
+from __future__ import annotations
+
+from syncline.analysis import loss_over_tails, sign_shares
+from syncline.specs.study import Figures, Record
+from syncline.studies.quantisers.spec import QuantisersSpec
+
+
+def quantiser_figures(spec: QuantisersSpec, records: list[Record], rows: list[Record]) -> Figures:
+    """Match, flip and zero rates per distribution, and the trainings' losses over alpha."""
+    panels: dict[str, dict[str, dict[str, float]]] = {}
+    losses: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        if row["part"] == "vectors":
+            panels.setdefault(row["distribution"], {})[row["quantiser"]] = row
+        else:
+            alpha = float(row["distribution"].removeprefix("stable "))
+            losses.setdefault(row["quantiser"], {})[alpha] = [row["loss"], row["loss_min"], row["loss_max"]]
+    if panels:
+        yield "sign_shares", sign_shares(panels)
+    if losses:
+        yield "loss_over_tails", loss_over_tails(losses, loss_label="final loss, median and range")

@@ -1,0 +1,21 @@
+"""A study of swings: its figure."""
+
+from __future__ import annotations
+
+from syncline.analysis.figures.alignment import LATE, ON_TIME, swings
+from syncline.specs.study import Figures, Record
+from syncline.studies.swings.spec import SwingsSpec
+
+
+def swing_figures(spec: SwingsSpec, records: list[Record], rows: list[Record]) -> Figures:
+    """The first seed's steps along both directions, a panel per method and number of stages."""
+    styles = {"along the dominant eigenvector": LATE, "beside it": ON_TIME}
+    panels: dict[str, dict[str, list[float]]] = {}
+    for record in records:
+        if record["seed"] == spec.seeds[0]:
+            title = f"{record['method']}, {record['stages']} stage" + ("s" if record["stages"] > 1 else "")
+            lines = panels.setdefault(title, {label: [] for label in styles})
+            for label, name in zip(styles, ("along", "beside"), strict=True):
+                lines[label].append(record[name])
+    if panels:
+        yield "swings", swings(panels, styles, label="step", most=spec.window)

@@ -1,0 +1,18 @@
+"""A study of ties: its figure."""
+
+from __future__ import annotations
+
+from syncline.analysis import sign_shares
+from syncline.specs.study import Figures, Record
+from syncline.studies.vote_ties.spec import VoteTiesSpec
+
+
+def tie_figures(spec: VoteTiesSpec, records: list[Record], rows: list[Record]) -> Figures:
+    """Match, flip and tie rates of each number of workers, beside the paper's."""
+    panels: dict[str, dict[str, dict[str, float]]] = {}
+    for row in rows:
+        panel = panels.setdefault(f"{row['workers']} workers", {})
+        panel[f"{row['distribution']} votes"] = row
+        panel["the paper's GPT"] = {share: row[f"paper_{share}"] for share in ("match", "flip")}
+        panel["the paper's GPT"]["zero"] = row["paper_tie_rate"]
+    yield "sign_shares", sign_shares(panels)
