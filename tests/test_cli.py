@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from syncline import __version__
 from syncline.costmodel import COLLECTIVES
-from syncline.experiments import streams
+from syncline.experiments import limits, streams
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.specs import bundled
 
@@ -26,6 +27,10 @@ GPT = ("compare-text", "--set", "steps=2", "--set", "schedule={}", "--set", "met
        "--set", "problem.width=8", "--set", "problem.context=8", "--set", "problem.layers=1")  # fmt: skip
 CLOCK = {"method", "network", "workers", "step_time_s", "compute_s", "communication_s", "communication_share",
          "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "encode_s", "trigger_s"}  # fmt: skip
+
+
+PATIENCE_S = 600
+"""For machines that are many times slower, and busy; whatever takes so long has failed."""
 
 
 def everything_under(folder: Path) -> list[str]:
@@ -222,6 +227,29 @@ REFUSED = [
     (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
     (("run", "rosenbrock-mt-dao", "--scale", "gpu"), "--scale: got 'gpu'; expected none, as this spec has no scales"),
     (("run", "basis-rotation-fig5", "--scale", "cpu"), "--scale: got 'cpu'; expected one of 'gpu'"),
+    (("run", "rosenbrock-mt-dao", "--set", "compute.seconds=0"), "compute.seconds: got 0.0; expected a time above 0"),
+    (("compare", *SMALL, "--set", "compute.seconds=0"), "compute.seconds: got 0.0; expected a time above 0"),
+    (("run", "rosenbrock-mt-dao", "--set", "threads=100000"), "threads: got 100000; expected at most"),
+    (("run", "rosenbrock-mt-dao", "--set", f"seeds=[{2**63}]"), f"seeds.0: got {2**63}; expected less than {2**63}"),
+    (
+        ("run", "rosenbrock-mt-dao", "--set", "workers=1e12"),
+        "workers: got 1000000000000.0; expected less than or equal",
+    ),
+    (
+        ("run", "rosenbrock-mt-dao", "--set", "workers=1000000000", "--set", "seeds=[0, 1, 2, 3, 4]"),
+        "workers: got 1000000000; expected a training that fits: this one needs 160 GB of memory at least",
+    ),
+    (
+        ("compare", *SMALL, "--set", "problem.batch_size=100000000"),
+        "problem.batch_size: got 100000000; expected a training that fits: this one needs 106 GB of memory at least",
+    ),
+    (
+        ("compare", *SMALL, "--set", f"name={'x' * 300}"),
+        f"name: got '{'x' * 199}... (302 characters); expected text of",
+    ),
+    (("compare", *SMALL, "--out", "y" * 300), f"--out: got '{'y' * 199}... (302 characters); expected a place"),
+    (("project", "lion-cub-fig2", "--set", f"workers=[1{'0' * 30}]"), "workers.0: got 1000000"),
+    (("project", "lion-cub-table1", "--set", f"workers=[1{'0' * 30}]"), "workers.0: got 1000000"),
     (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),
     (("compare", *SMALL, "--text", "x.txt"), "problem.path: got 'x.txt'; expected no such field here"),
     (("compare", *SMALL, "--set", "workers=2000"), "workers: got 2000; expected at most 1438 workers"),
@@ -233,7 +261,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command, tmp_path):
+def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "memory_bytes", lambda: 64e9)
     (tmp_path / "short.txt").write_text("too short")
     done = command(*arguments)
     errors = [line for line in done.err.splitlines() if not line.startswith("warning: ")]
@@ -242,13 +271,39 @@ def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command
     assert [name for name in everything_under(tmp_path) if name != "runs"] == ["short.txt"]
 
 
+def test_what_standard_output_cannot_take_is_one_line():
+    """A pipe that nobody reads is left in silence, a full disk is told."""
+    program = [sys.executable, "-c", "from syncline.cli import main; main()", "project", "--json"]
+    if Path("/dev/full").exists():
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+            )
+        assert done.returncode == 1 and done.stderr == "error: [Errno 28] No space left on device\n"
+    unread, write = os.pipe()
+    os.close(unread)
+    done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+def test_a_full_disk_is_one_line_that_says_where_the_rest_is(command, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("syncline.experiments.folder.RunFolder.trace", full)
+    done = command("run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=40", "--set", "seeds=[0]")
+    assert (done.code, done.out) == (1, "")
+    said = done.err.splitlines()[-1]
+    left = f"runs/.rosenbrock-mt-dao.partial-{os.getpid()}"
+    assert said == f"error: [Errno 28] No space left on device; what was finished until then is in {left}"
+    assert (tmp_path / left / "metrics.parquet").stat().st_size
+
+
 def test_columns_are_as_wide_as_the_reader_says(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, command("project").err.splitlines())) <= 60
 
-
-PATIENCE_S = 600
-"""For machines that are many times slower, and busy; whatever takes so long has failed."""
 
 SHORT_AND_LONG = ["digits-skewed", "--set", "steps=100000000", "--set", "seeds=[0]", "--set", "eval_every=0", "--set",
                   "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"]  # fmt: skip
