@@ -209,6 +209,7 @@ REFUSED = [
     (("compare", "digits-skewed", "--set", "seeds=[1, 1]"), "seeds: got (1, 1); expected seeds that differ"),
     (("compare", "rosenbrock-mt-dao"), "kind: got 'run'; expected one of 'compare'; a spec of kind 'run'"),
     (("run", "nothing.yaml"), "spec: got 'nothing.yaml'; expected a YAML file that exists"),
+    (("run", "n" * 5000), f"spec: got '{'n' * 199}... (5,002 characters); expected a YAML file"),
     (("list", "network"), "list: got 'network'; expected one of"),
     (("list", "methods", "--model", "gpt-16m"), "--model: got 'gpt-16m'; expected one of"),
     (("list", "models", "--model", "gpt-160m"), "--model: got 'gpt-160m'; expected no model"),
