@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncline.costmodel.traffic.call import columns_of
+
 if TYPE_CHECKING:
-    from syncline.comm.ledger import Record
+    from syncline.costmodel import Call
     from syncline.experiments.trained import Trained
     from syncline.sim import Timeline
     from syncline.training import History
@@ -58,20 +60,17 @@ def _metrics(method: str, history: History, s: int, first: int = 0) -> dict[str,
     return columns
 
 
-def ledger_part(method: str, records: Sequence[Record]) -> dict[str, list[Any]]:
+def ledger_part(method: str, calls: Sequence[Call]) -> dict[str, list[Any]]:
     """Some calls of a training under way."""
-    if not records:
-        return {}
-    columns = {name: [record[i] for record in records] for i, name in enumerate(records[0]._fields)}
-    return {"method": [method] * len(records)} | columns
+    return {"method": [method] * len(calls)} | columns_of(calls) if calls else {}
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     """The ledgers of several methods, one below the other; one replica's, as all send the same."""
     columns: dict[str, list[Any]] = {"method": []}
     for one in trained:
-        columns["method"] += [one.method] * len(one.ledger["step"])
-        for name, values in one.ledger.items():
+        columns["method"] += [one.method] * len(one.ledger)
+        for name, values in columns_of(one.ledger).items():
             columns.setdefault(name, []).extend(values)
     return columns
 
