@@ -38,7 +38,7 @@ def test_a_schedule_of_ones_own_is_clocked_beside_the_others(own, command, name)
     done = command("pipeline", "pipeline-schedules", "--set", f"schedules=[gpipe, '{name}']", *SETTINGS)
     assert done.code == 0, done.err
     rows = {row["schedule"]: row for row in json.loads(done.out)["rows"]}
-    # One micro-batch passes all stages both ways before the next begins: M K (F + B), where GPipe takes (M + K - 1)(F + B).
+    # One micro-batch after another passes all stages both ways: M K (F + B), where GPipe takes (M + K - 1)(F + B).
     assert rows[name]["makespan_s"] / rows["gpipe"]["makespan_s"] == pytest.approx(4 * 3 / (4 + 3 - 1))
     assert rows[name]["utilisation"] == pytest.approx(1 / 3)
 
@@ -46,9 +46,9 @@ def test_a_schedule_of_ones_own_is_clocked_beside_the_others(own, command, name)
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("my_schedules:two_at_a_time", "schedules.0: got 'my_schedules:two_at_a_time'; expected a name of my_schedules: "),
-        ("my_schedules:LIMIT", "schedules.0: got 'my_schedules:LIMIT'; expected a function of stages and micro-batches"),
-        ("my_schedules:nothing", "schedule: got 'my_schedules:nothing'; expected a function that returns a Schedule; "),
+        ("my_schedules:two_at_a_time", "schedules.0: got 'my_schedules:two_at_a_time'; expected a name of "),
+        ("my_schedules:LIMIT", "schedules.0: got 'my_schedules:LIMIT'; expected a function of stages"),
+        ("my_schedules:nothing", "schedule: got 'my_schedules:nothing'; expected a function that returns"),
         ("gpip", "schedules.0: got 'gpip'; expected one of '1f1b', "),
     ],
 )
