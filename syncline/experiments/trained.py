@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from syncline.costmodel import Exchange, Network, TensorShape
+import numpy as np
+
+from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
-from syncline.sim import Call, Clock
+from syncline.experiments.limits import check_training
+from syncline.sim import Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
 
 if TYPE_CHECKING:
+    from syncline.experiments.streams import TrainingStream
     from syncline.problems import Task
 
 SECONDS_BETWEEN_REPORTS = 0.05
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What the ledger does not tell of a method's traffic.
-
-    Args:
-        exchanges: what it sends in closed form.
-        elements: of each tensor, in order.
-        readbacks: numbers that a worker reads back from its device in every step.
-    """
-
-    exchanges: tuple[Exchange, ...] = ()
-    elements: tuple[int, ...] = ()
-    readbacks: int = 0
-
-    @classmethod
-    def of_task(cls, method: MethodBase, task: Task, workers: int) -> Traffic:
-        """A method's on a task; a worker alone sends nothing."""
-        return cls.of_tensors(method, tensors_of(task), workers)
-
-    @classmethod
-    def of_tensors(cls, method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> Traffic:
-        """A method's on parameters of these shapes."""
-        exchanges = method.exchanges(tensors, workers) if workers > 1 else []
-        return cls(tuple(exchanges), tuple(tensor.elements for tensor in tensors), method.readbacks(tensors))
-
-    def of(self, label: str) -> tuple[int, bool, float]:
-        """Of the calls with this label: steps to wait, whether ready in the backward pass, bytes encoded per byte."""
-        names = label.split("+")
-        sent = [exchange for exchange in self.exchanges if exchange.label in names]
-        nbytes = sum(exchange.payload_bytes for exchange in sent)
-        if not nbytes:
-            return 0, False, 0.0
-        encoded = sum(exchange.encoded_bytes for exchange in sent)
-        return max(e.wait_steps for e in sent), all(e.in_backward for e in sent), encoded / nbytes
 
 
 def tensors_of(task: Task) -> list[TensorShape]:
@@ -64,31 +32,43 @@ def tensors_of(task: Task) -> list[TensorShape]:
 
 @dataclass
 class Trained:
-    """What one method's training left: its history, its traffic, and facts about it."""
+    """What one method's training left: its history, its traffic, and facts about it.
+
+    Args:
+        method: its name.
+        history: losses and traces.
+        ledger: the calls of one worker; what the first seed sent stands for all.
+        facts: of the problem.
+        flops_per_step: of one worker, if known.
+        wall_s: seconds that training took here.
+        elements: of each parameter, in order.
+        readbacks: numbers that a worker read back from its device to find out whether to send, by step.
+    """
 
     method: str
     history: History
-    ledger: dict[str, list]
+    ledger: list[Call]
     facts: dict[str, Any]
     flops_per_step: float | None
     wall_s: float
-    shape: Traffic = Traffic()
+    elements: tuple[int, ...] = ()
+    readbacks: Mapping[int, int] = field(default_factory=dict)
 
-    def calls(self, encode_bytes_per_s: float | None = None) -> list[Call]:
+    def calls(self) -> list[Call]:
         """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
-        fields = ("step", "collective", "payload_bytes", "label", "group_size")
-        rows = zip(*(self.ledger[name] for name in fields), strict=True)
-        sent = [Call(*call) for *call, group_size in rows if call[0] < self.history.steps and group_size > 1]
-        known = {label: self.shape.of(label) for label in {call.label for call in sent}}
-        out = []
-        for call in sent:
-            wait_steps, in_backward, ratio = known[call.label]
-            encode_s = ratio * call.nbytes / encode_bytes_per_s if encode_bytes_per_s else 0.0
-            out.append(call._replace(wait_steps=wait_steps, in_backward=in_backward, encode_s=encode_s))
-        return out
+        return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
+
+    def readbacks_by_step(self) -> np.ndarray:
+        """Numbers read back in each completed step, ``(T,)``."""
+        return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
 
 
-def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None = None) -> Trained:
+def train_method(
+    spec: Training,
+    method: MethodBase,
+    on_step: Callable[[int], None] | None = None,
+    stream: TrainingStream | None = None,
+) -> Trained:
     """Train ``method`` as ``spec`` says, all workers and all seeds in this process.
 
     Args:
@@ -96,6 +76,7 @@ def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], No
         method: which of the spec's methods.
         on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
             ``KeyboardInterrupt`` to stop the training, which then returns what it has.
+        stream: where to note what there is while it goes on.
 
     Raises:
         SpecError: what only the problem can tell: a text that is too short, more workers than images, no FLOPs.
@@ -104,14 +85,15 @@ def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], No
 
     from syncline.training import History
 
+    check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if not method.one_seed_at_a_time:
-        return _train_seeds(spec, method, spec.seeds, on_step, start_s)
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream)
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(spec, method, (seed,), report, start_s)
+        return _train_seeds(spec, method, (seed,), report, start_s, stream)
 
     for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
@@ -127,27 +109,36 @@ def _train_seeds(
     seeds: tuple[int, ...],
     on_step: Callable[[int], None] | None,
     start_s: float,
+    stream: TrainingStream | None,
 ) -> Trained:
     """Seeds side by side."""
     from syncline.comm import SimulatedCommunicator
-    from syncline.training import parameter_groups, rows_of, train
+    from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.presence(spec.workers))
     task = spec.problem.build(rows_of(comm, seeds))
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
-    report = _seldom(on_step, spec.steps) if on_step else None
-    history = train(task, optimizer, seeds, spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=report)
+    recorder = Recorder()
+    noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
+    report = _seldom(_both(on_step, noted.note if noted else None), spec.steps)
+    history = train(
+        task, optimizer, seeds, spec.steps,
+        eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder,
+    )  # fmt: skip
+    if noted:
+        noted.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
         method.name,
         history,
-        comm.ledger.columns(),
+        comm.ledger.records,
         task.describe(),
         task.flops_per_step,
         wall_s,
-        Traffic.of_task(method, task, spec.workers),
+        tuple(tensor.elements for tensor in tensors_of(task)),
+        comm.ledger.readbacks,
     )
 
 
@@ -164,10 +155,11 @@ def time_method(spec: Training, trained: Trained, network: Network) -> Clock | N
     factors = spec.faults.stragglers.factors(steps, spec.workers, spec.seeds[0])
     compute_s = spec.compute.sample(undisturbed_s, steps, spec.workers, spec.seeds[0], factors)
     return faulty_clock(
-        spec, trained.calls(spec.compute.encode), compute_s, network,
+        spec, trained.calls(), compute_s, network,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
-        overlap=spec.overlap, buckets=gradient_buckets(trained.shape.elements, spec.bucket),
-        algorithm=spec.algorithm, rule=spec.rule, trigger_s=spec.compute.readback * trained.shape.readbacks,
+        overlap=spec.overlap, buckets=gradient_buckets(trained.elements, spec.bucket),
+        algorithm=spec.algorithm, rule=spec.rule, encode_bytes_per_s=spec.compute.encode,
+        trigger_s=spec.compute.readback * trained.readbacks_by_step(),
     )  # fmt: skip
 
 
@@ -176,6 +168,17 @@ def base_s(spec: Training, flops: float | None) -> float:
     samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
     tokens = None if samples is None or length is None else samples * length
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
+
+
+def _both(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
+    """Note, then tell; who is told may end the training."""
+
+    def call(done: int) -> None:
+        for hear in (note, on_step):
+            if hear is not None:
+                hear(done)
+
+    return call
 
 
 def _seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
