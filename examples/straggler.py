@@ -16,11 +16,11 @@ Output:
 """
 
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import network
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm
 from syncline.problems import Quadratic
 from syncline.sim import Call, clock
+from syncline.specs import network
 from syncline.training import rows_of, train
 
 WORKERS, STEPS = 4, 64
