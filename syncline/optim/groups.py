@@ -52,7 +52,7 @@ def _rates_expected(betas: tuple[float, ...], knobs: dict[str, Any]) -> str:
     return f"{rates} in [0, 1), as betas={betas}{second}"
 
 
-def joined(groups: list[dict[str, Any]]) -> dict[str, Any]:
+def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
     """One group of what a rule's parts are, of which the first two differ in rule and knobs."""
     if len(groups) == 1:
         return groups[0]

@@ -12,13 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.gloo.times import FREE, GlooCosts, gloo_s, tensor_bytes
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
-
-Floats = NDArray[np.float64]
 
 NOISE = 2e-3
 """Relative residuals below this are noise: all weigh the same."""

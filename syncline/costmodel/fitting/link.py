@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import collective_s
@@ -29,9 +28,8 @@ from syncline.costmodel.collectives.gloo.times import FREE, GLOO, GlooCosts, glo
 from syncline.costmodel.fitting.gloo import Measured, fit_costs
 from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, one_of
-
-Floats = NDArray[np.float64]
 
 SEND = "send"
 """A message from one worker to another, beside the collectives."""
