@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.table import COLLECTIVES
-from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.sim.collectives.rounds import Round
+from syncline.sim.starts import Floats
 
 Effect: TypeAlias = Callable[[], object]
 """The math that happens when an instruction completes: the order of events decides what it sees."""

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 
+__all__ = ["Floats", "start_times"]
+
 
 def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
     """When each worker begins, ``(P,)`` seconds: 0 unless given, one time for all or one for each.

@@ -13,16 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.exchanges import Exchange, calls_at
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
+from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.waves import CollectiveMaps, Wave, key_of, timeline_of
 from syncline.sim.programs import Call, Collective, Compute, Instruction, Wait, calls_by_step, compute_times
-from syncline.sim.starts import start_times
+from syncline.sim.starts import Floats, start_times
 from syncline.sim.timeline import Timeline
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
@@ -20,6 +19,7 @@ from syncline.sim.clocks.overlap import data_parallel, overlapped, waves
 from syncline.sim.collectives.alone import collective_finish_s
 from syncline.sim.events.ports import Delay
 from syncline.sim.events.run import run_events
+from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.lockstep.waves import Wave, timeline_of
 from syncline.sim.programs import Call, calls_by_step, compute_times

@@ -19,9 +19,9 @@ from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, node_count, node_size
 from syncline.costmodel.collectives.table import algorithm_name, is_gloo
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.collectives.double_tree import reduce_rounds
+from syncline.sim.starts import Floats
 
 RankArray = NDArray[np.integer[Any]]
 

@@ -20,6 +20,8 @@ from syncline.sim.lockstep import rings as cycles
 from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds
 from syncline.sim.lockstep.shares import shared_flow_s
 
+__all__ = ["RULES", "Ports", "Rule", "run_routed"]
+
 RULES = ("eager", "rendezvous")
 
 
