@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Topology
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.events.gloo import rounds_ahead, waits_for_sends
 from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
 

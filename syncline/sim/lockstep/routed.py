@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Topology
 from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.lockstep.rings import rings
 
 MANY_ROUNDS = 32
