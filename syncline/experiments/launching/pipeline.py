@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from syncline.experiments.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.specs import PipelineSpec
 
-Record = dict[str, Any]
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 
 def launch_pipeline(
