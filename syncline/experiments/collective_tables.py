@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-from syncline.costmodel import AnyNetwork
+from syncline.costmodel import Network
 from syncline.experiments.collectives import Crossover, Question, choices, crossovers
 from syncline.experiments.columns import Column, table
 from syncline.units import format_bytes, format_seconds
@@ -95,7 +95,7 @@ def _from_last_start(row: Record, last_s: float) -> Record:
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 
 
-def _title(kind: str, question: Question, network: AnyNetwork) -> str:
+def _title(kind: str, question: Question, network: Network) -> str:
     name = f"{network.name}: " if "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
     rule = "" if question.rule == "eager" else f", {question.rule}"

@@ -1,8 +1,8 @@
 """The discrete-event simulator: workers that run programs over links, and the clock of a training.
 
->>> from syncline.costmodel.network.described import network
+>>> from syncline.costmodel import NETWORKS
 >>> each_step = [Call(step, "all_reduce", 619 * 2**20) for step in range(10)]
->>> f"{clock(each_step, 3.375, network('wan'), workers=2, steps=10).step_time_s:.3f}"
+>>> f"{clock(each_step, 3.375, NETWORKS['wan'].network, workers=2, steps=10).step_time_s:.3f}"
 '8.618'
 """
 
