@@ -59,12 +59,13 @@ from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import (
-    Call,
     Exchange,
     bytes_per_step,
     calls_at,
     calls_by_step,
+    calls_of,
     communication_factor,
     communication_s,
     mean_bytes_per_step,
@@ -121,6 +122,7 @@ __all__ = [
     "call_bytes",
     "calls_at",
     "calls_by_step",
+    "calls_of",
     "chosen_algorithm",
     "closed_form_s",
     "collective_s",
