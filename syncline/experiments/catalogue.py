@@ -33,7 +33,7 @@ def networks() -> Rows:
     return rows
 
 
-def hardware() -> Rows:
+def machines() -> Rows:
     """Hardware presets."""
     return [
         dataclasses.asdict(one) | {"memory": f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"}
@@ -115,7 +115,7 @@ def specs() -> Rows:
 
 CATALOGUES: dict[str, Callable[..., Rows]] = {
     "networks": networks,
-    "hardware": hardware,
+    "hardware": machines,
     "models": models,
     "methods": methods,
     "problems": problems,
