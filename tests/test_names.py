@@ -10,8 +10,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "syncline"
 
 TWICE = {
-    "Call", "Landscape", "Measured", "Part", "Plan", "Points", "Question", "Record", "Rows", "Sent", "Share",
-    "Training", "calibrate", "calls_by_step", "check_workers", "closed_form_s", "hardware", "local_process",
+    "Landscape", "Measured", "Part", "Plan", "Points", "Question", "Rows",
+    "Training", "calibrate", "local_process",
     "main", "of_others", "plot", "power_iteration", "register", "rows_of", "side_by_side", "spread", "summary",
     "tensors_of", "validate",
 }  # fmt: skip
