@@ -13,7 +13,7 @@ import numpy as np
 
 from syncline.costmodel import NETWORKS, Link, hardware, model
 from syncline.errors import SpecError, one_of
-from syncline.experiments.projection.project import Plan, project
+from syncline.experiments.projection.project import ProjectionPlan, project
 from syncline.experiments.projection.thresholds import speedups
 from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, study_of, validate
@@ -129,7 +129,7 @@ def _counts(text: str) -> list[int]:
     return list(dict.fromkeys(counts))
 
 
-def rows_of(specs: Iterable[Experiment]) -> list[dict[str, Any]]:
+def projection_rows(specs: Iterable[Experiment]) -> list[dict[str, Any]]:
     """The rows of all of them."""
     return [row for spec in specs for row in project(spec)]
 
@@ -155,7 +155,7 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def plot(specs: Sequence[Experiment], rows: list[dict[str, Any]], file: Path) -> Path:
+def plot_projection(specs: Sequence[Experiment], rows: list[dict[str, Any]], file: Path) -> Path:
     """Draw a figure of a paper, or speedups against the bandwidth.
 
     Raises:
@@ -194,7 +194,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     several = {name: len({of(spec) for spec in specs}) > 1 for name, of in LABELS.items()}
     panels = []
     for spec in specs[:MOST_PANELS]:
-        plan = Plan(spec)
+        plan = ProjectionPlan(spec)
         curves, points = {}, {}
         for number, method in enumerate(spec.methods[1:], start=1):
             curves[method.name] = speedups(plan, number, links[0], bandwidths)
