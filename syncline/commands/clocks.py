@@ -62,7 +62,7 @@ def project_command(
     warn(projections.left_out(specs))
     rows = projections.projection_rows(specs)
     written = [projections.write_csv(rows, csv)] if csv else []
-    written += [projections.plot_projection(specs, rows, plot)] if plot else []
+    written += [projections.plot_projection(specs, plot, rows)] if plot else []
     if as_json:
         emit({"spec": loaded.name, "rows": rows})
     else:

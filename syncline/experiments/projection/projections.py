@@ -155,8 +155,8 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def plot_projection(specs: Sequence[Experiment], rows: list[dict[str, Any]], file: Path) -> Path:
-    """Draw a figure of a paper, or speedups against the bandwidth.
+def plot_projection(specs: Sequence[Experiment], file: Path, rows: list[dict[str, Any]] | None = None) -> Path:
+    """Draw a figure of a paper, of its rows if they are there, or speedups against the bandwidth.
 
     Raises:
         SpecError: a file of no known kind, in a place that cannot be written to, or nothing that can be drawn.
@@ -173,9 +173,9 @@ def plot_projection(specs: Sequence[Experiment], rows: list[dict[str, Any]], fil
         raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
 
-def _study_figure(spec: Experiment, rows: list[dict[str, Any]]) -> Any:
+def _study_figure(spec: Experiment, rows: list[dict[str, Any]] | None) -> Any:
     study = study_of(spec)
-    for _, figure in study.figures(spec, [], rows):
+    for _, figure in study.figures(spec, [], project(spec) if rows is None else rows):
         return figure
     raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
 
