@@ -11,7 +11,9 @@ import simpy
 
 from benchmarks.conftest import Compare
 from syncline.costmodel import network
-from syncline.sim import Call, ComputeTime, LogNormalJitter, data_parallel, run_events, run_lockstep
+from syncline.sim import Call, ComputeTime, LogNormalJitter, Timeline, data_parallel, run_events, run_lockstep
+from syncline.sim.events import ranks
+from syncline.sim.events.ranks import RankMessage
 
 WORKERS, STEPS = 16, 20
 MESSAGES = STEPS * 2 * (WORKERS - 1) * WORKERS
@@ -36,6 +38,45 @@ def plain_simpy() -> None:
     for _ in range(WORKERS):
         environment.process(worker())
     environment.run()
+
+
+class ProcessMessage(RankMessage):
+    """A message as a SimPy process; each is alone on its channels here."""
+
+    __slots__ = ()
+
+    def start(self) -> None:
+        self.sender.fabric.env.process(self.run())
+
+    def run(self) -> Generator[simpy.Event, Any, None]:
+        env, route = self.sender.fabric.env, self.route
+        if route.before_s:
+            yield env.timeout(route.before_s)
+        yield env.timeout(self.nbytes / route.rate)
+        self.sender.left(self)
+        self.receiver.took()
+        yield env.timeout(route.after_s)
+        self.receiver.got(self)
+
+
+def test_callbacks_tell_what_processes_tell(against: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why `syncline.sim.events.flows.Later` is no process."""
+    programs = data_parallel(COMPUTE_S, CALLS)
+
+    def by_processes() -> Timeline:
+        with monkeypatch.context() as patch:
+            patch.setattr(ranks, "RankMessage", ProcessMessage)
+            return run_events(programs, WAN)
+
+    assert by_processes().end_s.tolist() == run_events(programs, WAN).end_s.tolist()
+    against(
+        f"events by callbacks, {WORKERS} workers",
+        lambda: run_events(programs, WAN),
+        "a SimPy process per message",
+        by_processes,
+        unit="us per message",
+        scale=1e6 / MESSAGES,
+    )
 
 
 @pytest.mark.parametrize("evaluator", EVALUATORS)

@@ -46,7 +46,7 @@ class VotingBase(MethodBase):
     bits: Bits | None = None
     p: Annotated[float, Field(ge=0)] | Literal["inf"] | None = None
     stochastic: bool = False
-    ties: Literal["zero", "alternate", "plus", "random"] | None = None
+    ties: Literal["zero", "alternate", "plus", "minus", "random"] | None = None
 
     @model_validator(mode="after")
     def _knobs_that_matter(self) -> VotingBase:

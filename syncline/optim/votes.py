@@ -30,7 +30,7 @@ from syncline.optim.base import Row
 from syncline.optim.noise import coins
 from syncline.optim.signs import told
 
-Ties = Literal["zero", "alternate", "plus", "random"]
+Ties = Literal["zero", "alternate", "plus", "minus", "random"]
 TIES: tuple[str, ...] = get_args(Ties)
 
 
@@ -38,7 +38,8 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, what:
     """Plus or minus one in the place of each zero; ``ties: zero`` leaves them.
 
     ``alternate`` takes plus one at even ``t`` (from 0) and minus one at odd, which cancels over two steps and costs
-    nothing; ``plus`` takes plus one always; ``random`` a fair coin per worker, place and step, the same in all worlds.
+    nothing; ``plus`` takes plus one always, ``minus`` minus one, as Distributed Lion's public code does; ``random`` a
+    fair coin per worker, place and step, the same in all worlds.
 
     Args:
         signs: ``(R, n)`` of -1, 0, 1.
@@ -54,7 +55,8 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, what:
     if ties == "random":
         instead = coins(workers, signs.shape[1], signs.device, what, t).to(signs.dtype) * 2 - 1
     else:
-        instead = torch.full_like(signs, -1 if ties == "alternate" and t % 2 else 1)
+        is_minus = ties == "minus" or (ties == "alternate" and t % 2)
+        instead = torch.full_like(signs, -1 if is_minus else 1)
     return torch.where(signs == 0, instead, signs)
 
 

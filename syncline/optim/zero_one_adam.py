@@ -8,17 +8,19 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
+from syncline.costmodel.traffic.refreshes import aligned_rounds
 from syncline.errors import SpecError
 from syncline.optim.base import Row
-from syncline.optim.one_bit import OneBitMethod, Scale
+from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
 from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
 from syncline.optim.rules import SECOND_MOMENT, adam
 
 ACCUMULATED, ANCHOR = "accumulated", "anchor"
 RATE_SUMS = "rate_sums"  # of a group: s of each of its parameters, by number, that moved since the last average
 
-Form = Literal["paper", "code"]
+Form = Literal["paper", "merged", "code"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class ZeroOneSchedule:
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
         if self.form not in get_args(Form):
-            raise SpecError("form", self.form, "'paper' or 'code'")
+            raise SpecError("form", self.form, "'paper', 'merged' or 'code'")
 
     def _round(self, t: int) -> tuple[int, int]:
         """Refreshes 2^i steps apart, of which there are kappa, begin at step ``kappa (2^i - 1)``: i and that step."""
@@ -67,12 +69,37 @@ class ZeroOneSchedule:
 
     def due(self, t: int) -> tuple[str, ...]:
         """``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
-        if self.form == "code" and self.refreshes(t):
+        if self.form == "merged" and self.refreshes(t):
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """See ``SyncPolicy.check``: nothing is named that is not always there."""
+        """Nothing is named that is not always there."""
+
+
+class CodeSchedule(ZeroOneSchedule):
+    """The public code's: each step before the freeze exchanges gradients, whole where v is refreshed, else as signs."""
+
+    def _round(self, t: int) -> tuple[int, int]:
+        """The round's interval and its first step."""
+        return next((interval, begin) for interval, begin, end in aligned_rounds(self.kappa) if t < end)
+
+    @override
+    def refreshes(self, t: int) -> bool:
+        return 0 < t < self.freeze_step and (t + 1) % self._round(t)[0] == 0
+
+    @override
+    def refreshed(self, t: int) -> int:
+        last, count = min(t, self.freeze_step - 1), 0
+        for interval, begin, end in aligned_rounds(self.kappa):
+            if last < begin:
+                break
+            count += (min(last + 1, end) // interval) - begin // interval
+        return count
+
+    @override
+    def due(self, t: int) -> tuple[str, ...]:
+        return ("gradient",) if t < self.freeze_step else super().due(t)
 
 
 class ZeroOneAdam(OneBitMethod):
@@ -100,8 +127,12 @@ class ZeroOneAdam(OneBitMethod):
         kappa: refreshes of the second moment before the steps between them double.
         double_every: steps before the steps between averages double.
         max_interval: H, the longest interval.
-        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``code``: a step that averages
-            gradients for the second moment uses them for the momentum too, and sends no signs.
+        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's.
+            Until ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have,
+            their mean where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean`` elsewhere.
+            Step 0 moves nothing. At the freeze all errors are forgotten; from then on what is averaged, and owed, is
+            the way that each has come, weight decay too, times ``sqrt(v) + eps``. It has no bias correction.
         beta1: decay of the momentum.
         beta2: decay of the second moment.
         eps: added to the root.
@@ -126,7 +157,7 @@ class ZeroOneAdam(OneBitMethod):
         kappa: int = 16,
         double_every: int = 1000,
         max_interval: int = 16,
-        form: Form = "code",
+        form: Form = "merged",
         beta1: float = 0.9,
         beta2: float = 0.999,
         eps: float = 1e-8,
@@ -135,15 +166,28 @@ class ZeroOneAdam(OneBitMethod):
         **options: Any,
     ) -> None:
         self.bias_correction = bias_correction
-        schedule = ZeroOneSchedule(freeze_step, kappa, double_every, max_interval, form)
+        schedule = (CodeSchedule if form == "code" else ZeroOneSchedule)(
+            freeze_step, kappa, double_every, max_interval, form
+        )
+        self._is_code = form == "code"
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
 
     def _rows(self, *, without_gradient: bool = False) -> list[Row]:
         rows = super()._rows(without_gradient=without_gradient)
         for row in rows:
             if ANCHOR not in row.state:
-                row.state.update({ACCUMULATED: torch.zeros_like(row.x), ANCHOR: row.x.detach().clone()})
+                row.state[ANCHOR] = row.x.detach().clone()
+                if not self._is_code:
+                    row.state[ACCUMULATED] = torch.zeros_like(row.x)
         return rows
+
+    @override
+    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+        if self._is_code and t > 0 and not self.sync.refreshes(t):
+            means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
+            return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
+        exchanged = super()._exchange(rows, t)
+        return [] if self._is_code and t == 0 else exchanged
 
     def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         if self.sync.refreshes(t) and rows:
@@ -166,13 +210,15 @@ class ZeroOneAdam(OneBitMethod):
 
     def _rates(self, group: dict[str, Any], share: int) -> tuple[float, float]:
         """What weight decay leaves of what came before, and how much of the momentum this step adds."""
-        return 1 - group["lr"] * group["weight_decay"], group["lr"] / (1 - group["betas"][0] ** share if share else 1)
+        kept = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
+        return kept, group["lr"] / (1 - group["betas"][0] ** share if share else 1)
 
     def _local(self, row: Row, t: int, share: int) -> Tensor:
         m, (kept, rate) = row.state[MOMENTUM], self._rates(row.group, share)
         m.lerp_(row.g, 1 - row.group["betas"][0])
-        row.state[ACCUMULATED].mul_(kept).add_(m, alpha=rate)
-        row.state[ANCHOR].mul_(kept)
+        if not self._is_code:
+            row.state[ACCUMULATED].mul_(kept).add_(m, alpha=rate)
+            row.state[ANCHOR].mul_(kept)
         moving = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
         return moving / seen(row, 0, share) / self._denominator(row, t)
 
@@ -191,7 +237,12 @@ class ZeroOneAdam(OneBitMethod):
             return
         for row in rows:
             row.state[ANCHOR].copy_(row.x)
-            row.state[ACCUMULATED].zero_()
+            if not self._is_code:
+                row.state[ACCUMULATED].zero_()
+        if self._is_code and t == self.sync.freeze_step - 1:
+            for row in self._rows(without_gradient=True):
+                row.state[WORKER_ERROR].zero_()
+                row.state[SERVER_ERROR].zero_()
         for group in self.param_groups:
             group[RATE_SUMS] = {}
 
@@ -199,11 +250,18 @@ class ZeroOneAdam(OneBitMethod):
         """All workers where the mean of their momenta leads from where they last met."""
         sums = [row.group[RATE_SUMS][row.number] for row in rows]
         # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
-        sent = [
-            row.state[ACCUMULATED] / s if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)
-        ]
+        sent = [self._sent(row, t) if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)]
+        units = [s if s and not self._is_code else 1.0 for s in sums]
+        sent = [way / unit for way, unit in zip(sent, units, strict=True)]
         means = self.one_bit.mean(sent, [row.state for row in rows], self.comm)
         for row, s, mean in zip(rows, sums, means, strict=True):
             m = row.state[MOMENTUM]
-            m.copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+            momentum = mean / s if s and self._is_code else mean
+            m.copy_(momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))
+
+    def _sent(self, row: Row, t: int) -> Tensor:
+        """What a worker's steps since the last average add up to, in units of its momentum times the learning rate."""
+        if self._is_code:
+            return (row.state[ANCHOR] - row.x) * self._denominator(row, t)
+        return row.state[ACCUMULATED]

@@ -131,7 +131,8 @@ METHODS: dict[str, Row] = {
         {"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 1, "scale": "mean", "eps": 1e-3, "clip_norm": 1.0}
     ),
     "zero-one-adam": Row({**ZERO_ONE, "form": "paper", "weight_decay": 0.1}),
-    "zero-one-adam-code": Row({**ZERO_ONE, "kappa": 1, "double_every": 4, "scale": "mean"}),
+    "zero-one-adam-merged": Row({**ZERO_ONE, "kappa": 1, "double_every": 4, "scale": "mean"}),
+    "zero-one-adam-code": Row({**ZERO_ONE, "kappa": 1, "form": "code", "weight_decay": 0.1}),
     "ddp-top-k": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "top-k", "fraction": 0.1}}),
     "ddp-qsgd": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "qsgd", "bits": 6}}),
     "local-qsgd": Row({"kind": "local", **ADAM, "period": 8, "compressor": {"kind": "qsgd", "bits": 8}}),

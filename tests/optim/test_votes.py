@@ -112,10 +112,10 @@ def test_shapes_alone_leave_the_same_ledger(name: str) -> None:
 
 
 def broken(value: int, ties: str, t: int) -> int:
-    return value or {"zero": 0, "plus": 1, "alternate": 1 - 2 * (t % 2)}[ties]
+    return value or {"zero": 0, "plus": 1, "minus": -1, "alternate": 1 - 2 * (t % 2)}[ties]
 
 
-@pytest.mark.parametrize("ties", ["zero", "plus", "alternate"])
+@pytest.mark.parametrize("ties", ["zero", "plus", "minus", "alternate"])
 @pytest.mark.parametrize("t", [0, 1])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
 def test_votes_from_a_literal_count(ties: str, t: int, workers: int) -> None:

@@ -57,7 +57,7 @@ def literal(
         average = sum(own) / workers
         if t in at:
             v = BETA2 * v + (1 - BETA2) * average**2
-            if form == "code":
+            if form == "merged":
                 own = [average] * workers
         rate_sum += rate
         for i in range(workers):
@@ -66,7 +66,7 @@ def literal(
             u[i] = u[i] + rate * m[i]
         if t > freeze and (t - freeze) % schedule["double_every"] == 0:
             interval = min(2 * interval, schedule["max_interval"])
-        if form == "code" and t in at:
+        if form == "merged" and t in at:
             anchor, u, rate_sum = x[0], [np.zeros(count)] * workers, 0.0
         elif (t + 1) % interval == 0:
             update = mean.mean(u) if published else rate_sum * mean.mean([u_i / rate_sum for u_i in u])
@@ -92,7 +92,7 @@ def assert_path(got: Given, expected: list[list[np.ndarray]]) -> None:
         np.testing.assert_allclose(positions[0].numpy(), np.stack(everyone), atol=1e-11)
 
 
-@pytest.mark.parametrize("form", ["paper", "code"])
+@pytest.mark.parametrize("form", ["paper", "merged"])
 def test_zero_one_adam_from_its_formula(form: str) -> None:
     """Through refreshes of the scaling, growing intervals and a changing learning rate."""
     given = gradients(24, M, (11,))
@@ -129,7 +129,7 @@ def test_the_schedule_is_the_published_recursion(kappa: int, freeze: int, double
 
 
 @given(
-    st.integers(1, 12), st.integers(1, 90), st.integers(1, 20), st.integers(1, 20), st.sampled_from(["paper", "code"])
+    st.integers(1, 12), st.integers(1, 90), st.integers(1, 20), st.integers(1, 20), st.sampled_from(["paper", "merged"])
 )
 def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: int, longest: int, form: str) -> None:
     """The exchanges of the spec, step by step, are what the schedule says."""
@@ -143,7 +143,7 @@ def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: i
         assert [(c.collective, c.payload_bytes) for c in calls_at(exchanges, t)] == expected
 
 
-@pytest.mark.parametrize("form", ["paper", "code"])
+@pytest.mark.parametrize("form", ["paper", "merged"])
 def test_numbers_on_their_own_refreshed_in_every_step_are_adam(form: str) -> None:
     """A parameter of one number compresses exactly, and averaging momenta is averaging gradients."""
     given = gradients(10, M, (), (1,))
@@ -153,9 +153,9 @@ def test_numbers_on_their_own_refreshed_in_every_step_are_adam(form: str) -> Non
     torch.testing.assert_close(got.state(0, "second_moment"), whole.state(0, "second_moment"))
 
 
-def test_refreshing_in_every_step_is_adam_in_the_codes_form() -> None:
+def test_refreshing_in_every_step_is_adam_in_the_merged_form() -> None:
     given = gradients(8, M, (4, 3), (7,))
-    got = run(zero_one(**ALWAYS, form="code", clip_norm=0.5), given)
+    got = run(zero_one(**ALWAYS, form="merged", clip_norm=0.5), given)
     assert_same(got, run(partial(DDP, lr=LR, rule=adam(BETA1, BETA2, EPS), clip_norm=0.5), given))
 
 
@@ -181,7 +181,7 @@ def test_averaging_leads_to_the_mean_of_where_the_workers_are() -> None:
 
 def test_workers_meet_exactly_and_part_between() -> None:
     given = gradients(16, M, (5, 3), (7,))
-    got, schedule = run(zero_one(**SOON), given), ZeroOneSchedule(**SOON, form="code")
+    got, schedule = run(zero_one(**SOON), given), ZeroOneSchedule(**SOON, form="merged")
     for t, positions in enumerate(got.path):
         together = all(torch.equal(x, x[:1].expand_as(x)) for x in positions)
         assert together == (schedule.due(t) != ())
@@ -255,7 +255,7 @@ def test_an_ordinary_parameter_without_a_group_is_one_worker() -> None:
         ({"freeze_step": 1, "kappa": 0}, "kappa: got 0; expected an integer >= 1"),
         ({"freeze_step": 1, "double_every": 0}, "double_every: got 0; expected an integer >= 1"),
         ({"freeze_step": 1, "max_interval": 0}, "max_interval: got 0; expected an integer >= 1"),
-        ({"freeze_step": 1, "form": "book"}, "form: got 'book'; expected 'paper' or 'code'"),
+        ({"freeze_step": 1, "form": "book"}, "form: got 'book'; expected 'paper', 'merged' or 'code'"),
     ],
 )
 def test_misuse_is_one_helpful_line(unchecked, options: dict, message: str) -> None:
