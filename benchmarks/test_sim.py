@@ -10,10 +10,10 @@ import pytest
 import simpy
 
 from benchmarks.conftest import Compare
-from syncline.costmodel import network
 from syncline.sim import Call, ComputeTime, LogNormalJitter, Timeline, data_parallel, run_events, run_lockstep
 from syncline.sim.events import ranks
 from syncline.sim.events.ranks import RankMessage
+from syncline.specs import network
 
 WORKERS, STEPS = 16, 20
 MESSAGES = STEPS * 2 * (WORKERS - 1) * WORKERS

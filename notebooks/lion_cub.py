@@ -39,15 +39,8 @@ from matplotlib.ticker import PercentFormatter
 from syncline.analysis import median_and_range, sign_shares
 from syncline.analysis.style import figure_style
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import (
-    Link,
-    gather_s,
-    model,
-    network,
-    vote_bits_per_parameter,
-    vote_crossover,
-    vote_s,
-)
+from syncline.costmodel import Link, gather_s, model, vote_bits_per_parameter, vote_crossover, vote_s
+from syncline.specs import network
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.studies.quantisers import study as quantisers
 from syncline.studies.vote_ties import study as vote_ties

@@ -23,7 +23,8 @@ import torch
 
 from syncline.analysis import Curve, SeedSeries, distance_over_steps, loss_against_clock
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import Link, model, network, ring_all_reduce_s
+from syncline.costmodel import Link, model, ring_all_reduce_s
+from syncline.specs import network
 from syncline.optim import DDP, MTDAO, DiLoCo, Local, adam
 from syncline.problems import Digits, Rosenbrock
 from syncline.sim import Call, clock

@@ -16,12 +16,12 @@ import yaml
 from typer.testing import CliRunner
 
 from syncline.cli import app
-from syncline.costmodel.network.link_fields import LINK_FIELDS
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import compressors, outer, rules, stream
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, STUDIES, ComputeSpec, bundled, class_of_kind, validate
+from syncline.specs.cluster.links import LINK_FIELDS
 from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
 from syncline.studies.alignment.spec import RandomQuadraticsSpec, TrapSpec
 from syncline.studies.draws import DistributionSpec

@@ -19,7 +19,8 @@ from benchmarks.shaped.network import (
     possible_priority,
 )
 from syncline.backend.hosts import run_together
-from syncline.costmodel import AnyNetwork, Link
+from syncline.costmodel import Link
+from syncline.costmodel import Network as Described
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.errors import SpecError
 
@@ -38,7 +39,7 @@ class ShapedHosts:
     def __init__(self, costs: GlooCosts) -> None:
         self._costs = costs
 
-    def links(self, networks: Sequence[AnyNetwork]) -> list[Link]:
+    def links(self, networks: Sequence[Described]) -> list[Link]:
         """The lines of these networks, as the cost model sees them: less what headers take.
 
         Raises:
@@ -46,7 +47,7 @@ class ShapedHosts:
         """
         return [self._line(network) for network in networks]
 
-    def _line(self, network: AnyNetwork) -> Link:
+    def _line(self, network: Described) -> Link:
         if not isinstance(network, Link):
             raise SpecError("network", network.name, LINK)
         bare = Link(network.latency_s, network.bandwidth_bytes_per_s, network.name)

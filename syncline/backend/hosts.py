@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from syncline.backend.meeting import LOOPBACK, host_store
-from syncline.costmodel import AnyNetwork, Link
+from syncline.costmodel import Link, Network
 from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS
 from syncline.errors import SynclineError
 
@@ -27,7 +27,7 @@ LAST_WORDS_S = 1.0
 class Hosts(Protocol):
     """Hosts that are joined by a network."""
 
-    def links(self, networks: Sequence[AnyNetwork]) -> list[Link]:
+    def links(self, networks: Sequence[Network]) -> list[Link]:
         """The links that there are, of those that are asked for, as the cost model sees them.
 
         Raises:
@@ -58,7 +58,7 @@ class LocalHosts:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def links(self, networks: Sequence[AnyNetwork]) -> list[Link]:
+    def links(self, networks: Sequence[Network]) -> list[Link]:
         """The one that there is, whatever is asked for."""
         return [self._link]
 

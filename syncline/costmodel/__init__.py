@@ -33,7 +33,7 @@ from syncline.costmodel.collectives.votes import (
     vote_s,
 )
 from syncline.costmodel.compute.batch_times import BatchTimes
-from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s, hardware, hardware_fields
+from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s
 from syncline.costmodel.compute.memory import (
     Activations,
     Memory,
@@ -53,9 +53,9 @@ from syncline.costmodel.compute.tensors import (
     largest_divisor,
     matrix_sides,
 )
-from syncline.costmodel.network.described import NETWORKS, AnyNetwork, network, network_fields
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
@@ -93,7 +93,6 @@ __all__ = [
     "SERVERS",
     "VOTES",
     "Activations",
-    "AnyNetwork",
     "BatchTimes",
     "Call",
     "Edge",
@@ -137,8 +136,6 @@ __all__ = [
     "half_life",
     "half_life_period",
     "half_life_total_s",
-    "hardware",
-    "hardware_fields",
     "is_worth_factors",
     "largest_call_bytes",
     "largest_divisor",
@@ -148,8 +145,6 @@ __all__ = [
     "model",
     "model_memory",
     "mt_dao_all_reduce_s",
-    "network",
-    "network_fields",
     "node_size",
     "ring_all_gather_s",
     "ring_all_reduce_s",

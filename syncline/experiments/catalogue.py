@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step, network_fields
+from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step
 from syncline.experiments.projection.memory import memory_of
 from syncline.methods import METHODS, load_offered, method_of
-from syncline.specs import bundled
+from syncline.specs import bundled, network_fields
 
 Rows = list[dict[str, Any]]
 

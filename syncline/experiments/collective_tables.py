@@ -7,7 +7,7 @@ from itertools import islice
 
 from rich.console import Group
 
-from syncline.costmodel import AnyNetwork
+from syncline.costmodel import Network
 from syncline.experiments.collectives import CostQuestion, Crossover, choices, crossovers
 from syncline.experiments.columns import Column, Record, table
 from syncline.units import format_bytes, format_seconds
@@ -91,7 +91,7 @@ def _from_last_start(row: Record, last_s: float) -> Record:
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 
 
-def _title(kind: str, question: CostQuestion, network: AnyNetwork) -> str:
+def _title(kind: str, question: CostQuestion, network: Network) -> str:
     name = f"{network.name}: " if "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
     rule = "" if question.rule == "eager" else f", {question.rule}"

@@ -17,15 +17,14 @@ from syncline.costmodel import (
     OF_GLOO,
     POLICIES,
     SERVERS,
-    AnyNetwork,
     Graph,
     Link,
+    Network,
     Sites,
     algorithms_on,
     chosen_algorithm,
     closed_form_s,
     collective_s,
-    network,
     node_size,
     rounds_and_block,
     wire_bytes,
@@ -36,6 +35,7 @@ from syncline.costmodel.collectives.hierarchical import HIERARCHIES
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
+from syncline.specs import network
 from syncline.units import parse_bytes, parse_seconds
 
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
@@ -91,7 +91,7 @@ class CostQuestion:
 
     workers: int
     nbytes: float
-    networks: tuple[AnyNetwork, ...]
+    networks: tuple[Network, ...]
     collectives: tuple[str, ...]
     starts_s: tuple[float, ...] | None
     algorithms: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class CostQuestion:
                     raise SpecError("--algorithm", name, expected)
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
-    def algorithms_of(self, kind: str, on: AnyNetwork) -> tuple[str, ...]:
+    def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
         """The algorithms to show; those of gloo if asked for, or where the network knows gloo's costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
@@ -160,7 +160,7 @@ class CostQuestion:
         return tuple(name for name in possible if name in wanted)
 
 
-def _places(on: AnyNetwork) -> int:
+def _places(on: Network) -> int:
     """How many workers a network is for; 8 if it does not say."""
     if isinstance(on, Graph):
         return len(on.hosts)
@@ -201,12 +201,12 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
     }
 
 
-def choices(question: CostQuestion, kind: str, on: AnyNetwork) -> dict[str, str]:
+def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
     """The algorithm that each policy chooses."""
     return {name: chosen_algorithm(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
 
 
-def _rows(question: CostQuestion, kind: str, on: AnyNetwork) -> list[dict[str, Any]]:
+def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
     workers, nbytes, rule = question.workers, question.nbytes, question.rule
     chosen = choices(question, kind, on)
     last_start_s = max(question.starts_s or (0.0,))
@@ -254,7 +254,7 @@ CONTENTION = "contention"
 """What stands for times that lockstep cannot tell."""
 
 
-def _finish_s(question: CostQuestion, kind: str, on: AnyNetwork, algorithm: str, by: str) -> list[float] | str | None:
+def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
     if _most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
         return None
@@ -267,7 +267,7 @@ def _finish_s(question: CostQuestion, kind: str, on: AnyNetwork, algorithm: str,
     return done
 
 
-def _most_messages(kind: str, algorithm: str, workers: int, on: AnyNetwork, nbytes: float = 0.0) -> int:
+def _most_messages(kind: str, algorithm: str, workers: int, on: Network, nbytes: float = 0.0) -> int:
     """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round."""
     if algorithm in HIERARCHIES:
         size = node_size(on, workers) or workers
@@ -291,7 +291,7 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     return (workers if kind in TOTALS else 1) * nbytes / seconds if seconds else None
 
 
-def crossovers(kind: str, workers: int, on: AnyNetwork, rule: Rule = "eager") -> list[Crossover]:
+def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> list[Crossover]:
     """The sizes at which the fastest algorithm changes, from small to large.
 
     Every closed form is a line over n, ``a + b n``, with a from its latencies and b from its bytes, so the fastest

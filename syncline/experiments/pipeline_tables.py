@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group
 
-from syncline.costmodel import AnyNetwork
+from syncline.costmodel import Network
 from syncline.experiments.columns import Column, Record, seconds_of, table
 from syncline.specs import PipelineSpec
 from syncline.units import format_bytes
@@ -66,7 +66,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     return tables
 
 
-def _title(network: AnyNetwork, spec: PipelineSpec) -> str:
+def _title(network: Network, spec: PipelineSpec) -> str:
     work = f"{spec.stages:,} stages, {spec.microbatches:,} micro-batches"
     if spec.model is not None and spec.hardware is not None:
         work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens:,} tokens"

@@ -1,16 +1,17 @@
 """The discrete-event simulator: workers that run programs over links, and the clock of a training.
 
->>> from syncline.costmodel.network.described import network
+>>> from syncline.costmodel import NETWORKS
 >>> each_step = [Call(step, "all_reduce", 619 * 2**20) for step in range(10)]
->>> f"{clock(each_step, 3.375, network('wan'), workers=2, steps=10).step_time_s:.3f}"
+>>> f"{clock(each_step, 3.375, NETWORKS['wan'].network, workers=2, steps=10).step_time_s:.3f}"
 '8.618'
 """
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.sim.clocks.overlap import calls_of, data_parallel, run_lockstep
 from syncline.sim.clocks.phases import phased_clock
 from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.collectives.alone import collective_finish_s, rounds_finish_s
-from syncline.sim.collectives.rounds import Round, rounds
+from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans

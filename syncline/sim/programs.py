@@ -15,9 +15,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.errors import SpecError, SynclineError, one_of
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.starts import Floats
 
 Effect: TypeAlias = Callable[[], object]

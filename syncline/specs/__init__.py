@@ -1,6 +1,8 @@
 """Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
+from syncline.specs.cluster.hardware import hardware, hardware_fields
+from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.experiment import CompareSpec, ComputeSpec, Experiment, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of, load_spec, validate
 from syncline.specs.pipeline import PipelineSpec
@@ -27,8 +29,13 @@ __all__ = [
     "ValidationSpec",
     "bundled",
     "class_of_kind",
+    "from_networkx",
+    "hardware",
+    "hardware_fields",
     "kind_of",
     "load_spec",
+    "network",
+    "network_fields",
     "study_of",
     "validate",
 ]

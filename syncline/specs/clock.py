@@ -9,7 +9,7 @@ from pydantic import Field
 
 from syncline.costmodel.collectives.policies import POLICIES, all_by_gloo
 from syncline.costmodel.collectives.table import TABLE
-from syncline.costmodel.network.described import AnyNetwork
+from syncline.costmodel.network.topology import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, parsed
@@ -50,7 +50,7 @@ class ClockSpec(Spec):
     rule: Literal["eager", "rendezvous"] = "eager"
 
     def clock_warnings(
-        self, methods: Iterable[MethodBase], networks: Sequence[AnyNetwork], trains: bool = True
+        self, methods: Iterable[MethodBase], networks: Sequence[Network], trains: bool = True
     ) -> list[str]:
         """What these fields cannot do, or what they leave out, a line each.
 

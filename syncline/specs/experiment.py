@@ -13,9 +13,9 @@ from syncline.fields import Positive, Seconds, Spec, Steps, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
 from syncline.registry import reference_to
 from syncline.specs.clock import BandwidthField, ClockSpec
+from syncline.specs.cluster.spec_fields import NetworkField, check_workers
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
-from syncline.specs.network import NetworkField, check_workers
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:

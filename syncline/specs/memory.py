@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import Field, InstanceOf, PlainSerializer
-
-from syncline.costmodel import Activations, Hardware, Precision, hardware, hardware_fields
-from syncline.fields import Spec, parsed
-
-HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(hardware_fields)]
-"""A preset's name, a machine's fields, or a YAML file of them; written back as a name or as all fields."""
+from syncline.costmodel import Activations, Precision
+from syncline.fields import Spec
+from syncline.specs.cluster.spec_fields import HardwareField
 
 
 class MemorySpec(Spec):

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.costmodel import AnyNetwork, Link, compute_s
+from syncline.costmodel import Link, Network, compute_s
 from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
 from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodSpec
+from syncline.specs.cluster.spec_fields import check_workers
 from syncline.specs.experiment import (
     Experiment,
     HardwareField,
@@ -20,7 +21,6 @@ from syncline.specs.experiment import (
     ProblemField,
     check_distinct,
 )
-from syncline.specs.network import check_workers
 from syncline.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class PipelineSpec(Experiment):
         return schedule(name, self.stages, self.microbatches, self.chunks_of(name), in_flight=one_for_all)
 
     @property
-    def links(self) -> tuple[AnyNetwork, ...]:
+    def links(self) -> tuple[Network, ...]:
         """The networks; without any, one on which nothing takes time."""
         return self.networks or (FREE,)
 

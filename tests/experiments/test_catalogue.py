@@ -4,9 +4,10 @@ import json
 
 from rich.console import Console
 
-from syncline.costmodel import NETWORKS, Link, network
+from syncline.costmodel import NETWORKS, Link
 from syncline.experiments.catalogue import network_rows
 from syncline.experiments.display import catalogue_table
+from syncline.specs import network
 
 
 def test_listed_networks_can_be_made_of_their_fields() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syncline.costmodel import GLOO, Link, compute_s, gloo_s, hardware, model, network
+from syncline.costmodel import GLOO, Link, compute_s, gloo_s, model
 from syncline.errors import SpecError
 from syncline.experiments.collectives import CostQuestion, collectives
 from syncline.experiments.faults import faulty_clock
@@ -17,7 +17,7 @@ from syncline.experiments.projection.projections import Options, projection_rows
 from syncline.experiments.projection.thresholds import speedups
 from syncline.experiments.trained import time_method, train_method
 from syncline.sim import Call
-from syncline.specs import ProjectSpec, RunSpec, load_spec
+from syncline.specs import ProjectSpec, RunSpec, hardware, load_spec, network
 
 CLUSTER = """
 name: lab

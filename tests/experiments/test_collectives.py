@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from syncline.costmodel import ALGORITHMS, COLLECTIVES, Link, best_algorithm, collective_s, network
+from syncline.costmodel import ALGORITHMS, COLLECTIVES, Link, best_algorithm, collective_s
 from syncline.errors import SpecError
 from syncline.experiments import collectives as experiment
 from syncline.experiments.collective_tables import collectives_tables
@@ -25,6 +25,7 @@ from syncline.experiments.collectives import (
     crossovers,
     plot,
 )
+from syncline.specs import network
 
 LINK = Link(1e-3, 1e6, "slow")
 links = st.builds(Link, st.floats(1e-7, 1.0), st.floats(1e4, 1e11))

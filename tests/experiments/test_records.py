@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from syncline.costmodel import network
 from syncline.experiments.compare import compare
 from syncline.experiments.plain import plain
 from syncline.experiments.records import final_loss, reachable_target, time_to_target
 from syncline.experiments.tables import metrics_columns
 from syncline.experiments.trained import Trained
 from syncline.sim import clock
+from syncline.specs import network
 from syncline.training import History
 from tests.experiments.examples import bowl
 

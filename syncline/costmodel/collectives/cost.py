@@ -106,10 +106,10 @@ def collective_s(
             nodes.
         NoClosedForm: a flat algorithm on nodes, or one that is uneven on half-duplex links.
 
-    >>> from syncline.costmodel.network.described import network
-    >>> f"{collective_s('all_reduce', 2, 619 * 2**20, network('wan')):.3f}"
+    >>> from syncline.costmodel import NETWORKS
+    >>> f"{collective_s('all_reduce', 2, 619 * 2**20, NETWORKS['wan'].network):.3f}"
     '5.243'
-    >>> f"{collective_s('all_reduce', 8, 1000, network('wan'), 'recursive-doubling'):.3f}"
+    >>> f"{collective_s('all_reduce', 8, 1000, NETWORKS['wan'].network, 'recursive-doubling'):.3f}"
     '0.075'
     """
     name = _checked(kind, workers, nbytes, first_on(kind, network) if algorithm is None else algorithm)
@@ -187,8 +187,8 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.
 
-    >>> from syncline.costmodel.network.described import network
-    >>> [best_algorithm("all_reduce", 8, nbytes, network("10gbe")) for nbytes in (1e3, 1e9)]
+    >>> from syncline.costmodel import NETWORKS
+    >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]
     ['recursive-doubling', 'rabenseifner']
     """
     costs = {

@@ -99,8 +99,9 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     Raises:
         SpecError: an unknown collective, algorithm or policy, or a number of workers that the network cannot join.
 
-    >>> from syncline.costmodel.network.described import network
-    >>> [chosen_algorithm(name, "all_reduce", 64, 1e6, network("ib-ndr")) for name in (None, "auto", "gloo", "nccl")]
+    >>> from syncline.costmodel import NETWORKS
+    >>> ndr = NETWORKS["ib-ndr"].network
+    >>> [chosen_algorithm(name, "all_reduce", 64, 1e6, ndr) for name in (None, "auto", "gloo", "nccl")]
     ['ring', 'rabenseifner', 'gloo-ring', 'double-binary-tree']
     """
     first = algorithm_name(kind)

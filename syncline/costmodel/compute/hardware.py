@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, require
-from syncline.costmodel.network.cluster_files import AS_IN, is_file, section_of
-from syncline.errors import SpecError, one_of
-from syncline.units import parse_bandwidth, parse_bytes
+from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
@@ -141,69 +135,6 @@ HARDWARE: dict[str, Hardware] = {
         ),
     )
 }
-
-
-def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
-    """The hardware that a user means.
-
-    Args:
-        value: a name in ``HARDWARE``; a mapping of a ``Hardware``'s fields, of which ``peak_flops`` and ``mfu`` are
-            needed; the path of a ``.yaml`` file that holds one, or has it as its section ``hardware``; or a
-            ``Hardware``.
-        path: the field's name, for the error line.
-
-    Raises:
-        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
-
-    >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
-    8589934592.0
-    """
-    if isinstance(value, Hardware):
-        return value
-    if is_file(value):
-        return _from_mapping(section_of(Path(value), "hardware", path), path)
-    if isinstance(value, Mapping):
-        return _from_mapping(value, path)
-    if not isinstance(value, str) or value.lower() not in HARDWARE:
-        raise SpecError(path, value, f"{one_of(HARDWARE, str(value).lower())}, or a .yaml file")
-    return HARDWARE[value.lower()]
-
-
-def hardware_fields(given: Hardware) -> dict[str, Any] | str:
-    """What describes hardware: ``hardware`` makes the same one of it. A preset's name, or the fields."""
-    if HARDWARE.get(given.name) == given:
-        return given.name
-    return {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
-
-
-def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
-    known = [field.name for field in fields(Hardware)]
-    for key, value in given.items():
-        if key not in known:
-            raise SpecError(f"{path}.{key}", value, f"no such field here, but {one_of(known, str(key))}")
-    peak, mfu = (_number(given.get(key), f"{path}.{key}") for key in ("peak_flops", "mfu"))
-    memory, rate = given.get("memory_bytes"), given.get("memory_bytes_per_s")
-    try:
-        return Hardware(
-            str(given.get("name") or f"{1e-9 * peak:.3g} GFLOP/s"),
-            peak,
-            mfu,
-            str(given.get("precision", "fp32")),
-            str(given.get("source", "")),
-            None if memory is None else parse_bytes(memory, f"{path}.memory_bytes"),
-            None if rate is None else parse_bandwidth(rate, f"{path}.memory_bytes_per_s"),
-        )
-    except SpecError as error:
-        below = error.path.removeprefix(path).removeprefix(".").removeprefix("hardware.")
-        raise SpecError(f"{path}.{below}", error.value, error.expected) from None
-
-
-def _number(value: Any, path: str) -> float:
-    """A number; as text, too, which is what YAML 1.1 makes of 4e10."""
-    with contextlib.suppress(TypeError, ValueError):
-        if not isinstance(value, bool):
-            return float(value)
-    raise SpecError(path, value, f"a number: {AS_IN['hardware']}")
 
 
 def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:

@@ -196,8 +196,8 @@ def update_s(memory: Memory, hardware: Hardware) -> float:
     Raises:
         SpecError: if the hardware's bandwidth is not known.
 
-    >>> from syncline.costmodel.compute.hardware import hardware
-    >>> round(1e3 * update_s(model_memory(10**9, state_elements=2 * 10**9), hardware("a100")), 1)  # 28 GB
+    >>> from syncline.costmodel.compute.hardware import HARDWARE
+    >>> round(1e3 * update_s(model_memory(10**9, state_elements=2 * 10**9), HARDWARE["a100"]), 1)  # 28 GB
     13.7
     """
     if hardware.memory_bytes_per_s is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -85,30 +85,6 @@ class Graph:
                 raise SpecError(f"network.edges.{i}", f"{edge.source} to {edge.target}", "one edge between two nodes")
             steps |= ends
         return steps
-
-    @classmethod
-    def from_networkx(cls, graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
-        """The network that a NetworkX graph is.
-
-        Args:
-            graph: a ``Graph`` or a ``DiGraph``. Its edges have the fields of a link as attributes, in text or numbers:
-                ``latency``, ``bandwidth`` and at will the others (see ``network``).
-            hosts: the workers' nodes in the order of their ranks; by default those with a true attribute ``host``.
-            name: for people; the graph's own by default.
-
-        Raises:
-            SpecError: no hosts, or what is wrong with an edge.
-        """
-        from syncline.costmodel.network.link_fields import link_of
-
-        if graph.is_multigraph():
-            raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
-        chosen = [node for node, given in graph.nodes(data="host") if given] if hosts is None else list(hosts)
-        edges = [
-            Edge(str(a), str(b), link_of(given, f"network.edges.{a}-{b}"), graph.is_directed())
-            for a, b, given in graph.edges(data=True)
-        ]
-        return cls(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
 
     def among(self, workers: int) -> Routed:
         """The topology of the first so many hosts.

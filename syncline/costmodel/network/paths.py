@@ -76,6 +76,9 @@ class Network(Protocol):
     def describe(self) -> str:
         """What it is, for people, in half a line."""
 
+    def __hash__(self) -> int:
+        """What is worked out of a network is kept by it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Star:

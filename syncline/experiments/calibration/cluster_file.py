@@ -18,10 +18,10 @@ from syncline import __version__
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.fitting.link import NOTHING, LinkFit, Timed, fit_link
-from syncline.costmodel.network.link_fields import link_fields
 from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
 from syncline.experiments.claims import claimed
+from syncline.specs.cluster.links import link_fields
 
 Fields = dict[str, Any]
 

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncline.backend.collective_times import TIMING_TURNS, Timing
-from syncline.costmodel import Link, network
+from syncline.costmodel import Link
 from syncline.errors import SpecError
 from syncline.problems import PROBLEMS, Problem
-from syncline.specs import CompareSpec, RunSpec, load_spec
+from syncline.specs import CompareSpec, RunSpec, load_spec, network
 from syncline.units import parse_bytes, parse_seconds
 
 BUSY = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from syncline.costmodel import AnyNetwork, Exchange, Link, StepTime, bytes_per_step, mean_step
+from syncline.costmodel import Exchange, Link, Network, StepTime, bytes_per_step, mean_step
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.policies import algorithm_for
 from syncline.costmodel.collectives.table import algorithm_name
@@ -79,11 +79,11 @@ class ProjectionPlan:
                 memory = memory_of(method, shape.tensors, spec.workers, spec.steps, spec.memory)
                 self.needed.append(memory_record(with_activations(memory, shape, tokens, spec.memory), machine))
 
-    def algorithm(self, network: AnyNetwork) -> str | None:
+    def algorithm(self, network: Network) -> str | None:
         """The spec's; if it has none, the fastest where the network is not the same to everybody."""
         return self.spec.algorithm or (None if isinstance(network, Link) else "auto")
 
-    def algorithms(self, exchanges: Sequence[Exchange], network: AnyNetwork) -> str:
+    def algorithms(self, exchanges: Sequence[Exchange], network: Network) -> str:
         """The algorithms that carry the calls, each named once."""
         wanted, workers = self.algorithm(network), self.spec.workers
         calls = [call for pattern in calls_by_step(exchanges, self.spec.steps) for call in pattern.calls]
@@ -95,7 +95,7 @@ class ProjectionPlan:
         ]
         return ", ".join(dict.fromkeys(named))
 
-    def step(self, number: int, network: AnyNetwork) -> StepTime:
+    def step(self, number: int, network: Network) -> StepTime:
         """The mean step of a method on a network, whose bandwidth may be an array if the algorithm is no policy."""
         return mean_step(
             self.compute_s,
@@ -127,7 +127,7 @@ def _step(plan: ProjectionPlan, number: int, place: int) -> StepTime:
         raise SpecError(f"networks.{place}", network.name, expected) from None
 
 
-def _thresholds(plan: ProjectionPlan, number: int, network: AnyNetwork) -> dict[str, Any]:
+def _thresholds(plan: ProjectionPlan, number: int, network: Network) -> dict[str, Any]:
     """Below which bandwidth a method is faster than the first one, and faster by a twentieth.
 
     Unknown for the first one, on a network that is more than one link, and where it would take long.

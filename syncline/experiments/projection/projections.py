@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel import NETWORKS, Link, hardware, model
+from syncline.costmodel import NETWORKS, Link, model
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import ProjectionPlan, project
 from syncline.experiments.projection.thresholds import speedups
 from syncline.methods import MethodBase, named
-from syncline.specs import Experiment, ProjectSpec, study_of, validate
+from syncline.specs import Experiment, ProjectSpec, hardware, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 

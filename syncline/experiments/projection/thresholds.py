@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import AnyNetwork, Link, StepTime
+from syncline.costmodel import Link, Network, StepTime
 
 Floats = NDArray[np.float64]
 
@@ -32,10 +32,10 @@ ONE_BY_ONE = ("nccl",)
 class Priced(Protocol):
     """What prices a method's traffic on a network."""
 
-    def algorithm(self, network: AnyNetwork) -> str | None:
+    def algorithm(self, network: Network) -> str | None:
         """What carries the collectives."""
 
-    def step(self, number: int, network: AnyNetwork) -> StepTime:
+    def step(self, number: int, network: Network) -> StepTime:
         """The mean step of a method."""
 
 

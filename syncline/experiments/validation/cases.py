@@ -31,12 +31,12 @@ from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import Carried, ProcessGroupCommunicator, Record, SharedMemory
 from syncline.costmodel import Link
 from syncline.costmodel.collectives.gloo.times import gloo_s
-from syncline.costmodel.network.link_fields import link_of
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.launching.process import Launch, meet, train_seed
 from syncline.experiments.plain import plain
 from syncline.experiments.trained import tensors_of
 from syncline.specs import RunSpec
+from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of
 
 MOST_WARM_BYTES = 2**21

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from syncline.backend.hosts import LocalHosts
-from syncline.costmodel import Link, network
+from syncline.costmodel import Link
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.calibration.calibrate import calibrate
 from syncline.experiments.calibration.plan import Calibration, calibrate_warnings, numbers_of
 from syncline.experiments.validation.processes import Question, validate_processes
-from syncline.specs import CompareSpec, RunSpec
+from syncline.specs import CompareSpec, RunSpec, network
 
 
 def validate_local(

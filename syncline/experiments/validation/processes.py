@@ -11,7 +11,6 @@ import numpy as np
 
 from syncline.backend.hosts import Hosts
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.link_fields import link_fields
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.trained import Trained, train_method
@@ -26,6 +25,7 @@ from syncline.experiments.validation.predicted import (
     read_software,
 )
 from syncline.specs import CompareSpec, MethodBase, RunSpec
+from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bandwidth, format_seconds
 
 PROCESS = "syncline.experiments.validation.cases"

@@ -1,1 +1,1 @@
-"""Collectives as rounds of messages: ``rounds`` (who sends what to whom), ``double_tree``, ``alone`` (one, timed)."""
+"""Collectives played: ``rounds`` (of any algorithm, on any network), ``alone`` (one by itself, timed)."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.table import first_on, is_gloo
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
-from syncline.sim.collectives.rounds import Round, rounds_on
+from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Rule

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.topology import Topology
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.events.flows import Route
 
 

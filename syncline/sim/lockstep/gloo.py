@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.topology import Topology
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.events.gloo import rounds_ahead, waits_for_sends
 from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
 from syncline.sim.starts import Floats

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.topology import Paths, Topology
 from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import Round
 from syncline.sim.lockstep.rings import rings
 from syncline.sim.starts import Floats
 

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.table import is_gloo
 from syncline.costmodel.network.topology import Topology
-from syncline.sim.collectives.rounds import Round, rounds_on, sent_bytes
+from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import RoutedRounds, shared_channels

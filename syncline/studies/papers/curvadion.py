@@ -9,7 +9,7 @@ from pydantic import Field
 from syncline.costmodel import collective_s, curvadion_speedup, curvadion_step_s
 from syncline.experiments.columns import Column, seconds_of, text_of
 from syncline.fields import Positive, Seconds, Spec
-from syncline.specs.network import LinkField
+from syncline.specs.cluster.spec_fields import LinkField
 from syncline.studies.papers.base import PaperTable, paper_table
 
 

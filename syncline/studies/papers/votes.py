@@ -20,8 +20,8 @@ from syncline.costmodel import (
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.experiments.columns import Column, Record, count_of, seconds_of, text_of
 from syncline.fields import Positive, Spec
+from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.experiment import ModelField
-from syncline.specs.network import LinkField
 from syncline.studies.papers.base import PaperTable, Workers, digits, paper_table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.costmodel import AnyNetwork, Hardware, ModelShape, compute_s
+from syncline.costmodel import Hardware, ModelShape, Network, compute_s
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.costmodel.pipeline.stage_sizes import stage_blocks, stage_flops
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
@@ -88,7 +88,7 @@ def added_s(late: LateMethod, model: ModelShape, machine: Hardware, stages: int)
 
 
 @lru_cache(maxsize=1024)
-def asynchronous(work: StageWork, network: AnyNetwork) -> UpdateTimes:
+def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
     """Asynchronous 1F1B: every micro-batch is a batch, and each stage updates after each.
 
     The steady state is the difference of two lengths of the simulation.
@@ -101,7 +101,7 @@ def asynchronous(work: StageWork, network: AnyNetwork) -> UpdateTimes:
 
 
 @lru_cache(maxsize=1024)
-def synchronous(work: StageWork, network: AnyNetwork, microbatches: int) -> UpdateTimes:
+def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
     """Synchronous 1F1B: a batch is cut into micro-batches, all stages update after the last, and it starts anew."""
     of_one = StageWork(
         tuple(seconds / microbatches for seconds in work.forward_s),
@@ -113,7 +113,7 @@ def synchronous(work: StageWork, network: AnyNetwork, microbatches: int) -> Upda
     return UpdateTimes(update_s, update_s)
 
 
-def _ends_s(name: str, work: StageWork, network: AnyNetwork, microbatches: int) -> list[float]:
+def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
     """When each stage is through with so many micro-batches, ``(K,)``; synchronous updates are left out."""
     stages = len(work.forward_s)
     forward = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))

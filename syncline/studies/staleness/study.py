@@ -13,7 +13,7 @@ import numpy as np
 
 from syncline.analysis import median_and_range, time_to_target_s
 from syncline.analysis.curves import lost_seeds
-from syncline.costmodel import AnyNetwork
+from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
 from syncline.specs.study import Piece, Record, Report
 from syncline.studies.staleness.clock import UpdateTimes, asynchronous, stage_work, synchronous
@@ -201,7 +201,7 @@ def staleness_rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
     """
     best = paths(spec, records)
     target = target_of(spec, best)
-    networks: Sequence[AnyNetwork | None] = spec.clock.networks if spec.clock else (None,)
+    networks: Sequence[Network | None] = spec.clock.networks if spec.clock else (None,)
     return [
         _losses(spec, late, stages, best, target) | _times(spec, late, stages, best, target, network)
         for late in spec.methods
@@ -238,7 +238,7 @@ def _losses(spec: StalenessSpec, late: LateMethod, stages: int, best: Paths, tar
 
 
 def _times(
-    spec: StalenessSpec, late: LateMethod, stages: int, best: Paths, target: float | None, network: AnyNetwork | None
+    spec: StalenessSpec, late: LateMethod, stages: int, best: Paths, target: float | None, network: Network | None
 ) -> Record:
     names = ("network", "update_s", "time_to_target_s", "sync_update_s", "sync_time_to_target_s", "speedup")
     if network is None:
@@ -252,7 +252,7 @@ def _times(
     return dict(zip(names, values, strict=True))
 
 
-def clocks(spec: StalenessSpec, late: LateMethod, stages: int, network: AnyNetwork) -> tuple[UpdateTimes, UpdateTimes]:
+def clocks(spec: StalenessSpec, late: LateMethod, stages: int, network: Network) -> tuple[UpdateTimes, UpdateTimes]:
     """When a method's updates are done by an asynchronous and by a synchronous pipeline of so many stages."""
     assert spec.clock is not None
     work = stage_work(spec, late, stages)

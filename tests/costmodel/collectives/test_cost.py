@@ -21,13 +21,13 @@ from syncline.costmodel import (
     closed_form_s,
     collective_s,
     gather_s,
-    network,
     ring_all_gather_s,
     ring_all_reduce_s,
     ring_reduce_scatter_s,
     wire_bytes,
 )
 from syncline.errors import SpecError
+from syncline.specs import network
 
 REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 SIMGRID_ALGORITHMS = {

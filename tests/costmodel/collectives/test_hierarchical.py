@@ -17,11 +17,11 @@ from syncline.costmodel import (
     best_algorithm,
     closed_form_s,
     collective_s,
-    network,
     node_size,
     wire_bytes,
 )
 from syncline.errors import SpecError
+from syncline.specs import network
 
 INSIDE, BETWEEN = Link(0.5, 8.0), Link(2.0, 4.0)
 NODES = TwoLevel(4, INSIDE, BETWEEN, name="nodes")  # a card per worker

@@ -16,10 +16,10 @@ from syncline.costmodel import (
     algorithms_on,
     best_algorithm,
     chosen_algorithm,
-    network,
 )
 from syncline.costmodel.collectives.policies import nccl_estimates_s
 from syncline.errors import SpecError
+from syncline.specs import network
 
 NDR = Link(1e-6, 50e9, "ndr")
 

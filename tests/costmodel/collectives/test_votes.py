@@ -9,7 +9,6 @@ from syncline.costmodel import (
     VOTES,
     Link,
     all_to_all_s,
-    network,
     ring_all_gather_s,
     vote_bits_per_parameter,
     vote_by_collectives_s,
@@ -18,6 +17,7 @@ from syncline.costmodel import (
     vote_s,
 )
 from syncline.errors import SpecError
+from syncline.specs import network
 
 POWERS = st.sampled_from([2, 4, 8, 16, 64, 256])
 

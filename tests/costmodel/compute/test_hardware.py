@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from syncline.costmodel import HARDWARE, compute_s, hardware, model
+from syncline.costmodel import HARDWARE, compute_s, model
 from syncline.errors import SpecError
+from syncline.specs import hardware
 
 
 def test_an_hour_of_half_a_peak() -> None:

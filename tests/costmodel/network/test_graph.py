@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Edge, Graph, Link, Sites
 from syncline.errors import SpecError
+from syncline.specs import from_networkx
 from tests.costmodel.network.topologies import all_paths, assert_same, channels
 
 FAST, SLOW = Link(1e-6, 1e9), Link(5e-6, 1e8)
@@ -98,7 +99,7 @@ def test_the_ways_are_networkx_s_shortest(nodes: int, data: st.DataObject) -> No
         if b == (a + 1) % nodes or data.draw(st.booleans()):
             graph.add_edge(f"n{a}", f"n{b}", latency=data.draw(st.integers(0, 50)) * 1e-3, bandwidth=1e6)
     names = [f"n{i}" for i in range(nodes)]
-    ways = all_paths(Graph.from_networkx(graph, hosts=names).among(nodes))
+    ways = all_paths(from_networkx(graph, hosts=names).among(nodes))
     least = [nx.dijkstra_path_length(graph, a, b, weight="latency") for a, b in itertools.permutations(names, 2)]
     np.testing.assert_allclose(ways.latency_s, least, atol=1e-12)
 
@@ -110,16 +111,16 @@ def test_a_networkx_graph_has_its_fields_in_text_or_numbers() -> None:
     graph.add_node("s")
     graph.add_edge("a", "s", latency="25 us", bandwidth="10 Gbit/s", duplex="half")
     graph.add_edge("b", "s", latency=25e-6, bandwidth=1.25e9, overhead="1 us", efficiency=0.5)
-    made = Graph.from_networkx(graph)
+    made = from_networkx(graph)
     assert (made.name, made.hosts, made.describe()) == ("lab", ("b", "a"), "2 hosts, 1 switches, 2 links")
     ways = made.among(2).paths(np.array([0, 1]), np.array([1, 0]))
     np.testing.assert_allclose(ways.latency_s, 50e-6)
     np.testing.assert_allclose(ways.overhead_s, [1e-6, 0])
     with pytest.raises(SpecError, match=r"network\.edges\.a-s\.bandwidth"):
         graph.edges["a", "s"]["bandwidth"] = "fast"
-        Graph.from_networkx(graph)
+        from_networkx(graph)
     with pytest.raises(SpecError, match="at most between two nodes"):
-        Graph.from_networkx(nx.MultiGraph())
+        from_networkx(nx.MultiGraph())
 
 
 def test_a_directed_edge_leads_one_way() -> None:

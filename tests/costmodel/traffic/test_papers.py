@@ -16,10 +16,10 @@ from syncline.costmodel import (
     half_life_total_s,
     model,
     mt_dao_all_reduce_s,
-    network,
     ring_all_reduce_s,
     unified_total_s,
 )
+from syncline.specs import network
 
 MEASURED = (3.375, 0.039, 0.0005)  # CurvaDion, section 4.4: compute, optimizer, flag, in seconds
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from syncline.backend.collective_times import Timing
 from syncline.backend.watchdog import Failure
 from syncline.cli import app
-from syncline.costmodel import GlooCosts, Link, hardware, network
+from syncline.costmodel import GlooCosts, Link
 from syncline.costmodel.fitting.link import predicted_s
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.calibration.calibrate import calibrate, failure_line
@@ -26,6 +26,7 @@ from syncline.experiments.calibration.cluster_file import ClusterFile, cluster_o
 from syncline.experiments.calibration.plan import Calibration, calibrate_warnings, numbers_of, planned
 from syncline.experiments.calibration.tables import calibrate_tables
 from syncline.problems import PROBLEMS
+from syncline.specs import hardware, network
 from syncline.units import parse_bandwidth, parse_seconds
 from tests.torchrun import TORCHRUN, run
 

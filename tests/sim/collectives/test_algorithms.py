@@ -19,9 +19,9 @@ from syncline.costmodel import (
     vote_by_collectives_s,
     vote_parts,
 )
+from syncline.costmodel.collectives.algorithms.double_binary_tree import parents, reduce_rounds
 from syncline.sim import collective_finish_s
 from syncline.sim.collectives.alone import rounds_finish_s
-from syncline.sim.collectives.double_tree import parents, reduce_rounds
 from syncline.sim.collectives.rounds import rounds, rounds_on, sent_bytes
 from tests.sim.strategies import EVERY_ALGORITHM
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from syncline.costmodel import COLLECTIVES, GLOO, GlooCosts, Link, collective_s, network, topology
+from syncline.costmodel import COLLECTIVES, GLOO, GlooCosts, Link, collective_s, topology
 from syncline.sim import (
     Call,
     Clock,
@@ -25,6 +25,7 @@ from syncline.sim import (
 from syncline.sim.clocks.overlap import run_lockstep
 from syncline.sim.clocks.phases import among
 from syncline.sim.workers.faults import SlowLink, with_slow_links
+from syncline.specs import network
 
 COSTS = GlooCosts(1e-4, ((2, 2e-4), (4, 5e-4)), (("all_reduce", 5e-11), ("all_gather", 4e-10)))
 BARE = Link(1e-3, 125e6)

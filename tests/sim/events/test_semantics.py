@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.sim.collectives.double_tree import parents
+from syncline.costmodel.collectives.algorithms.double_binary_tree import parents
 from syncline.sim.collectives.rounds import rounds
 
 Held = list[dict[int, frozenset[int]]]

@@ -23,13 +23,12 @@ from syncline.costmodel import (
     gloo_message_s,
     gloo_s,
     mean_step,
-    network,
-    network_fields,
     ring_all_reduce_s,
 )
 from syncline.costmodel.collectives.gloo.times import FREE
 from syncline.costmodel.collectives.policies import algorithm_for, all_by_gloo
 from syncline.errors import SpecError
+from syncline.specs import network, network_fields
 
 COSTS = GlooCosts(1e-4, ((2, 2e-4), (4, 5e-4)), (("all_reduce", 5e-11), ("all_gather", 4e-10)))
 BARE = Link(1e-3, 125e6)

@@ -1,8 +1,24 @@
-"""Two binary trees over the same workers, in each of which half of them are leaves, and when who sends up."""
+"""An all-reduce over two binary trees of the same workers, in each of which half of them are leaves.
+
+Half of the bytes goes up and down each tree, not in chunks: all of a half has arrived before it is sent on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+
+import numpy as np
+
+from syncline.costmodel.arrays import IntOrArray
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    Round,
+    backwards,
+    doublings,
+    of_part_twice,
+    tree_depth,
+)
 
 
 def parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
@@ -66,3 +82,30 @@ def _depth(worker: int, parent: dict[int, int]) -> int:
     while worker in parent:
         worker, depth = parent[worker], depth + 1
     return depth
+
+
+def _rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    pairs = (np.array(each).T for each in reduce_rounds(workers))
+    up = tuple(Round(children, above, nbytes / 2) for children, above in pairs)
+    return (*up, *backwards(up))
+
+
+def _levels(workers: IntOrArray) -> IntOrArray:
+    """Messages one after another up two trees of all workers: 2 l - 1 + e, of one worker none."""
+    full = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
+    return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + full, 0)[()]
+
+
+def _latencies(workers: IntOrArray) -> IntOrArray:
+    """Latencies up and down two trees of all workers: 2 (l + 1), for two workers 2, for one none."""
+    return 2 * (doublings(workers) + np.greater(workers, 2))
+
+
+DOUBLE_BINARY_TREE = Algorithm(
+    rounds=_rounds,
+    messages=lambda workers: 2 * _levels(workers),
+    nbytes=lambda workers, nbytes: nbytes * _levels(workers),
+    sent=of_part_twice,
+    latencies=_latencies,
+    directions=None,
+)

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, TwoLevel, network, network_fields
-from syncline.costmodel.network.described import AnyNetwork
+from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, TwoLevel
 from syncline.errors import SpecError, SynclineError
+from syncline.specs import network, network_fields
+from syncline.specs.cluster.networks import Network
 from syncline.units import parse_bandwidth
 
 LINKS = {
@@ -197,7 +198,7 @@ some_links = st.builds(
         ),
     )
 )
-def test_what_describes_a_network_makes_the_same_one_again(made: AnyNetwork) -> None:
+def test_what_describes_a_network_makes_the_same_one_again(made: Network) -> None:
     assert network(json.loads(json.dumps(network_fields(made)))) == made
     assert made.describe()
 

@@ -1,4 +1,4 @@
-"""Networks in a spec."""
+"""Networks and hardware as fields of a spec."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Annotated, Any
 
 from pydantic import InstanceOf, PlainSerializer
 
-from syncline.costmodel import AnyNetwork, Graph, Link, Sites, TwoLevel, network, network_fields
+from syncline.costmodel import Hardware, Link, Network
 from syncline.errors import SpecError
 from syncline.fields import parsed, refusal
+from syncline.specs.cluster.hardware import hardware, hardware_fields
+from syncline.specs.cluster.networks import network, network_fields
 
 
-def _network(value: Any, path: str) -> AnyNetwork:
+def _network(value: Any, path: str) -> Any:
     """The network that a user means; one without a name is called by what it is."""
-    made = network(value, path)
+    made: Any = network(value, path)
     return made if made.name else dataclasses.replace(made, name=made.describe().replace(" one way", ""))
 
 
@@ -26,7 +28,7 @@ def _link(value: Any, path: str) -> Link:
     return made
 
 
-def check_workers(networks: Sequence[AnyNetwork], workers: int) -> None:
+def check_workers(networks: Sequence[Network], workers: int) -> None:
     """Refuse a number of workers that a network cannot join.
 
     Raises:
@@ -40,12 +42,11 @@ def check_workers(networks: Sequence[AnyNetwork], workers: int) -> None:
             raise refusal(error.path, error.value, of) from None
 
 
-NetworkField = Annotated[
-    InstanceOf[Link] | InstanceOf[TwoLevel] | InstanceOf[Sites] | InstanceOf[Graph],
-    parsed(_network),
-    PlainSerializer(network_fields),
-]
-"""A preset's name, ``"latency,bandwidth"``, a mapping of a link, nodes, sites or a graph, or a YAML file."""
+NetworkField = Annotated[Any, parsed(_network), PlainSerializer(network_fields)]
+"""A preset's name, ``"latency,bandwidth"``, a mapping of a link, nodes, sites or a graph, a file, ``module:name``."""
 
 LinkField = Annotated[InstanceOf[Link], parsed(_link), PlainSerializer(network_fields)]
 """One link that all workers have: where a formula is written for nothing else."""
+
+HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(hardware_fields)]
+"""A preset's name, a machine's fields, a file, ``module:name``; written back as a name or as all fields."""

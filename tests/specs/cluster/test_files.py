@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from syncline.costmodel import HARDWARE, GlooCosts, Hardware, Link, hardware, hardware_fields, network
+from syncline.costmodel import HARDWARE, GlooCosts, Hardware, Link
 from syncline.errors import SpecError
+from syncline.specs import hardware, hardware_fields, network
 
 CLUSTER = """
 name: my-cluster

@@ -1,0 +1,89 @@
+"""The algorithms of each collective, a file each: who sends what to whom, and the cost of that in closed form.
+
+``base`` says what an algorithm is and what several of them count. A file of one's own and a line in ``FLAT`` below add
+another; every test of closed form, lockstep and events then runs on it.
+
+With P equal workers that start together on equal, full-duplex links, ``L = ceil(log2 P)``, ``l = floor(log2 P)``, Q the
+largest power of two that is at most P, ``f = 1`` if P is no power of two, else 0, and ``c = sum_k ceil(P / 2^k)`` over
+k = 1, ..., L, which is P - 1 for a power of two:
+
+| collective       | algorithm            | messages            | bytes in sequence     | bytes a worker sends     |
+|------------------|----------------------|---------------------|-----------------------|--------------------------|
+| `all_reduce`     | `ring`               | 2(P - 1)            | 2n(P - 1)/P           | 2n(P - 1)/P              |
+|                  | `recursive-doubling` | l + 2f              | n(l + 2f)             | n(Q l + 2(P - Q))/P      |
+|                  | `rabenseifner`       | 2l + 2f             | 2n((Q - 1)/Q + f)     | 2n(P - 1)/P              |
+|                  | `tree`               | 2L                  | 2nL                   | 2n(P - 1)/P              |
+|                  | `double-binary-tree` | 2(2l - 1 + e), *    | n(2l - 1 + e)         | 2n(P - 1)/P              |
+|                  | `server-naive`       | 2(P - 1), *         | 2n(P - 1)             | 2n(P - 1)/P              |
+|                  | `server-efficient`   | 3L                  | n(c + (c + P - 1)/P)  | n(H + (P - 1 + H)/P)     |
+| `all_gather`     | `ring`               | P - 1               | n(P - 1)              | n(P - 1)                 |
+|                  | `recursive-doubling` | L                   | n(P - 1)              | n(P - 1)                 |
+| `reduce_scatter` | `ring`               | P - 1               | n(P - 1)/P            | n(P - 1)/P               |
+|                  | `halving`            | L                   | n(P - 1)/P            | n(P - 1)/P               |
+|                  | `all-reduce`         | 2(P - 1)            | 2n(P - 1)/P           | 2n(P - 1)/P              |
+| `all_to_all`     | `pairwise`           | P - 1               | n(P - 1)/P            | n(P - 1)/P               |
+| `broadcast`      | `binomial`           | L                   | nL                    | n(P - 1)/P               |
+|                  | `scatter-all-gather` | L + P - 1           | n(c + P - 1)/P        | n(P - 1 + H)/P           |
+| `gather`         | `binomial`           | L, *                | n(P - 1)              | n O/P                    |
+
+A message waits for the arrival of the one before it, so each takes ``messages (alpha + o) + (bytes in sequence) / R``,
+but for those with a star if messages are eager: one worker's messages follow each other without waiting for arrivals,
+and only so many latencies are on the way: ``2(l + 1)`` of the double tree (2 for two workers), 2 of the naive server, l
+of the gather (where the root receives its last, smaller subtree right after another one). ``e = 1`` if P + 1 is a power
+of two, else 0. H is the mean over workers of the messages that pass a worker's block on in the scatter, O the number of
+ones that 0, ..., P - 1 have together in binary. What a worker sends is the mean over workers where they differ.
+Each file says who sends what to whom.
+
+The double binary tree sends half of the data up and down each of two trees, not in chunks: all of a half has arrived
+before it is sent on. The efficient server gathers everybody's n bytes along the scatter's tree, then broadcasts n bytes
+by a scatter and an all-gather. `all-reduce` (reduce-scatter) is what gloo does: all get the whole sum, and each keeps
+its part.
+
+On half-duplex links a transfer has the link to itself where workers only send or only receive in a round (trees,
+gather, naive server), and half of it where all do both. Which has no such form is refused: with a fold, or with a part
+of one kind after one of the other, who is early disturbs the others.
+
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
+(2005), without the cost of the additions. For P that is no power of two: the extra workers' values are folded into
+others' first and given back last (all-reduce); J. Bruck et al., "Efficient Algorithms for All-to-All Communications
+in Multiport Message-Passing Systems", IEEE TPDS 8 (1997) (all-gather, and run backwards reduce-scatter). Two trees:
+P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel
+Computing 35 (2009). Servers: Lion Cub, section 3.
+"""
+
+from __future__ import annotations
+
+from syncline.costmodel.collectives.algorithms.base import Algorithm, NoClosedForm, RankArray, Round, tree_depth
+from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE_AND_BROADCAST
+from syncline.costmodel.collectives.algorithms.double_binary_tree import DOUBLE_BINARY_TREE
+from syncline.costmodel.collectives.algorithms.gather import GATHER
+from syncline.costmodel.collectives.algorithms.pairwise import PAIRWISE
+from syncline.costmodel.collectives.algorithms.rabenseifner import RABENSEIFNER
+from syncline.costmodel.collectives.algorithms.recursive_doubling import (
+    DOUBLING_ALL_GATHER,
+    HALVING,
+    RECURSIVE_DOUBLING,
+)
+from syncline.costmodel.collectives.algorithms.ring import RING, RING_ALL_GATHER, RING_REDUCE_SCATTER
+from syncline.costmodel.collectives.algorithms.scatter_all_gather import SCATTER_ALL_GATHER
+from syncline.costmodel.collectives.algorithms.servers import EFFICIENT_SERVER, NAIVE_SERVER
+
+__all__ = ["FLAT", "Algorithm", "NoClosedForm", "RankArray", "Round", "tree_depth"]
+
+FLAT: dict[str, dict[str, Algorithm]] = {
+    "all_reduce": {
+        "ring": RING,
+        "recursive-doubling": RECURSIVE_DOUBLING,
+        "rabenseifner": RABENSEIFNER,
+        "tree": REDUCE_AND_BROADCAST,
+        "double-binary-tree": DOUBLE_BINARY_TREE,
+        "server-naive": NAIVE_SERVER,
+        "server-efficient": EFFICIENT_SERVER,
+    },
+    "all_gather": {"ring": RING_ALL_GATHER, "recursive-doubling": DOUBLING_ALL_GATHER},
+    "reduce_scatter": {"ring": RING_REDUCE_SCATTER, "halving": HALVING, "all-reduce": RING},
+    "all_to_all": {"pairwise": PAIRWISE},
+    "broadcast": {"binomial": BROADCAST, "scatter-all-gather": SCATTER_ALL_GATHER},
+    "gather": {"binomial": GATHER},
+}
+"""Of each collective, on workers whose links are alike; the first is what a collective runs unless told."""

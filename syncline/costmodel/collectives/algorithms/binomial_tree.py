@@ -1,0 +1,63 @@
+"""Binomial trees: a broadcast from worker 0, and an all-reduce up the same tree to worker 0, then down.
+
+Who holds a range of workers sends to the first of its upper half, the larger if they differ, until each is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    RankArray,
+    Round,
+    backwards,
+    of_part,
+    of_part_twice,
+    tree_depth,
+)
+
+
+def halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
+    """Ranges of workers, halved until they have length 1: firsts, firsts of the upper halves, and these' lengths."""
+    ranges = [(0, workers)]
+    while any(length > 1 for _, length in ranges):
+        pairs = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
+        senders, receivers, lengths = np.array(pairs).T
+        yield senders, receivers, lengths
+        ranges = [
+            half
+            for first, length in ranges
+            for half in ((first, length // 2), (first + length // 2, length - length // 2))
+            if half[1]
+        ]
+
+
+def broadcast_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """n bytes from worker 0 to all."""
+    for senders, receivers, _ in halved(workers):
+        yield Round(senders, receivers, float(nbytes))
+
+
+def _up_and_down(workers: int, nbytes: float) -> Iterable[Round]:
+    down = tuple(broadcast_rounds(workers, nbytes))
+    return (*backwards(down), *down)
+
+
+BROADCAST = Algorithm(
+    rounds=broadcast_rounds,
+    messages=tree_depth,
+    nbytes=lambda workers, nbytes: nbytes * tree_depth(workers),
+    sent=of_part,
+    directions=1,
+)
+
+REDUCE_AND_BROADCAST = Algorithm(
+    rounds=_up_and_down,
+    messages=lambda workers: 2 * tree_depth(workers),
+    nbytes=lambda workers, nbytes: nbytes * (2 * tree_depth(workers)),
+    sent=of_part_twice,
+    directions=1,
+)

@@ -1,0 +1,44 @@
+"""Rabenseifner's all-reduce: recursive halving, then recursive doubling.
+
+i with i ^ Q/2, then i ^ Q/4, ..., half of what is left to reduce each time; then the same backwards, twice as much each
+time. If P is no power of two, workers Q + i send all they have to workers i in a first round, and get the result from
+them in a last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    Round,
+    doubling_rounds,
+    doublings,
+    folded_rounds,
+    folds,
+    largest_power,
+    of_part_twice,
+)
+
+
+def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    power = largest_power(workers)
+    gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))
+    return folded_rounds(workers, nbytes, (*gathering[::-1], *gathering), np.arange(power))
+
+
+def _in_sequence(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    power = np.exp2(doublings(workers))
+    return nbytes * (2 * (power - 1) / power + folds(workers))
+
+
+RABENSEIFNER = Algorithm(
+    rounds=_rounds,
+    messages=lambda workers: 2 * doublings(workers) + folds(workers),
+    nbytes=_in_sequence,
+    sent=of_part_twice,
+    folds=True,
+)

@@ -1,0 +1,66 @@
+"""Recursive doubling: i with i ^ 1, then i ^ 2, i ^ 4, ..., where ``i ^ d`` is i with the binary digit d flipped.
+
+Of an all-reduce all n bytes each time. If P is no power of two, workers Q + i send all they have to workers i in a
+first round, and get the result in a last one from Q - 1 - i, whom their part reaches in the last exchange. Of an
+all-gather all that a worker holds, if P is a power of two; else i to i - 2^k in round k, the min(2^k, P - 2^k) blocks
+from its own on. Halving, of a reduce-scatter, is the same backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    Round,
+    backwards,
+    doubling_rounds,
+    doublings,
+    folded_rounds,
+    folds,
+    largest_power,
+    of_others,
+    of_part,
+    tree_depth,
+)
+
+
+def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    power = largest_power(workers)
+    mirror = np.arange(power)[::-1]  # every exchange is on the way from worker i to it
+    return folded_rounds(workers, nbytes, doubling_rounds(power, nbytes, growth=1), mirror)
+
+
+def _sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    power = np.exp2(doublings(workers))
+    return nbytes * ((power * doublings(workers) + 2 * (workers - power)) / workers)
+
+
+def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Of an all-gather of n bytes of each worker."""
+    if workers == largest_power(workers):
+        yield from doubling_rounds(workers, nbytes, growth=2)
+        return
+    worker = np.arange(workers)
+    for k in range(workers.bit_length()):
+        yield Round(worker, (worker - 2**k) % workers, float(min(2**k, workers - 2**k) * nbytes))
+
+
+RECURSIVE_DOUBLING = Algorithm(
+    rounds=_rounds,
+    messages=lambda workers: doublings(workers) + folds(workers),
+    nbytes=lambda workers, nbytes: nbytes * (doublings(workers) + folds(workers)),
+    sent=_sent,
+    folds=True,
+)
+
+DOUBLING_ALL_GATHER = Algorithm(rounds=all_gather_rounds, messages=tree_depth, nbytes=of_others)
+
+HALVING = Algorithm(
+    rounds=lambda workers, nbytes: backwards(all_gather_rounds(workers, nbytes / workers)),
+    messages=tree_depth,
+    nbytes=of_part,
+)

@@ -1,0 +1,56 @@
+"""A broadcast by a scatter from worker 0, then an all-gather around a ring.
+
+Who has the blocks of a range of workers sends those of the upper half, the larger if they differ, to its first worker,
+until each has one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, tree_depth
+from syncline.costmodel.collectives.algorithms.binomial_tree import halved
+from syncline.costmodel.collectives.algorithms.ring import ring_rounds
+
+
+def halves(workers: IntOrArray) -> tuple[IntOrArray, IntOrArray]:
+    """Blocks that a scatter by halves sends one after another, and in all: ``c = sum_k ceil(P / 2^k)``, and P H."""
+    in_sequence = in_all = np.zeros_like(workers)
+    for level in range(int(np.max(tree_depth(workers)))):
+        size, larger = np.divmod(workers, 2**level)  # so many ranges of size + 1, the rest of size
+        of_size, of_larger = ((length + 1) // 2 * (length > 1) for length in (size, size + 1))
+        in_all = in_all + (2**level - larger) * of_size + larger * of_larger
+        in_sequence = in_sequence + np.where(larger > 0, of_larger, of_size)
+    return in_sequence, in_all
+
+
+def in_sequence(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Bytes in sequence of a scatter and an all-gather of n bytes."""
+    return nbytes / workers * (halves(workers)[0] + workers - 1)
+
+
+def sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Bytes that a worker sends in both, the mean over workers."""
+    return nbytes / workers * (workers - 1 + halves(workers)[1] / workers)
+
+
+def scatter_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """n bytes for each worker, from worker 0."""
+    for senders, receivers, lengths in halved(workers):
+        yield Round(senders, receivers, lengths * np.float64(nbytes))
+
+
+def _rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    return (*scatter_rounds(workers, nbytes / workers), *ring_rounds(workers, nbytes / workers))
+
+
+SCATTER_ALL_GATHER = Algorithm(
+    rounds=_rounds,
+    messages=lambda workers: tree_depth(workers) + workers - 1,
+    nbytes=in_sequence,
+    sent=sent,
+    directions=None,
+)

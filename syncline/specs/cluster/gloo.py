@@ -1,0 +1,84 @@
+"""The costs of gloo's software as a user describes them, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
+
+from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
+from syncline.errors import SpecError, one_of
+from syncline.fields import Seconds, parsed
+from syncline.specs.cluster.reading import Described
+from syncline.units import parse_seconds
+
+EXAMPLE = "{message: 0.1 ms, call: {2: 0.2 ms}, byte: {all_reduce: 0.05 ns}}"
+
+
+def _workers(key: Any, path: str, _: Any) -> int:
+    """A number of workers; as text, too, which is what JSON makes of a key."""
+    if isinstance(key, str) and key.isdecimal():
+        key = int(key)
+    if isinstance(key, bool) or not isinstance(key, int) or key < 1:
+        raise SpecError(path, key, "a number of workers, at least 1")
+    return key
+
+
+def _collective(key: Any, path: str, value: Any) -> str:
+    if key not in GLOO:
+        raise SpecError(path, value, f"no such field here, but {one_of(GLOO, str(key))}")
+    return str(key)
+
+
+def _times_by(key_of: Callable[[Any, str, Any], Any], example: str) -> BeforeValidator:
+    def parse(value: Any, path: str) -> tuple[tuple[Any, float], ...]:
+        if not isinstance(value, Mapping):
+            raise SpecError(path, value, f"fields, as in {example}")
+        keys = {key: key_of(key, f"{path}.{key}", seconds) for key, seconds in value.items()}
+        return tuple((keys[key], parse_seconds(seconds, f"{path}.{key}")) for key, seconds in value.items())
+
+    return parsed(lambda value, path: parse({} if value is None else value, path))
+
+
+class GlooDescribed(Described):
+    """``message``, a time per message; ``call``, times per call by workers; ``byte``, times per byte by collective."""
+
+    needs: ClassVar[str] = f"fields, as in {EXAMPLE}"
+
+    message: Seconds | None = None
+    call: Annotated[
+        tuple[tuple[int, float], ...], _times_by(_workers, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers")
+    ] = ()
+    byte: Annotated[
+        tuple[tuple[str, float], ...], _times_by(_collective, "{all_reduce: 0.05 ns}, times per byte by collective")
+    ] = ()
+
+
+def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
+    """The costs that a user means.
+
+    Args:
+        value: a mapping, see `GlooDescribed`; what is left out costs nothing. Or ``GlooCosts``.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: what is unknown or cannot be used, and what would be accepted.
+
+    >>> gloo_costs({"message": "0.1 ms", "call": {2: "0.2 ms"}, "byte": {"all_reduce": "0.05 ns"}})
+    GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(('all_reduce', 5e-11),))
+    """
+    if isinstance(value, GlooCosts):
+        return value
+    if not isinstance(value, Mapping):
+        raise SpecError(path, value, f"fields, as in {EXAMPLE}")
+    given = GlooDescribed.read(value, path)
+    return GlooCosts(given.message or 0.0, tuple(sorted(dict(given.call).items())), given.byte)
+
+
+def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
+    """The mapping that describes them: ``gloo_costs`` makes the same ones of it."""
+    call = {int(workers): float(seconds) for workers, seconds in costs.call_s}
+    byte = {kind: float(seconds) for kind, seconds in costs.byte_s}
+    fields = {"message": float(costs.message_s), "call": call, "byte": byte}
+    return {key: value for key, value in fields.items() if value}

@@ -1,0 +1,76 @@
+"""Hardware as a user describes it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from syncline.costmodel.compute.hardware import HARDWARE, Hardware
+from syncline.errors import SpecError, one_of
+from syncline.fields import parsed
+from syncline.registry import Registry, is_reference
+from syncline.specs.cluster.files import AS_IN, is_file, section_of
+from syncline.specs.cluster.reading import Bandwidth, Described, Name, users_fields
+from syncline.units import parse_bytes
+
+BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
+"""The presets, and what users bring: a ``Hardware``, or its fields."""
+
+
+class HardwareDescribed(Described):
+    """A machine: ``peak_flops`` and ``mfu``, and at will the other fields of a ``Hardware``."""
+
+    needs: ClassVar[str] = f"a number: {AS_IN['hardware']}"
+
+    name: Name = ""
+    peak_flops: float
+    mfu: float
+    precision: Name = "fp32"
+    source: Name = ""
+    memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
+    memory_bytes_per_s: Bandwidth | None = None
+
+
+def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
+    """The hardware that a user means.
+
+    Args:
+        value: a preset's name, or what an installed package or this process registers as one; a mapping of a
+            ``Hardware``'s fields, of which ``peak_flops`` and ``mfu`` are needed; the path of a ``.yaml`` file that
+            holds one, or has it as its section ``hardware``; ``module:name`` of any of these; or a ``Hardware``.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+
+    >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
+    8589934592.0
+    """
+    if isinstance(value, Hardware):
+        return value
+    if is_file(value):
+        return _from_mapping(section_of(Path(value), "hardware", path), path)
+    if isinstance(value, Mapping):
+        return _from_mapping(value, path)
+    name = str(value) if is_reference(value) else str(value).lower()
+    if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
+        raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
+    brought = BY_NAME.get(name, path)
+    if not isinstance(brought, Hardware | Mapping):
+        raise SpecError(path, value, f"a Hardware or its fields, and this is {type(brought).__name__}")
+    return hardware(brought, path)
+
+
+def hardware_fields(given: Hardware) -> dict[str, Any] | str:
+    """What describes hardware: ``hardware`` makes the same one of it. A preset's name, or the fields."""
+    if HARDWARE.get(given.name) == given:
+        return given.name
+    return {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
+
+
+def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
+    read = HardwareDescribed.read(given, path)
+    with users_fields(path):
+        return Hardware(**(dict(read) | {"name": read.name or f"{1e-9 * read.peak_flops:.3g} GFLOP/s"}))

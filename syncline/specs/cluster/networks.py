@@ -1,0 +1,292 @@
+"""How a user describes a network, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from pydantic import Field, InstanceOf, StrictBool
+
+from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Network, Topology
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError, one_of
+from syncline.fields import parsed
+from syncline.registry import is_reference
+from syncline.specs.cluster.files import AS_IN, fields_of, is_file, section_of
+from syncline.specs.cluster.links import (
+    BY_NAME,
+    LINK_FIELDS,
+    LinkDescribed,
+    Part,
+    link_fields,
+    link_of,
+    part_of,
+)
+from syncline.specs.cluster.reading import Described, Name, counted, list_of, users_fields, whole
+
+_EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
+
+BuiltIn: TypeAlias = Link | TwoLevel | Sites | Graph
+"""The networks that fields describe."""
+
+
+class NodesDescribed(Described):
+    """Nodes of ``per_node`` workers: a link ``inside``, a link ``between``, at will ``nics``."""
+
+    needs: ClassVar[str] = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
+
+    per_node: Annotated[int, counted("workers")]
+    inside: Part
+    between: Part
+    nics: Annotated[int | None, counted("network cards")] = None
+    name: Name = ""
+
+    def network(self) -> TwoLevel:
+        """The nodes."""
+        return TwoLevel(self.per_node, self.inside, self.between, self.nics, self.name)
+
+
+def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(whole(size, f"{path}.{i}", "a number of workers, at least 1") for i, size in enumerate(value))
+    return whole(value, path, "a number of sites, or the workers of each, as in [4, 4]")
+
+
+def _uplinks_of(value: Any, path: str) -> Link | tuple[Link, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(part_of(one, f"{path}.{i}", uplink=True) for i, one in enumerate(value))
+    return part_of(value, path, uplink=True)
+
+
+class SitesDescribed(Described):
+    """Sites: their number or sizes, the ``lan`` inside, an ``uplink`` for all or a list."""
+
+    needs: ClassVar[str] = "a value: sites have a 'lan' inside and an 'uplink' each"
+
+    sites: Annotated[Any, parsed(_sites_of)]
+    lan: Part
+    uplink: Annotated[Any, parsed(_uplinks_of)]
+    name: Name = ""
+
+    def network(self) -> Sites:
+        """The sites."""
+        return Sites(self.sites, self.lan, self.uplink, self.name)
+
+
+class EdgeDescribed(LinkDescribed):
+    """A link and the nodes that it is ``from`` and ``to``."""
+
+    needs: ClassVar[str] = "a value: an edge has nodes that it is 'from' and 'to', a 'latency' and a 'bandwidth'"
+
+    source: Name = Field(alias="from")
+    to: Name
+    directed: StrictBool = False
+
+
+def _edge_of(value: Any, path: str) -> Edge:
+    if not isinstance(value, Mapping):
+        raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
+    given = EdgeDescribed.read(value, path)
+    return Edge(given.source, given.to, part_of(given.link(path), path), given.directed)
+
+
+def _route_of(value: Any, path: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise SpecError(path, value, "a list: names of nodes")
+    return tuple(map(str, value))
+
+
+class GraphDescribed(Described):
+    """Any network: ``hosts`` in the order of their ranks, ``edges`` and at will ``routes``, lists of nodes."""
+
+    needs: ClassVar[str] = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
+
+    hosts: Annotated[
+        tuple[str, ...], list_of(lambda value, _: str(value), "names of nodes, in the order of their ranks")
+    ]
+    edges: Annotated[tuple[InstanceOf[Edge], ...], list_of(_edge_of, "{from, to, latency, bandwidth} each")]
+    routes: Annotated[tuple[tuple[str, ...], ...], list_of(_route_of, "lists of nodes")] = ()
+    name: Name = ""
+
+    def network(self) -> Graph:
+        """The graph."""
+        return Graph(self.hosts, self.edges, self.routes, self.name)
+
+
+SEVERAL: dict[str, type[NodesDescribed] | type[SitesDescribed] | type[GraphDescribed]] = {
+    "per_node": NodesDescribed,
+    "sites": SitesDescribed,
+    "hosts": GraphDescribed,
+}
+"""Networks of several links, by the field that tells them from others."""
+
+
+def network(value: str | Path | Mapping[str, Any] | Network, path: str = "network") -> Network:
+    """The network that a user means.
+
+    Args:
+        value: a preset's name, or what an installed package or this process registers as one; ``"50us,10Gbit/s"``,
+            latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
+            one, or has it as its section ``network``; ``module:name`` of any of these; or a network. The mapping
+            describes a link (`LinkDescribed`), nodes, sites or a graph (`SEVERAL`). All may have a ``name``.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+
+    >>> network("wan").latency_s, network("50us,10Gbit/s").bandwidth_bytes_per_s
+    (0.025, 1250000000.0)
+    >>> network({"per_node": 8, "inside": "nvlink4", "between": "ib-ndr"}).describe()
+    '8 per node, nvlink4 inside, ib-ndr between'
+    """
+    if isinstance(value, Link | TwoLevel | Sites | Graph | Referred):
+        return value
+    if isinstance(value, Mapping):
+        return _from_mapping(value, path)
+    if is_file(value):
+        return _from_mapping(section_of(Path(value), "network", path), path)
+    if isinstance(value, str):
+        return _from_text(value, path)
+    if isinstance(value, Path) or not is_network(value):
+        raise SpecError(path, value, _EXPECTED)
+    return value
+
+
+def _from_text(value: str, path: str) -> Network:
+    if value.lstrip().startswith("{"):
+        return _from_mapping(fields_of(value, value, path, "fields", AS_IN["network"]), path)
+    name = value if is_reference(value) else value.lower()
+    if is_reference(name) or name in BY_NAME:
+        return _brought(BY_NAME.get(name, path), name, path)
+    if "," not in value:
+        expected = f"{one_of(BY_NAME.names(), name)}, or 'latency,bandwidth', or a .yaml file, or module:name"
+        raise SpecError(path, value, expected)
+    return link_of(value, path)
+
+
+@dataclass(frozen=True)
+class Referred:
+    """A network of a user's own class, by the name under which a spec finds it again.
+
+    Args:
+        network: it.
+        reference: ``module:name``, or the name that it was registered by.
+    """
+
+    network: Network
+    reference: str
+
+    @property
+    def name(self) -> str:
+        """Its own, or where it is."""
+        return self.network.name or self.reference
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """Of the network."""
+        return self.network.gloo
+
+    def among(self, workers: int) -> Topology:
+        """The topology of so many workers."""
+        return self.network.among(workers)
+
+    def describe(self) -> str:
+        """What it is, for people."""
+        return self.network.describe()
+
+
+MEMBERS = ("name", "gloo", "among", "describe")
+"""What a `Network` has."""
+
+
+def is_network(value: Any) -> bool:
+    """Whether this satisfies the protocol."""
+    return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
+
+
+def _brought(value: Any, reference: str, path: str) -> Network:
+    """What a name stands for: a network, or what describes one."""
+    if isinstance(value, Mapping | str | Path) and not is_reference(value):
+        return network(value, path)
+    if not is_network(value):
+        lacking = ", ".join(member for member in MEMBERS if not hasattr(value, member)) or "an instance of this class"
+        expected = (
+            f"a network: {', '.join(MEMBERS)} (this {type(value).__name__} lacks {lacking}), or what describes one"
+        )
+        raise SpecError(path, reference, expected)
+    return value if isinstance(value, Link | TwoLevel | Sites | Graph) else Referred(value, reference)
+
+
+def network_fields(given: Network) -> dict[str, Any] | str:
+    """What describes a network: ``network`` makes the same one of it. A mapping, or of a user's own class its name.
+
+    Raises:
+        SpecError: an object of a class of a user's own, of which nobody knows where it is.
+    """
+    if isinstance(given, Link):
+        return link_fields(given)
+    if isinstance(given, Referred):
+        return given.reference
+    fields: dict[str, Any] = {"name": given.name}
+    if isinstance(given, TwoLevel):
+        fields |= {"per_node": given.per_node, "inside": link_fields(given.inner), "between": link_fields(given.outer)}
+        return fields if given.nics_per_node is None else fields | {"nics": given.nics_per_node}
+    if isinstance(given, Sites):
+        up = given.uplink
+        return fields | {
+            "sites": given.sites if isinstance(given.sites, int) else list(given.sites),
+            "lan": link_fields(given.lan),
+            "uplink": link_fields(up) if isinstance(up, Link) else [link_fields(link) for link in up],
+        }
+    if not isinstance(given, Graph):
+        raise SpecError("network", given.name, "a network that is written again by fields, or named by module:name")
+    edges = [
+        {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
+        for edge in given.edges
+    ]
+    routes = {"routes": [list(route) for route in given.routes]} if given.routes else {}
+    return fields | {"hosts": list(given.hosts), "edges": edges} | routes
+
+
+def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
+    """The network that a NetworkX graph is.
+
+    Args:
+        graph: a ``Graph`` or a ``DiGraph``. Its edges have the fields of a link as attributes, in text or numbers:
+            ``latency``, ``bandwidth`` and at will the others (see `LinkDescribed`).
+        hosts: the workers' nodes in the order of their ranks; by default those with a true attribute ``host``.
+        name: for people; the graph's own by default.
+
+    Raises:
+        SpecError: no hosts, or what is wrong with an edge.
+    """
+    if graph.is_multigraph():
+        raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
+    chosen = [node for node, given in graph.nodes(data="host") if given] if hosts is None else list(hosts)
+    edges = [
+        Edge(str(a), str(b), link_of(given, f"network.edges.{a}-{b}"), graph.is_directed())
+        for a, b, given in graph.edges(data=True)
+    ]
+    return Graph(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
+
+
+def _from_mapping(fields: Mapping[str, Any], path: str) -> BuiltIn:
+    for key, model in SEVERAL.items():
+        if key in fields:
+            with users_fields(path):
+                return model.read(fields, path).network()
+    for key, model in SEVERAL.items():
+        if set(fields) & set(model.names()) - {"name"} and not set(fields) & set(LINK_FIELDS) - {"name"}:
+            given = ", ".join(repr(one) for one in fields)
+            raise SpecError(f"{path}.{key}", None, f"a value beside {given}")
+    preset = fields.get("preset")
+    if isinstance(preset, str) and set(fields) <= {"preset", "name"} and preset.lower() in BY_NAME:
+        made = BY_NAME.get(preset.lower(), path)
+        return replace(made, name=str(fields.get("name", made.name)))
+    return LinkDescribed.read(fields, path).link(path)
