@@ -27,7 +27,7 @@ from syncline.costmodel import Link, model, ring_all_reduce_s
 from syncline.specs import network
 from syncline.optim import DDP, MTDAO, DiLoCo, Local, adam
 from syncline.problems import Digits, Rosenbrock
-from syncline.sim import Call, clock
+from syncline.sim import clock
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
@@ -75,10 +75,9 @@ networks = {name: network(name) for name in ("infiniband", "10gbe", "wan")}
 def curve(name):
     """Loss against steps and against every network's clock."""
     history, ledger = results[name]
-    calls = [Call(record.step, record.collective, record.payload_bytes, record.label) for record in ledger.records]
     clocks = {}
     for net, link in networks.items():
-        step_end_s = clock(calls, 2e-3, link, WORKERS, STEPS).step_end_s
+        step_end_s = clock(ledger.records, 2e-3, link, WORKERS, STEPS).step_end_s
         clocks[net] = np.concatenate([[0.0], step_end_s])[history.eval_step]
     return Curve(name, history.eval_step, history.evaluation["loss"].T, clocks)
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.shaped.measure import link
 from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
-from syncline.costmodel.fitting.gloo import Measured, errors, fit_costs
+from syncline.costmodel.fitting.gloo import errors, fit_costs
+from syncline.costmodel.fitting.timed import TimedCall
 from syncline.errors import SpecError
 
 
@@ -47,11 +48,11 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
         raise SpecError("file", str(file), "a .json that `measure --out` has written") from None
 
 
-def points(rows: Iterable[dict[str, Any]]) -> list[Measured]:
+def points(rows: Iterable[dict[str, Any]]) -> list[TimedCall]:
     """Medians, as the fit takes them; collectives only."""
     return [
-        Measured(
-            row["collective"], row["hosts"], row["nbytes"], link(row["bytes_per_s"], row["delay_s"]), row["median_s"]
+        TimedCall(
+            row["collective"], row["hosts"], row["nbytes"], row["median_s"], link(row["bytes_per_s"], row["delay_s"])
         )
         for row in rows
         if row["collective"] in GLOO

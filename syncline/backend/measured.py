@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from syncline.backend.stopwatch import Stopwatch
-from syncline.comm import DENSE, Communicator, Ledger, WireFormat
+from syncline.comm import DENSE, PLAIN, Communicator, Details, Ledger, WireFormat
 from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars
-from syncline.comm.ledger import Record
+from syncline.costmodel import Call
 from syncline.problems import Task
 
 T = TypeVar("T")
@@ -20,18 +20,18 @@ T = TypeVar("T")
 class MeasuredCommunicator:
     """A communicator whose collectives are timed, from the call to the moment its result can be read.
 
-    What is noted of a collective is the ledger's own record of it, so labels and bytes are the ledger's. A collective
+    What is noted of a collective is the ledger's own call, so labels and bytes are the ledger's. A collective
     contains its encoding, copying and local reduction. One that was started early ends, as far as can be seen from
-    here, when somebody waits for it. Calls that the ledger does not record are not timed.
+    here, when somebody waits for it. Calls that the ledger does not note are not timed.
 
     Args:
         comm: what does the work.
         watch: takes the times.
-        on_done: called when a collective is done, with its record; with None if it has none.
+        on_done: called when a collective is done, with its call; with None if the ledger has none.
     """
 
     def __init__(
-        self, comm: Communicator, watch: Stopwatch, on_done: Callable[[Record | None], object] = lambda _: None
+        self, comm: Communicator, watch: Stopwatch, on_done: Callable[[Call | None], object] = lambda _: None
     ) -> None:
         self._comm, self._watch, self._on_done = comm, watch, on_done
         self.ledger: Ledger = comm.ledger
@@ -51,85 +51,105 @@ class MeasuredCommunicator:
         """Independent repetitions of the group."""
         return self._comm.replicas
 
-    def _recorded(self, call: Callable[[], T]) -> tuple[T, Record | None]:
-        """What a call gives, and the record that it left, if any."""
+    def _noted(self, collective: Callable[[], T]) -> tuple[T, Call | None]:
+        """What a collective gives, and the call that it left in the ledger, if any."""
         before = len(self.ledger)
         self._watch.progress.enter()
-        done = call()
+        done = collective()
         self._watch.progress.leave()
         return done, self.ledger.records[-1] if len(self.ledger) > before else None
 
-    def _timed(self, call: Callable[[], T]) -> T:
+    def _timed(self, collective: Callable[[], T]) -> T:
         start_ns = self._watch.now_ns()
-        done, record = self._recorded(call)
-        if record is not None:
+        done, call = self._noted(collective)
+        if call is not None:
             end_ns = self._watch.now_ns()
-            self._watch.waited(start_ns, end_ns, record.label)
-            self._watch.carried(start_ns, end_ns, record)
-        self._on_done(record)
+            self._watch.waited(start_ns, end_ns, call.label)
+            self._watch.carried(start_ns, end_ns, call)
+        self._on_done(call)
         return done
 
-    def _started(self, call: Callable[[], Handle]) -> Handle:
+    def _started(self, collective: Callable[[], Handle]) -> Handle:
         start_ns = self._watch.now_ns()
-        handle, record = self._recorded(call)
+        handle, call = self._noted(collective)
 
         def finish() -> list[Tensor]:
             waits_ns = self._watch.now_ns()
             self._watch.progress.enter()
             result = handle.wait()
             self._watch.progress.leave()
-            if record is not None:
+            if call is not None:
                 end_ns = self._watch.now_ns()
-                self._watch.waited(waits_ns, end_ns, record.label)
-                self._watch.carried(start_ns, end_ns, record)
-            self._on_done(record)
+                self._watch.waited(waits_ns, end_ns, call.label)
+                self._watch.carried(start_ns, end_ns, call)
+            self._on_done(call)
             return result
 
         return Handle(finish)
 
-    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def all_reduce(
+        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.all_reduce``."""
-        return self._timed(lambda: self._comm.all_reduce(x, op, wire, label))
+        return self._timed(lambda: self._comm.all_reduce(x, op, wire, label, details))
 
     def all_reduce_coalesced(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
-        return self._timed(lambda: self._comm.all_reduce_coalesced(xs, op, wire, label))
+        return self._timed(lambda: self._comm.all_reduce_coalesced(xs, op, wire, label, details))
 
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_gather``."""
-        return self._timed(lambda: self._comm.all_gather(x, wire, label))
+        return self._timed(lambda: self._comm.all_gather(x, wire, label, details))
 
-    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def gather(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerPeer:
         """See ``Communicator.gather``."""
-        return self._timed(lambda: self._comm.gather(x, root, wire, label))
+        return self._timed(lambda: self._comm.gather(x, root, wire, label, details))
 
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_to_all``."""
-        return self._timed(lambda: self._comm.all_to_all(x, wire, label))
+        return self._timed(lambda: self._comm.all_to_all(x, wire, label, details))
 
-    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def reduce_scatter(
+        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.reduce_scatter``."""
-        return self._timed(lambda: self._comm.reduce_scatter(x, op, wire, label))
+        return self._timed(lambda: self._comm.reduce_scatter(x, op, wire, label, details))
 
-    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def broadcast(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.broadcast``."""
-        return self._timed(lambda: self._comm.broadcast(x, root, wire, label))
+        return self._timed(lambda: self._comm.broadcast(x, root, wire, label, details))
 
-    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """See ``Communicator.all_reduce_max``."""
-        return self._timed(lambda: self._comm.all_reduce_max(flag, label))
+        return self._timed(lambda: self._comm.all_reduce_max(flag, label, details))
 
     def start_all_reduce(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> Handle:
         """See ``Communicator.start_all_reduce``."""
-        return self._started(lambda: self._comm.start_all_reduce(xs, op, wire, label))
+        return self._started(lambda: self._comm.start_all_reduce(xs, op, wire, label, details))
 
-    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+    def start_all_gather(
+        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> Handle:
         """See ``Communicator.start_all_gather``."""
-        return self._started(lambda: self._comm.start_all_gather(x, wire, label))
+        return self._started(lambda: self._comm.start_all_gather(x, wire, label, details))
 
 
 class MeasuredTask:

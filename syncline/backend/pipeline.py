@@ -69,7 +69,7 @@ def play_stage(
             if source is not None:
                 here = _receive(message, source, _tag(schedule, task, stage, stages), task, watch, group)
                 math.incoming(stage, task, here.to(device))
-            watch.begin(task.microbatch, _label(schedule, task))
+            watch.begin(task.microbatch, _what(schedule, task))
             math.effect(stage, task)()
             watch.end()
             if target is not None:
@@ -83,7 +83,7 @@ def play_stage(
             hook.remove()
 
 
-def _label(schedule: Schedule, task: PipelineTask) -> str:
+def _what(schedule: Schedule, task: PipelineTask) -> str:
     return task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}"
 
 

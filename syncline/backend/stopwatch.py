@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from syncline.backend.progress import Progress
-from syncline.comm.ledger import Record
+from syncline.costmodel import Call
 
 
 class Lap(NamedTuple):
@@ -47,7 +47,7 @@ class Stopwatch:
         self.done = 0
         self.begun_ns = self.ended_ns = 0
         self._clock, self._device = clock, torch.device(device)
-        self._step, self._label, self._since_ns = 0, "", 0
+        self._step, self._what, self._since_ns = 0, "", 0
 
     def now_ns(self) -> int:
         """The time, once the device has done what it was given."""
@@ -59,22 +59,22 @@ class Stopwatch:
         """The time, whatever the device does: for a thread that would else wait for another's computing."""
         return self._clock()
 
-    def begin(self, step: int, label: str = "compute") -> None:
+    def begin(self, step: int, what: str = "compute") -> None:
         """A step begins, with its gradients; or another piece of computing."""
-        self._step, self._label = step, label
+        self._step, self._what = step, what
         self.progress.step(step, self.done)
         self.begun_ns = self._since_ns = self.now_ns()
 
     def optimise(self) -> None:
         """Its gradients are there; the optimizer begins."""
         self._until(self.now_ns())
-        self._label = "optimizer"
+        self._what = "optimizer"
 
     def end(self) -> None:
         """The step ends."""
         self.ended_ns = self.now_ns()
         self._until(self.ended_ns)
-        self._label = ""
+        self._what = ""
         self.done += 1
         self.progress.step(self._step + 1, self.done)
 
@@ -88,14 +88,14 @@ class Stopwatch:
 
     def waited(self, start_ns: int, end_ns: int, label: str) -> None:
         """This process stood still for a collective."""
-        if self._label:
+        if self._what:
             self._until(start_ns)
             self._note("compute", "wait", label, start_ns, end_ns, 0, self._step)
             self._since_ns = end_ns
 
-    def carried(self, start_ns: int, end_ns: int, record: Record) -> None:
+    def carried(self, start_ns: int, end_ns: int, call: Call) -> None:
         """A collective was under way."""
-        self._note("network", record.collective, record.label, start_ns, end_ns, record.payload_bytes, record.step)
+        self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
 
     def taken(self) -> list[Lap]:
         """The laps since the last time this was asked."""
@@ -103,7 +103,7 @@ class Stopwatch:
         return laps
 
     def _until(self, now_ns: int) -> None:
-        self._note("compute", "compute", self._label, self._since_ns, now_ns, 0, self._step)
+        self._note("compute", self._what, self._what, self._since_ns, now_ns, 0, self._step)
         self._since_ns = now_ns
 
     def _note(

@@ -1,8 +1,8 @@
 """Communicators over the worker axis, wire formats, and the ledger of what was sent."""
 
-from syncline.comm.base import Communicator, Handle, ReduceOp, flat, for_all, once
+from syncline.comm.base import Communicator, Handle, ReduceOp, encoded_from, flat, for_all, once
 from syncline.comm.integers import PackedIntegers
-from syncline.comm.ledger import Ledger, Record
+from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.presence import Absence, Presence
 from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
@@ -17,19 +17,20 @@ __all__ = [
     "BF16",
     "DENSE",
     "FP16",
+    "PLAIN",
     "WIRE_FORMATS",
     "Absence",
     "Carried",
     "Cast",
     "Communicator",
     "Dense",
+    "Details",
     "Handle",
     "Ledger",
     "PackedIntegers",
     "PackedSigns",
     "Presence",
     "ProcessGroupCommunicator",
-    "Record",
     "ReduceOp",
     "ShapesCommunicator",
     "SharedMemory",
@@ -37,6 +38,7 @@ __all__ = [
     "SparsePairs",
     "Transport",
     "WireFormat",
+    "encoded_from",
     "flat",
     "for_all",
     "once",

@@ -13,8 +13,9 @@ from typing import Literal, Protocol, runtime_checkable
 from jaxtyping import Shaped
 from torch import Tensor
 
-from syncline.comm.ledger import Ledger
+from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
+from syncline.costmodel.traffic.call import Call, Ranks
 from syncline.errors import SpecError
 
 PerWorker = Shaped[Tensor, "R *s"]
@@ -48,7 +49,8 @@ class Handle:
 class Communicator(Protocol):
     """A group of ``M`` workers, of which the rows of this process's tensors are some.
 
-    Every call notes one record in ``ledger``. ``label`` says what was sent, for people who read the ledger.
+    Every collective notes one call in ``ledger``. ``label`` says what was sent, for people who read it; ``details`` is
+    what the communicator cannot know, and a clock must.
     """
 
     ledger: Ledger
@@ -68,7 +70,9 @@ class Communicator(Protocol):
         """Independent repetitions of the group that live side by side along the worker axis (1 in processes)."""
         ...
 
-    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def all_reduce(
+        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """The mean, sum or maximum over the group, on every worker. May be a read-only view.
 
         A format that is not exact rounds what is sent and what comes back:
@@ -78,42 +82,60 @@ class Communicator(Protocol):
         ...
 
     def all_reduce_coalesced(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> list[Tensor]:
-        """Several tensors reduced in one call: one record, one latency."""
+        """Several tensors reduced in one call: one latency."""
         ...
 
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Every worker's tensor, on every worker. May be a read-only view."""
         ...
 
-    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def gather(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerPeer:
         """Every worker's tensor, on the root. The other workers' rows hold zeros and are not meant to be read."""
         ...
 
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Worker i's block j becomes worker j's block i."""
         ...
 
-    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def reduce_scatter(
+        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """Worker j gets the reduction over workers of their blocks j."""
         ...
 
-    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def broadcast(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """The root's tensor, on every worker. May be a read-only view."""
         ...
 
-    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """The largest of one scalar per worker: a trigger that all must agree on."""
         ...
 
     def start_all_reduce(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> Handle:
         """``all_reduce_coalesced`` that returns at once; the tensors must not change before ``wait``."""
         ...
 
-    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+    def start_all_gather(
+        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> Handle:
         """``all_gather`` that returns at once; its ``wait`` gives a list of one tensor."""
         ...
 
@@ -121,6 +143,41 @@ class Communicator(Protocol):
 def elements_per_row(x: Tensor) -> int:
     """How many numbers one worker holds of ``x``."""
     return x[0].numel() if x.shape[0] else 0
+
+
+FP32_BYTES = 4
+
+
+def fp32_bytes(*xs: Tensor) -> int:
+    """Bytes that one worker's numbers take in fp32, the unit in which encoding is counted, whatever their type."""
+    return FP32_BYTES * sum(elements_per_row(x) for x in xs)
+
+
+def encoded_from(*xs: Tensor) -> Details:
+    """The details of a call whose payload was made of these: whoever encodes by itself says of how much."""
+    return Details(encoded_bytes=fp32_bytes(*xs))
+
+
+def note(
+    ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
+) -> None:
+    """Note what one worker hands to a collective: its bytes, and those that were encoded to get there."""
+    nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
+    encoded_bytes = details.encoded_bytes
+    if encoded_bytes is None:
+        encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
+    ledger.append(
+        Call(
+            ledger.step,
+            collective,
+            nbytes,
+            group,
+            encoded_bytes=encoded_bytes,
+            wait_steps=details.wait_steps,
+            in_backward=details.in_backward,
+            label=label,
+        )
+    )
 
 
 def check_op(op: ReduceOp, *xs: Tensor) -> None:

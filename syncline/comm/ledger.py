@@ -2,49 +2,62 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.traffic.call import Call
 
-class Record(NamedTuple):
-    """One collective call.
+
+class Details(NamedTuple):
+    """What a method knows of a call and its communicator does not.
 
     Attributes:
-        step: training step, from 0.
-        label: what was sent (``gradient``, ``params+momentum``).
-        collective: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``gather`` or ``broadcast``.
-        payload_bytes: encoded bytes that one worker puts in, whatever algorithm carries them. For ``all_to_all`` and
-            ``reduce_scatter`` that is what it holds for all workers together; for ``all_gather`` and ``gather`` its own
-            part; for ``broadcast`` the root's tensor.
-        group_size: workers that take part.
+        wait_steps: steps until the method needs the result.
+        in_backward: whether parts of what is sent are ready during the backward pass.
+        encoded_bytes: fp32 bytes that the method itself encoded into what it hands over, see `encoded_from`; if none,
+            the communicator counts what its wire format encodes.
     """
 
-    step: int
-    label: str
-    collective: str
-    payload_bytes: int
-    group_size: int
+    wait_steps: int = 0
+    in_backward: bool = False
+    encoded_bytes: int | None = None
+
+
+PLAIN = Details()
+"""Needed before the next step, ready at the end of this one, and encoded by the communicator if at all."""
 
 
 class Ledger:
-    """The records of a run, in order. ``step`` is set by the optimizer at the start of each step."""
+    """The calls of a run, in order. ``step`` is set by the optimizer at the start of each step.
+
+    Attributes:
+        records: the calls.
+        readbacks: numbers that a worker read back from its device to find out whether to send, by step.
+    """
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[Call] = []
+        self.readbacks: Counter[int] = Counter()
         self.step = 0
         self._paused = False
 
-    def append(self, label: str, collective: str, payload_bytes: int, group_size: int) -> None:
-        """Note one call at the current step."""
+    def append(self, call: Call) -> None:
+        """Note one call."""
         if not self._paused:
-            self.records.append(Record(self.step, label, collective, payload_bytes, group_size))
+            self.records.append(call)
+
+    def read_back(self, numbers: int) -> None:
+        """Note that so many numbers are read back in the current step."""
+        if not self._paused:
+            self.readbacks[self.step] += numbers
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Calls inside are not recorded: measurements about a training are not traffic of the training."""
+        """Calls inside are not noted: measurements about a training are not traffic of the training."""
         before, self._paused = self._paused, True
         try:
             yield
@@ -53,18 +66,14 @@ class Ledger:
 
     def payload_bytes(self) -> int:
         """Bytes that one worker handed to collectives in all."""
-        return sum(record.payload_bytes for record in self.records)
+        return int(sum(call.payload_bytes for call in self.records))
 
     def bytes_by_step(self, steps: int) -> np.ndarray:
         """Payload bytes of one worker per step, shape ``(steps,)``."""
         out = np.zeros(steps)
-        for record in self.records:
-            out[record.step] += record.payload_bytes
+        for call in self.records:
+            out[call.step] += call.payload_bytes
         return out
-
-    def columns(self) -> dict[str, list]:
-        """The ledger as columns, ready for a table."""
-        return {name: [record[i] for record in self.records] for i, name in enumerate(Record._fields)}
 
     def __len__(self) -> int:
         return len(self.records)

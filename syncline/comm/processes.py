@@ -19,9 +19,10 @@ from syncline.comm.base import (
     check_root,
     elements_per_row,
     flat,
+    note,
     reduce_rows,
 )
-from syncline.comm.ledger import Ledger
+from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.presence import Presence
 from syncline.comm.transport import Completion, Transport
 from syncline.comm.wire import DENSE, WireFormat
@@ -70,6 +71,7 @@ class ProcessGroupCommunicator:
         self._reproducible = reproducible
         self._rows = workers_per_process
         self._processes, self._rank = self._transport.processes, self._transport.rank
+        self._group = range(self.world_size)
 
     @property
     def world_size(self) -> int:
@@ -86,9 +88,8 @@ class ProcessGroupCommunicator:
             if x.dim() == 0 or x.shape[0] != self._rows:
                 raise SpecError("worker axis", tuple(x.shape), f"{self._rows} rows in the first dimension")
 
-    def _note(self, xs: Sequence[Tensor], collective: str, wire: WireFormat, label: str) -> None:
-        nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
-        self.ledger.append(label, collective, nbytes, self.world_size)
+    def _note(self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
+        note(self.ledger, collective, xs, wire, self._group, label, details)
 
     # What travels: bytes, so that every element type passes through every backend.
 
@@ -180,40 +181,56 @@ class ProcessGroupCommunicator:
 
     # The protocol.
 
-    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def all_reduce(
+        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.all_reduce``."""
-        return self.all_reduce_coalesced([x], op, wire, label)[0]
+        return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
     def all_reduce_coalesced(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
-        return self.start_all_reduce(xs, op, wire, label).wait()
+        return self.start_all_reduce(xs, op, wire, label, details).wait()
 
     def start_all_reduce(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> Handle:
         """See ``Communicator.start_all_reduce``."""
         finish = self._start_reduce(xs, op, wire)
-        self._note(xs, "all_reduce", wire, label)
+        self._note("all_reduce", xs, wire, label, details)
         return Handle(finish)
 
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_gather``."""
-        return self.start_all_gather(x, wire, label).wait()[0]
+        return self.start_all_gather(x, wire, label, details).wait()[0]
 
-    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+    def start_all_gather(
+        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> Handle:
         """See ``Communicator.start_all_gather``."""
         self._check(x)
-        self._note([x], "all_gather", wire, label)
+        self._note("all_gather", [x], wire, label, details)
         gather = self._start_gather(wire.encode(x))
         return Handle(lambda: [wire.decode(gather(), x.dtype)])
 
-    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def gather(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerPeer:
         """See ``Communicator.gather``."""
         check_root(root, self.world_size)
         self._check(x)
-        self._note([x], "gather", wire, label)
+        self._note("gather", [x], wire, label, details)
         process, row = divmod(root, self._rows)
         sent = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
@@ -223,32 +240,36 @@ class ProcessGroupCommunicator:
             gathered[row] = wire.decode(torch.cat(parts), x.dtype)
         return gathered
 
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_to_all``."""
         self._check(x)
-        self._note([x], "all_to_all", wire, label)
+        self._note("all_to_all", [x], wire, label, details)
         return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
 
-    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def reduce_scatter(
+        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.reduce_scatter``: an all-to-all of blocks and a local reduction, the bytes of a ring's."""
         check_op(op, x)
         self._check(x)
-        self._note([x], "reduce_scatter", wire, label)
+        self._note("reduce_scatter", [x], wire, label, details)
         return reduce_rows(wire.decode(self._start_exchange(wire.encode(x))(), x.dtype), 1, op).squeeze(1)
 
-    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def broadcast(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.broadcast``."""
         check_root(root, self.world_size)
         self._check(x)
-        self._note([x], "broadcast", wire, label)
+        self._note("broadcast", [x], wire, label, details)
         process, row = divmod(root, self._rows)
         sent = wire.encode(x)[row].contiguous().clone()
         self._transport.broadcast(_bytes(sent), process)
         return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
 
-    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """See ``Communicator.all_reduce_max``."""
-        return self.all_reduce(flag, op="max", label=label)
+        return self.all_reduce(flag, op="max", label=label, details=details)
 
 
 class TorchTransport:

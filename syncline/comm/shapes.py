@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars, check_op, check_root, elements_per_row
-from syncline.comm.ledger import Ledger
+from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars, check_op, check_root, note
+from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
 
@@ -33,63 +33,83 @@ class ShapesCommunicator:
         self.ledger = Ledger()
         self.world_size = workers
         self.local_workers: Sequence[int] = range(1)
+        self._group = range(workers)
 
-    def _note(self, x: Tensor, collective: str, wire: WireFormat, label: str) -> None:
-        self.ledger.append(label, collective, wire.nbytes(elements_per_row(x), x.dtype), self.world_size)
+    def _note(self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
+        note(self.ledger, collective, xs, wire, self._group, label, details)
 
-    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def all_reduce(
+        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.all_reduce``."""
-        return self.all_reduce_coalesced([x], op, wire, label)[0]
+        return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
     def all_reduce_coalesced(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
         check_op(op, *xs)
-        nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
-        self.ledger.append(label, "all_reduce", nbytes, self.world_size)
+        self._note("all_reduce", xs, wire, label, details)
         return [torch.empty_like(x) for x in xs]
 
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_gather``."""
-        self._note(x, "all_gather", wire, label)
+        self._note("all_gather", [x], wire, label, details)
         return x.unsqueeze(1).expand(1, self.world_size, *x.shape[1:])
 
-    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def gather(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerPeer:
         """See ``Communicator.gather``."""
         check_root(root, self.world_size)
-        self._note(x, "gather", wire, label)
+        self._note("gather", [x], wire, label, details)
         return x.new_empty(1, self.world_size, *x.shape[1:])
 
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_to_all``."""
-        self._note(x, "all_to_all", wire, label)
+        self._note("all_to_all", [x], wire, label, details)
         return torch.empty_like(x)
 
-    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def reduce_scatter(
+        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.reduce_scatter``."""
         check_op(op, x)
-        self._note(x, "reduce_scatter", wire, label)
+        self._note("reduce_scatter", [x], wire, label, details)
         return torch.empty_like(x[:, 0])
 
-    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def broadcast(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.broadcast``."""
         check_root(root, self.world_size)
-        self._note(x, "broadcast", wire, label)
+        self._note("broadcast", [x], wire, label, details)
         return torch.empty_like(x)
 
-    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """See ``Communicator.all_reduce_max``."""
-        return self.all_reduce(flag, op="max", label=label)
+        return self.all_reduce(flag, op="max", label=label, details=details)
 
     def start_all_reduce(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> Handle:
         """See ``Communicator.start_all_reduce``."""
-        done = self.all_reduce_coalesced(xs, op, wire, label)
+        done = self.all_reduce_coalesced(xs, op, wire, label, details)
         return Handle(lambda: done)
 
-    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+    def start_all_gather(
+        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> Handle:
         """See ``Communicator.start_all_gather``."""
-        done = self.all_gather(x, wire, label)
+        done = self.all_gather(x, wire, label, details)
         return Handle(lambda: [done])

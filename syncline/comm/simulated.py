@@ -14,12 +14,13 @@ from syncline.comm.base import (
     Scalars,
     check_op,
     check_root,
-    elements_per_row,
+    note,
     reduce_rows,
 )
-from syncline.comm.ledger import Ledger
+from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.presence import Presence
 from syncline.comm.wire import DENSE, WireFormat
+from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError
 
 
@@ -52,7 +53,7 @@ class SimulatedCommunicator:
             raise SpecError("presence", presence.workers, f"a presence of {workers} workers")
         self.ledger = Ledger()
         self.presence = presence if presence is not None and presence.absences else None
-        self._workers, self._replicas = workers, replicas
+        self._workers, self._replicas, self._group = workers, replicas, range(workers)
 
     @property
     def world_size(self) -> int:
@@ -83,15 +84,23 @@ class SimulatedCommunicator:
         grouped = self._grouped(x)
         return grouped if self.presence is None else grouped[:, list(self.presence.at(self.ledger.step))]
 
-    def _note(self, collective: str, nbytes: int, label: str, op: ReduceOp | None = None) -> None:
-        """Record a collective, among those present; refuse one that absences would make another."""
-        if self.presence is None:
-            self.ledger.append(label, collective, nbytes, self._workers)
-        elif op in ("mean", "max"):
-            self.ledger.append(label, collective, nbytes, len(self.presence.at(self.ledger.step)))
-        else:
-            what = collective if op is None else f"{collective} ({op})"
-            raise SpecError("presence", what, "means and maxima alone, where workers may be absent")
+    def _note(
+        self,
+        collective: str,
+        xs: Sequence[Tensor],
+        wire: WireFormat,
+        label: str,
+        details: Details,
+        op: ReduceOp | None = None,
+    ) -> None:
+        """Note a collective, among those present; refuse one that absences would make another."""
+        group: Ranks = self._group
+        if self.presence is not None:
+            group = self.presence.at(self.ledger.step)
+            if op not in ("mean", "max"):
+                what = collective if op is None else f"{collective} ({op})"
+                raise SpecError("presence", what, "means and maxima alone, where workers may be absent")
+        note(self.ledger, collective, xs, wire, group, label, details)
 
     def _reduced(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         if wire.exact_dtype:
@@ -102,73 +111,88 @@ class SimulatedCommunicator:
             reduced = wire.decode(wire.encode(owned), x.dtype).unflatten(0, (self._replicas, 1))
         return reduced.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
-    def all_reduce(self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def all_reduce(
+        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.all_reduce``."""
         check_op(op, x)
-        self._note("all_reduce", _nbytes(wire, x), label, op)
+        self._note("all_reduce", [x], wire, label, details, op)
         return self._reduced(x, op, wire)
 
     def all_reduce_coalesced(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> list[Tensor]:
         """See ``Communicator.all_reduce_coalesced``."""
         check_op(op, *xs)
-        self._note("all_reduce", _nbytes(wire, *xs), label, op)
+        self._note("all_reduce", xs, wire, label, details, op)
         return [self._reduced(x, op, wire) for x in xs]
 
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_gather``."""
-        self._note("all_gather", _nbytes(wire, x), label)
+        self._note("all_gather", [x], wire, label, details)
         gathered = self._grouped(wire.decode(wire.encode(x), x.dtype)).unsqueeze(1)
         return gathered.expand(self._replicas, self._workers, self._workers, *x.shape[1:]).flatten(0, 1)
 
-    def gather(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def gather(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerPeer:
         """See ``Communicator.gather``."""
         check_root(root, self._workers)
-        self._note("gather", _nbytes(wire, x), label)
+        self._note("gather", [x], wire, label, details)
         arrived = self._grouped(wire.decode(wire.encode(x), x.dtype))
         gathered = arrived.new_zeros(self._replicas, self._workers, *arrived.shape[1:])
         gathered[:, root] = arrived
         return gathered.flatten(0, 1)
 
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "") -> PerPeer:
+    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """See ``Communicator.all_to_all``."""
-        self._note("all_to_all", _nbytes(wire, x), label)
+        self._note("all_to_all", [x], wire, label, details)
         return self._grouped(wire.decode(wire.encode(x), x.dtype)).transpose(1, 2).flatten(0, 1)
 
-    def reduce_scatter(self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def reduce_scatter(
+        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.reduce_scatter``."""
         check_op(op, x)
-        self._note("reduce_scatter", _nbytes(wire, x), label)
+        self._note("reduce_scatter", [x], wire, label, details)
         return reduce_rows(self._grouped(wire.decode(wire.encode(x), x.dtype)), 1, op).flatten(0, 2)
 
-    def broadcast(self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "") -> PerWorker:
+    def broadcast(
+        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> PerWorker:
         """See ``Communicator.broadcast``."""
         check_root(root, self._workers)
-        self._note("broadcast", _nbytes(wire, x), label)
+        self._note("broadcast", [x], wire, label, details)
         sent = self._grouped(wire.decode(wire.encode(x), x.dtype))[:, root : root + 1]
         return sent.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
-    def all_reduce_max(self, flag: Scalars, label: str = "") -> Scalars:
+    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """See ``Communicator.all_reduce_max``."""
-        return self.all_reduce(flag, op="max", label=label)
+        return self.all_reduce(flag, op="max", label=label, details=details)
 
     def start_all_reduce(
-        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = ""
+        self,
+        xs: Sequence[Tensor],
+        op: ReduceOp = "mean",
+        wire: WireFormat = DENSE,
+        label: str = "",
+        details: Details = PLAIN,
     ) -> Handle:
         """See ``Communicator.start_all_reduce``: what is sent is what the tensors hold now."""
-        done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label)]
+        done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)]
         return Handle(lambda: done)
 
-    def start_all_gather(self, x: Tensor, wire: WireFormat = DENSE, label: str = "") -> Handle:
+    def start_all_gather(
+        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> Handle:
         """See ``Communicator.start_all_gather``."""
-        done = self.all_gather(x, wire, label).clone()
+        done = self.all_gather(x, wire, label, details).clone()
         return Handle(lambda: [done])
-
-
-def _nbytes(wire: WireFormat, *xs: Tensor) -> int:
-    """Encoded bytes of one worker's part."""
-    return sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
 
 
 def stack(x: Tensor, rows: int) -> Tensor:

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from syncline.costmodel.collectives.cost import (
     NoClosedForm,
-    all_to_all_s,
     best_algorithm,
-    broadcast_s,
     closed_form_s,
     collective_s,
     gather_s,
-    ring_all_gather_s,
     ring_all_reduce_s,
-    ring_reduce_scatter_s,
     rounds_and_block,
     wire_bytes,
 )
@@ -59,12 +55,13 @@ from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import (
-    Call,
     Exchange,
     bytes_per_step,
     calls_at,
     calls_by_step,
+    calls_of,
     communication_factor,
     communication_s,
     mean_bytes_per_step,
@@ -113,14 +110,13 @@ __all__ = [
     "TwoLevel",
     "activation_bytes",
     "algorithms_on",
-    "all_to_all_s",
     "balanced_parts",
     "best_algorithm",
-    "broadcast_s",
     "bytes_per_step",
     "call_bytes",
     "calls_at",
     "calls_by_step",
+    "calls_of",
     "chosen_algorithm",
     "closed_form_s",
     "collective_s",
@@ -146,9 +142,7 @@ __all__ = [
     "model_memory",
     "mt_dao_all_reduce_s",
     "node_size",
-    "ring_all_gather_s",
     "ring_all_reduce_s",
-    "ring_reduce_scatter_s",
     "rounds_and_block",
     "step_time_s",
     "topology",

@@ -78,7 +78,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
         "chunks": chunks,
         "replicas": spec.replicas,
         "makespan_s": told.makespan_s,
-        "closed_form_s": pipeline_closed_form_s(spec, name),
+        "closed_form_s": makespan_closed_form_s(spec, name),
         "bubble": told.bubble,
         "utilisation": sum(stage.utilisation for stage in told.stages) / len(told.stages),
         "microbatches_per_s": told.microbatches_per_s,
@@ -99,7 +99,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
     }
 
 
-def pipeline_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
+def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
     """The makespan with free links and no jitter; None where stages differ or nothing is known in closed form."""
     if name not in CLOSED_FORMS or (name in LIMITED and spec.in_flight is not None):
         return None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from syncline.costmodel.traffic.call import columns_of
+
 if TYPE_CHECKING:
     from syncline.experiments.trained import Trained
     from syncline.sim import Timeline
@@ -52,8 +54,8 @@ def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     """The ledgers of several methods, one below the other; one replica's, as all send the same."""
     columns: dict[str, list[Any]] = {"method": []}
     for one in trained:
-        columns["method"] += [one.method] * len(one.ledger["step"])
-        for name, values in one.ledger.items():
+        columns["method"] += [one.method] * len(one.ledger)
+        for name, values in columns_of(one.ledger).items():
             columns.setdefault(name, []).extend(values)
     return columns
 

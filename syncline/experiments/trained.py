@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from syncline.costmodel import Exchange, Network, TensorShape
+import numpy as np
+
+from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
-from syncline.sim import Call, Clock
+from syncline.sim import Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
 
@@ -21,42 +23,6 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_REPORTS = 0.05
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """What the ledger does not tell of a method's traffic.
-
-    Args:
-        exchanges: what it sends in closed form.
-        elements: of each tensor, in order.
-        readbacks: numbers that a worker reads back from its device in every step.
-    """
-
-    exchanges: tuple[Exchange, ...] = ()
-    elements: tuple[int, ...] = ()
-    readbacks: int = 0
-
-    @classmethod
-    def of_task(cls, method: MethodBase, task: Task, workers: int) -> Traffic:
-        """A method's on a task; a worker alone sends nothing."""
-        return cls.of_tensors(method, tensors_of(task), workers)
-
-    @classmethod
-    def of_tensors(cls, method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> Traffic:
-        """A method's on parameters of these shapes."""
-        exchanges = method.exchanges(tensors, workers) if workers > 1 else []
-        return cls(tuple(exchanges), tuple(tensor.elements for tensor in tensors), method.readbacks(tensors))
-
-    def of(self, label: str) -> tuple[int, bool, float]:
-        """Of the calls with this label: steps to wait, whether ready in the backward pass, bytes encoded per byte."""
-        names = label.split("+")
-        sent = [exchange for exchange in self.exchanges if exchange.label in names]
-        nbytes = sum(exchange.payload_bytes for exchange in sent)
-        if not nbytes:
-            return 0, False, 0.0
-        encoded = sum(exchange.encoded_bytes for exchange in sent)
-        return max(e.wait_steps for e in sent), all(e.in_backward for e in sent), encoded / nbytes
-
-
 def tensors_of(task: Task) -> list[TensorShape]:
     """The parameters of one worker."""
     return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
@@ -64,28 +30,35 @@ def tensors_of(task: Task) -> list[TensorShape]:
 
 @dataclass
 class Trained:
-    """What one method's training left: its history, its traffic, and facts about it."""
+    """What one method's training left: its history, its traffic, and facts about it.
+
+    Args:
+        method: its name.
+        history: losses and traces.
+        ledger: the calls of one worker; what the first seed sent stands for all.
+        facts: of the problem.
+        flops_per_step: of one worker, if known.
+        wall_s: seconds that training took here.
+        elements: of each parameter, in order.
+        readbacks: numbers that a worker read back from its device to find out whether to send, by step.
+    """
 
     method: str
     history: History
-    ledger: dict[str, list]
+    ledger: list[Call]
     facts: dict[str, Any]
     flops_per_step: float | None
     wall_s: float
-    shape: Traffic = Traffic()
+    elements: tuple[int, ...] = ()
+    readbacks: Mapping[int, int] = field(default_factory=dict)
 
-    def calls(self, encode_bytes_per_s: float | None = None) -> list[Call]:
+    def calls(self) -> list[Call]:
         """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
-        fields = ("step", "collective", "payload_bytes", "label", "group_size")
-        rows = zip(*(self.ledger[name] for name in fields), strict=True)
-        sent = [Call(*call) for *call, group_size in rows if call[0] < self.history.steps and group_size > 1]
-        known = {label: self.shape.of(label) for label in {call.label for call in sent}}
-        out = []
-        for call in sent:
-            wait_steps, in_backward, ratio = known[call.label]
-            encode_s = ratio * call.nbytes / encode_bytes_per_s if encode_bytes_per_s else 0.0
-            out.append(call._replace(wait_steps=wait_steps, in_backward=in_backward, encode_s=encode_s))
-        return out
+        return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
+
+    def readbacks_by_step(self) -> np.ndarray:
+        """Numbers read back in each completed step, ``(T,)``."""
+        return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
 
 
 def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None = None) -> Trained:
@@ -143,11 +116,12 @@ def _train_seeds(
     return Trained(
         method.name,
         history,
-        comm.ledger.columns(),
+        comm.ledger.records,
         task.describe(),
         task.flops_per_step,
         wall_s,
-        Traffic.of_task(method, task, spec.workers),
+        tuple(tensor.elements for tensor in tensors_of(task)),
+        comm.ledger.readbacks,
     )
 
 
@@ -164,10 +138,11 @@ def time_method(spec: Training, trained: Trained, network: Network) -> Clock | N
     factors = spec.faults.stragglers.factors(steps, spec.workers, spec.seeds[0])
     compute_s = spec.compute.sample(undisturbed_s, steps, spec.workers, spec.seeds[0], factors)
     return faulty_clock(
-        spec, trained.calls(spec.compute.encode), compute_s, network,
+        spec, trained.calls(), compute_s, network,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
-        overlap=spec.overlap, buckets=gradient_buckets(trained.shape.elements, spec.bucket),
-        algorithm=spec.algorithm, rule=spec.rule, trigger_s=spec.compute.readback * trained.shape.readbacks,
+        overlap=spec.overlap, buckets=gradient_buckets(trained.elements, spec.bucket),
+        algorithm=spec.algorithm, rule=spec.rule, encode_bytes_per_s=spec.compute.encode,
+        trigger_s=spec.compute.readback * trained.readbacks_by_step(),
     )  # fmt: skip
 
 

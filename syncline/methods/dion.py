@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from syncline.optim import Method
 
 
-FLAG_BYTES = 4
-"""CurvaDion's trigger: one fp32 maximum."""
-
-
 FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
 """Bytes per number, of the factors of matrices m by n at rank r and of the parameters that travel as they are."""
 
@@ -42,6 +38,8 @@ class DionBase(CompressibleBase):
     """What the Dion family shares."""
 
     family: ClassVar[str] = "low rank"
+    flag_bytes: ClassVar[int] = 0
+    """What a trigger sends in every step: one fp32 maximum, or nothing."""
 
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
     mu: Rate = 0.95
@@ -97,12 +95,11 @@ class DionBase(CompressibleBase):
     def traffic_formula(self, workers: int) -> str:
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
-        exchanges = self.exchanges(1, workers)
-        flag = [f"{FLAG_BYTES}"] if exchanges[0].label == "trigger" else []
+        flag = [f"{self.flag_bytes}"] if self.flag_bytes else []
         if self.compressor:
             over = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
             return " + ".join([*flag, super().traffic_formula(workers) + over])
-        return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), exchanges[-1].period)])
+        return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), self.exchanges(1, workers)[-1].period)])
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
@@ -192,6 +189,8 @@ class CurvaDionSpec(DionBase):
         "curvadion": {"lr": 0.02, "other_lr": 0.003},
     }
 
+    flag_bytes: ClassVar[int] = 4
+
     kind: Literal["curvadion"] = "curvadion"
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     form: Literal["paper", "code"] = "paper"
@@ -211,7 +210,7 @@ class CurvaDionSpec(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an exchange at the expected rate, taken as a period."""
-        flag = Exchange(FLAG_BYTES, label="trigger", joins=False)
+        flag = Exchange(self.flag_bytes, label="trigger", joins=False)
         return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
 
     @override

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from syncline.optim import Method
 
 
+RULE_STATES = ("momentum_1", "second_moment")
+"""What a rule's states are called; where there is only one, it is a momentum."""
+
+
 @register
 class LocalSpec(CompressibleBase):
     """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps."""
@@ -52,7 +56,8 @@ class LocalSpec(CompressibleBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Parameters and states together."""
-        return self._exchange(self._sent(tensors_of(model)), workers, self.period, "params and states")
+        states = RULE_STATES[: self.rule.state_elements([TensorShape("", (1,))])]
+        return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))
 
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
         """Each parameter, and each of its states."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedIntegers, SparsePairs, flat, for_all, once
+from syncline.comm import Communicator, PackedIntegers, SparsePairs, encoded_from, flat, for_all, once
 from syncline.comm.bits import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
@@ -96,7 +96,7 @@ class TopK:
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
         """See ``Compressor.mean``."""
         encoded = [self._encoded(flat(x)) for x in xs]
-        everyone = comm.all_gather(torch.cat(encoded, 1), label=label)
+        everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._sum(part, x) / comm.world_size, x) for part, x in zip(parts, xs, strict=True)]
         own = [self._sum(part.unsqueeze(1), x).view_as(x) for part, x in zip(encoded, xs, strict=True)]
@@ -162,9 +162,9 @@ class LpMean:
         units = [(s * (2 / n)).unsqueeze(1).to(x.dtype) for s, n, x in zip(shared, counted, xs, strict=True)]
         integers = [_rounded(flat(x), unit, n) for x, unit, n in zip(xs, units, counted, strict=True)]
         words = [packed.encode(q.long() + n) for q, n in zip(integers, counted, strict=True)]
-        summed = once(comm.all_reduce(torch.cat(words, 1), op="sum", label=label), comm)
+        summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoded_from(*xs))
         means = []
-        parts = summed.split([w.shape[1] for w in words], -1)
+        parts = once(summed, comm).split([w.shape[1] for w in words], -1)
         for part, x, unit, n in zip(parts, xs, units, counted, strict=True):
             # A sum can be more than half precision holds, though the mean is not.
             total = (packed.decode(part, _count(x)) - n * workers).to(torch.promote_types(x.dtype, torch.float32))
@@ -217,7 +217,7 @@ class QSGD:
             q, norm = qsgd(flat(x), self.levels, u)
             bits = pack(q.long() + self.levels, self.bits)
             encoded.append(torch.cat([norm.to(torch.float32).contiguous().view(torch.uint8), bits], 1))
-        everyone = comm.all_gather(torch.cat(encoded, 1), label=label)
+        everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._decoded(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
         return Arrived(means, [self._decoded(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncline.optim.base import UpdateRule
-from syncline.optim.method import Method
+from syncline.optim.method import MeanGradient, Method
 from syncline.optim.sync import EveryStep
 
 
@@ -33,4 +33,5 @@ class DDP(Method):
     """
 
     def __init__(self, params: Iterable[Any], lr: float, rule: UpdateRule, **options: Any) -> None:
-        super().__init__(params, lr, rule, EveryStep(), **options)
+        reducer = options.pop("reducer", None) or MeanGradient(in_backward=True)
+        super().__init__(params, lr, rule, EveryStep(), reducer=reducer, **options)

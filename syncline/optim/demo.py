@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, SparsePairs, WireFormat, for_all, once
+from syncline.comm import Communicator, SparsePairs, WireFormat, encoded_from, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Row, UpdateRule
 from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
@@ -110,7 +110,8 @@ class DeMo:
             return [None] * len(rows)
         encoded = [self._extract(row, t) for row in rows]
         sizes = [part.shape[-1] for part in encoded]
-        everyone = comm.all_gather(torch.cat(encoded, dim=-1), label="top-k")
+        details = encoded_from(*(row.g for row in rows))
+        everyone = comm.all_gather(torch.cat(encoded, dim=-1), label="top-k", details=details)
         # All workers of a replica receive the same: decode it once.
         parts = once(everyone, comm).split(sizes, dim=-1)
         return [self._assemble(part, row, t) for part, row in zip(parts, rows, strict=True)]

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
+from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
 from syncline.optim.compressors import Compressor
@@ -21,7 +21,13 @@ from syncline.optim.sync import Periodic
 
 @dataclass(frozen=True)
 class MeanGradient:
-    """The mean over the workers, in one all-reduce: data parallelism."""
+    """The mean over the workers, in one all-reduce: data parallelism.
+
+    Args:
+        in_backward: whether gradients can travel as they come, during the backward pass.
+    """
+
+    in_backward: bool = False
 
     def hyperparameters(self) -> dict[str, Any]:
         """None."""
@@ -33,7 +39,8 @@ class MeanGradient:
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """See ``Reducer.reduce``."""
-        return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient")
+        details = Details(in_backward=self.in_backward)
+        return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
 
 
 def default_communicator() -> Communicator:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedSigns, for_all, once
+from syncline.comm import Communicator, PackedSigns, encoded_from, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Row, SyncPolicy, UpdateRule
 from syncline.optim.method import Method
@@ -59,10 +59,11 @@ class OneBitMean:
     def mean(self, xs: Sequence[Tensor], states: Sequence[dict[str, Tensor]], comm: Communicator) -> list[Tensor]:
         """The mean of each ``(R, *s)`` over the workers, as described; the errors in the states are updated."""
         sent = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
-        arrived = comm.all_to_all(torch.cat(sent, -1), label="worker signs")
+        details = encoded_from(*xs)
+        arrived = comm.all_to_all(torch.cat(sent, -1), label="worker signs", details=details)
         parts = arrived.split([part.shape[-1] for part in sent], -1)
         owned = [self._from_owner(p, x, s, comm) for p, x, s in zip(parts, xs, states, strict=True)]
-        everyone = comm.all_gather(torch.cat(owned, -1), label="owner signs")
+        everyone = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
         # All workers of a replica receive the same: decode it once.
         parts = once(everyone, comm).split([part.shape[-1] for part in owned], -1)
         return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]

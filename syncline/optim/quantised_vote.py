@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedIntegers, once
+from syncline.comm import Communicator, PackedIntegers, encoded_from, once
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim.base import Row
@@ -70,5 +70,6 @@ class QuantisedVote(Vote):
         fields, workers = PackedIntegers(self.bits), comm.world_size
         offset = sum_levels(self.bits, workers)
         fields.check_sum(2 * offset, workers)
-        words = comm.all_reduce(fields.encode(ballots + offset), op="sum", label="votes")
+        details = encoded_from(ballots)
+        words = comm.all_reduce(fields.encode(ballots + offset), op="sum", label="votes", details=details)
         return (fields.decode(once(words, comm), ballots.shape[1]) - offset * workers).sign()

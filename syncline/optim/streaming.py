@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from syncline.comm import Handle
+from syncline.comm import Details, Handle
 from syncline.costmodel import balanced_parts
 from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Row, UpdateRule
@@ -114,7 +114,8 @@ class Streaming(Method):
             if members:
                 sent = [self._payload(row, slot.state) for row in members]
                 label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
-                handle = self.comm.start_all_reduce(sent, wire=self.wire, label=label)
+                details = Details(wait_steps=self.tau)
+                handle = self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
                 self._in_flight[slot] = Sent(members, handle)
         for slot in self._slots(t - self.tau):
             arrived = self._in_flight.pop(slot, None)

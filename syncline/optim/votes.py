@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, for_all, once
+from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, encoded_from, for_all, once
 from syncline.errors import SpecError, one_of
 from syncline.optim.base import Row
 from syncline.optim.noise import coins
@@ -151,10 +151,11 @@ class OneBitVote(Vote):
         chunk = code.nbytes(-(-count // workers)) * code.per_byte
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
         chunks = torch.nn.functional.pad(signs, (0, workers * chunk - count)).unflatten(1, (workers, chunk))
-        received = comm.all_to_all(code.encode(chunks), label="votes")
+        details = encoded_from(ballots)
+        received = comm.all_to_all(code.encode(chunks), label="votes", details=details)
         total = code.decode(received, chunk).sum(1)
         owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, "tie")
-        everyone = comm.all_gather(code.encode(owned), label="verdict")
+        everyone = comm.all_gather(code.encode(owned), label="verdict", details=details)
         return code.decode(once(everyone, comm), chunk).flatten(1)[:, :count]
 
 
@@ -198,7 +199,7 @@ class DirectVote(Vote):
         fields, highest = self.fields(comm.world_size), self.largest * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
-        words = comm.all_reduce(fields.encode(votes), op="sum", label="votes")
+        words = comm.all_reduce(fields.encode(votes), op="sum", label="votes", details=encoded_from(ballots))
         return (2 * fields.decode(once(words, comm), ballots.shape[1]) - highest).sign()
 
 
@@ -237,11 +238,12 @@ class ServerVote(Vote):
         code = SignCode(ties == "zero")
         signs = break_zeros(ballots, ties, comm.local_workers, t, "vote")
         # Row 0 of a replica is the server; elsewhere it holds nothing that counts.
-        received = once(comm.gather(code.encode(signs), label="votes"), comm)
+        details = encoded_from(ballots)
+        received = once(comm.gather(code.encode(signs), label="votes", details=details), comm)
         total = code.decode(received, count).sum(1)
         verdict = break_zeros(total.sign(), ties, [0] * comm.replicas, t, "tie")
         sent = for_all(code.encode(verdict), len(ballots))
-        return code.decode(once(comm.broadcast(sent, label="verdict"), comm), count)
+        return code.decode(once(comm.broadcast(sent, label="verdict", details=details), comm), count)
 
 
 def check_ties(ties: str) -> None:

@@ -7,7 +7,9 @@
 """
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.sim.clocks.overlap import calls_of, data_parallel, run_lockstep
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import calls_of
+from syncline.sim.clocks.overlap import data_parallel, run_lockstep
 from syncline.sim.clocks.phases import phased_clock
 from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.collectives.alone import collective_finish_s, rounds_finish_s
@@ -16,7 +18,7 @@ from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, Schedule, schedule
-from syncline.sim.programs import Call, Collective, Compute, Instruction, Program, Recv, Send, Wait
+from syncline.sim.programs import Collective, Compute, Instruction, Program, Recv, Send, Wait
 from syncline.sim.timeline import STREAMS, Span, Timeline
 from syncline.sim.trace import chrome_trace
 from syncline.sim.workers.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker

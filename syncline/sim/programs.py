@@ -8,16 +8,15 @@ after another, and messages leave on a send stream likewise; what is on differen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import COLLECTIVES
-from syncline.errors import SpecError, SynclineError, one_of
+from syncline.errors import SpecError, SynclineError
 from syncline.sim.starts import Floats
 
 Effect: TypeAlias = Callable[[], object]
@@ -26,12 +25,13 @@ Effect: TypeAlias = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Compute for so many seconds."""
+    """Compute for so many seconds; ``what`` is computed tells a timeline's spans apart, the label is for people."""
 
     seconds: float
     label: str = "compute"
     step: int = -1
     effect: Effect | None = None
+    what: str = "compute"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds >= 0):
@@ -141,56 +141,6 @@ class Stuck(SynclineError):
 
     def __str__(self) -> str:
         return self.line
-
-
-class Call(NamedTuple):
-    """A collective of all workers after the computing of a step: what the traffic ledger holds.
-
-    Attributes:
-        step: the step it ends, from 0.
-        collective: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
-        nbytes: payload, with the meaning the closed form gives it.
-        label: what is sent, for people.
-        algorithm: that carries it; the collective's first if none.
-        ready: the part of the step's compute time after which it can start, from 0 to 1.
-        wait_steps: steps until its result is needed; 0: before the next step.
-        encode_s: seconds that each worker computes to encode and decode it, before it starts.
-        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
-    """
-
-    step: int
-    collective: str
-    nbytes: float
-    label: str = ""
-    algorithm: str | None = None
-    ready: float = 1.0
-    wait_steps: int = 0
-    encode_s: float = 0.0
-    in_backward: bool = False
-
-
-def calls_by_step(calls: Iterable[Call], steps: int) -> dict[int, list[Call]]:
-    """The calls of each step that has any, in their order.
-
-    Raises:
-        SpecError: a call of no step of these, of an unknown collective, or of a size that is negative or not finite.
-    """
-    due: dict[int, list[Call]] = {}
-    for index, call in enumerate(calls):
-        if not 0 <= call.step < steps:
-            raise SpecError(f"calls[{index}].step", call.step, f"a step from 0 to {steps - 1}")
-        if call.collective not in COLLECTIVES:
-            raise SpecError(f"calls[{index}].collective", call.collective, one_of(COLLECTIVES, str(call.collective)))
-        if not (math.isfinite(call.nbytes) and call.nbytes >= 0):
-            raise SpecError(f"calls[{index}].nbytes", call.nbytes, "a finite number of bytes, at least 0")
-        if not 0 <= call.ready <= 1:
-            raise SpecError(f"calls[{index}].ready", call.ready, "a part of the compute time, from 0 to 1")
-        if call.wait_steps < 0:
-            raise SpecError(f"calls[{index}].wait_steps", call.wait_steps, "a number of steps, at least 0")
-        if not (math.isfinite(call.encode_s) and call.encode_s >= 0):
-            raise SpecError(f"calls[{index}].encode_s", call.encode_s, "seconds, finite and at least 0")
-        due.setdefault(call.step, []).append(call)
-    return due
 
 
 def compute_times(compute_s: ArrayLike) -> Floats:

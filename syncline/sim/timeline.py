@@ -15,6 +15,9 @@ from syncline.sim.starts import Floats
 Ints: TypeAlias = NDArray[np.int64]
 Strings: TypeAlias = NDArray[np.str_]
 
+WAITING = ("wait", "recv")
+"""What spans on the compute stream are in which nothing computes."""
+
 STREAMS = ("compute", "network", "send")
 """A worker's program, its collectives, and its messages to single workers, unless programs name streams of their own
 for these. The spans of one stream do not overlap.
@@ -42,8 +45,10 @@ class Timeline:
         workers: P.
         worker: whose span it is, from 0.
         stream: one of ``STREAMS``, or one that the program names.
-        what: ``compute``, ``wait`` (for a collective) and ``recv`` (for a message) on the compute stream; the kind of
-            collective on a network stream; ``send`` on a send stream, as long as the message occupies its port.
+        what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else what is computed:
+            ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
+            pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
+            a send stream, as long as the message occupies its port.
         label: for people.
         start_s: seconds from the beginning of the simulation.
         end_s: likewise.
@@ -108,9 +113,14 @@ class Timeline:
         np.fmax.at(ends, (self.step[mine], self.worker[mine]), self.end_s[mine])
         return ends
 
+    @cached_property
+    def computes(self) -> NDArray[np.bool_]:
+        """In which spans the worker computes."""
+        return (self.stream == "compute") & ~np.isin(self.what, WAITING)
+
     def compute_s(self) -> Floats:
         """Seconds that each worker computes, ``(P,)``."""
-        return self._total(self.duration_s, self.what == "compute")
+        return self._total(self.duration_s, self.computes)
 
     def utilisation(self) -> Floats:
         """The part of the makespan in which each worker computes, ``(P,)``; 0 for an empty timeline."""
@@ -122,7 +132,7 @@ class Timeline:
 
     def exposed_communication_s(self) -> Floats:
         """Seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
-        return self._total(self.duration_s, (self.what == "wait") | (self.what == "recv"))
+        return self._total(self.duration_s, np.isin(self.what, WAITING))
 
     def bytes_sent(self) -> Floats:
         """Bytes that each worker puts on the wire, ``(P,)``."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from syncline.costmodel.collectives.policies import POLICIES, all_by_gloo
 from syncline.costmodel.collectives.table import TABLE
 from syncline.costmodel.network.topology import Network
-from syncline.costmodel.traffic.overlap import BUCKET_BYTES
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, parsed
 from syncline.methods.base import MethodBase
@@ -44,7 +44,7 @@ class ClockSpec(Spec):
     starts, see docs/clock.md.
     """
 
-    overlap: Literal["none", "ddp", "async"] = "none"
+    overlap: Overlap = "none"
     bucket: BytesField = BUCKET_BYTES
     algorithm: AlgorithmField = None
     rule: Literal["eager", "rendezvous"] = "eager"

@@ -13,7 +13,7 @@ from syncline.fields import Positive, Seconds, Spec, Steps, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
 from syncline.registry import reference_to
 from syncline.specs.clock import BandwidthField, ClockSpec
-from syncline.specs.cluster.spec_fields import NetworkField, check_workers
+from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
 from syncline.units import parse_seconds
@@ -323,7 +323,7 @@ class RunSpec(Training):
 
     @model_validator(mode="after")
     def _joins(self) -> RunSpec:
-        check_workers([self.network], self.workers)
+        check_joinable([self.network], self.workers)
         return self
 
 
@@ -348,7 +348,7 @@ class CompareSpec(Training):
     def _distinct(self) -> CompareSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
-        check_workers(self.networks, self.workers)
+        check_joinable(self.networks, self.workers)
         for i, method in enumerate(self.methods):
             self.faults.check_method(method, f"methods.{i}")
         return self

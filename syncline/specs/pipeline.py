@@ -12,7 +12,7 @@ from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stag
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.cluster.spec_fields import check_workers
+from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
     Experiment,
     HardwareField,
@@ -150,7 +150,7 @@ class PipelineSpec(Experiment):
                 self.build_schedule(name)
             except SpecError as error:
                 raise refusal(error.path, error.value, error.expected) from None
-        check_workers(self.networks, self.stages * self.replicas)
+        check_joinable(self.networks, self.stages * self.replicas)
         return self
 
     def chunks_of(self, schedule: str) -> int:

@@ -134,7 +134,7 @@ def test_a_step_is_gradients_optimizer_and_waits(launched) -> None:
     mine = (spans["worker"] == 1) & (spans["stream"] == "compute") & (spans["step"] == 3)
     averaged = "params+momentum_1+second_moment"
     assert spans["label"][mine].tolist() == ["compute", "optimizer", averaged, "optimizer"]
-    assert spans["what"][mine].tolist() == ["compute", "compute", "wait", "compute"]
+    assert spans["what"][mine].tolist() == ["compute", "optimizer", "wait", "optimizer"]
     assert (spans["start_s"][mine][1:] == spans["end_s"][mine][:-1]).all()  # nothing between
 
 

@@ -16,7 +16,7 @@ from syncline.backend.pipeline import _Sender
 from syncline.backend.progress import CHANGED_NS, PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import Failure, watched
-from syncline.comm import Record
+from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.launching.launch import PRELOAD
 from syncline.experiments.launching.parts import in_lanes
@@ -33,14 +33,14 @@ def test_a_step_is_cut_at_its_boundaries() -> None:
     watch.begin(4)
     watch.optimise()
     watch.waited(40, 60, "gradient")
-    watch.carried(35, 60, Record(4, "gradient", "all_reduce", 8, 2))
+    watch.carried(35, 60, Call(4, "all_reduce", 8, range(2), label="gradient"))
     watch.end()
     assert [(lap.stream, lap.what, lap.label, lap.start_ns, lap.end_ns, lap.nbytes) for lap in watch.taken()] == [
         ("compute", "compute", "compute", 10, 30, 0),
-        ("compute", "compute", "optimizer", 30, 40, 0),
+        ("compute", "optimizer", "optimizer", 30, 40, 0),
         ("compute", "wait", "gradient", 40, 60, 0),
         ("network", "all_reduce", "gradient", 35, 60, 8),
-        ("compute", "compute", "optimizer", 60, 70, 0),
+        ("compute", "optimizer", "optimizer", 60, 70, 0),
     ]
     assert (watch.begun_ns, watch.ended_ns, watch.done, watch.taken()) == (10, 70, 1, [])
 

@@ -7,6 +7,7 @@ import torch
 
 from syncline.backend import run_processes
 from syncline.comm import DENSE, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
+from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
 from tests.comm.worlds import all_calls, group_tensor, in_process, in_simulator
 
@@ -73,7 +74,7 @@ def test_gather_is_all_gather_for_the_root_alone(root: int) -> None:
     gathered = comm.gather(x, root, label="x")
     for worker in range(3):
         assert torch.equal(gathered[worker], x if worker == root else torch.zeros_like(x))
-    assert comm.ledger.records == [(0, "x", "gather", 4 * 2 * 4, 3)]
+    assert comm.ledger.records == [Call(0, "gather", 4 * 2 * 4, range(3), label="x")]
 
 
 def test_integers_are_added_in_their_own_type() -> None:
@@ -107,7 +108,7 @@ def test_paused_ledger_records_nothing() -> None:
         comm.all_reduce(torch.ones(2, 1))
     assert len(comm.ledger) == 0
     comm.all_reduce(torch.ones(2, 1), label="x")
-    assert comm.ledger.records == [(0, "x", "all_reduce", 4, 2)]
+    assert comm.ledger.records == [Call(0, "all_reduce", 4, range(2), label="x")]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def timed(spec: RunSpec) -> tuple[float, float]:
     one = train_method(spec, spec.method)
     clock = time_method(spec, one, spec.network)
     assert clock is not None
-    return clock.step_time_s, one.calls()[0].nbytes
+    return clock.step_time_s, one.calls()[0].payload_bytes
 
 
 def sum_s(cluster: Path, workers: int, nbytes: float) -> float:

@@ -45,7 +45,7 @@ def test_a_worker_that_is_away_is_away_in_the_loss_the_ledger_and_the_clock(plai
     one, timed = trained("faults.absences=[{worker: 2, leaves: 10, returns: 20}]")
     assert np.array_equal(one.history.loss[:10], plain[0].history.loss[:10])
     assert not np.array_equal(one.history.loss[10:], plain[0].history.loss[10:])
-    assert one.ledger["group_size"] == [3, 3, 2, 2, 3, 3]
+    assert [call.group_size for call in one.ledger] == [3, 3, 2, 2, 3, 3]
     assert timed.wall_s < plain[1].wall_s  # a ring of two has fewer latencies than one of three
     here = timed.timeline.step[timed.timeline.worker == 2]
     assert set(here.tolist()) == {*range(10), *range(20, 30)}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from syncline.costmodel import mean_step
+from syncline.costmodel import mean_step, network
 from syncline.costmodel.traffic.overlap import gradient_buckets
-from syncline.experiments.trained import time_method, train_method
-from syncline.specs import RunSpec, validate
+from syncline.experiments.trained import tensors_of, time_method, train_method
+from syncline.problems import Rows
+from syncline.specs import CompareSpec, RunSpec, load_spec, validate
 from syncline.specs.experiment import ComputeSpec
 
 LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}
@@ -46,12 +47,26 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
     """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
     spec = spec_of(method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s"})
     trained, clock = timed(spec)
+    tensors = tensors_of(spec.problem.build(Rows.whole_group(spec.workers)))
     told = mean_step(
-        1e-3, trained.shape.exchanges, spec.steps, spec.workers, spec.network, overlap=overlap,
-        buckets=gradient_buckets(trained.shape.elements, 512), encode_bytes_per_s=1e6,
+        1e-3, spec.method.exchanges(tensors, spec.workers), spec.steps, spec.workers, spec.network, overlap=overlap,
+        buckets=gradient_buckets(trained.elements, 512), encode_bytes_per_s=1e6,
     )  # fmt: skip
     for name in COLUMNS:
         assert getattr(clock, name) == pytest.approx(getattr(told, name), rel=1e-9, abs=1e-15), name
+
+
+def test_one_training_under_two_names_has_one_clock() -> None:
+    """Local Adam is MT-DAO with one momentum that has all the weight: the same calls, so the same clock."""
+    fields = ["steps=24", "seeds=[0]", "problem.skew=0", "compute.seconds=0.001", "compute.encode=1 MB/s"]
+    shared = "lr: 0.003, period: 8, wire: bf16"
+    local, mt_dao = f"{{kind: local, {shared}}}", f"{{kind: mt-dao, betas: [0.9], omegas: [1.0], {shared}}}"
+    spec = load_spec("digits-skewed", [*fields, f"methods=[{local}, {mt_dao}]"], CompareSpec)
+    trainings = [train_method(spec, method) for method in spec.methods]
+    one, other = (time_method(spec, trained, network("10gbe")) for trained in trainings)
+    assert trainings[0].ledger == trainings[1].ledger
+    assert one.step_time_s == other.step_time_s == pytest.approx(8.26e-3, rel=1e-3)
+    assert one.encode_s == other.encode_s == pytest.approx(7.21e-3, rel=1e-3)
 
 
 def test_buckets_shorten_a_step_and_change_no_loss() -> None:
@@ -77,8 +92,8 @@ def test_streamed_averages_are_waited_for_when_they_are_merged() -> None:
 def test_a_trigger_reads_a_number_of_each_matrix_in_every_step() -> None:
     spec = spec_of({"kind": "curvadion"}, compute={"seconds": 1e-3, "readback": "20 us"})
     trained, clock = timed(spec)
-    assert trained.shape.readbacks == 1  # of the hidden layer; the output layer is no matrix to it
-    assert clock.trigger_s == pytest.approx(20e-6 * trained.shape.readbacks)
+    assert trained.readbacks_by_step().tolist() == [1] * 12  # of the hidden layer; the output layer is no matrix to it
+    assert clock.trigger_s == pytest.approx(20e-6)
     _, free = timed(spec_of({"kind": "curvadion"}))
     assert clock.step_time_s == pytest.approx(free.step_time_s + clock.trigger_s)
     assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "readback": "20 us"}))[1].trigger_s == 0

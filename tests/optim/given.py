@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from syncline.comm import Record, SimulatedCommunicator
+from syncline.comm import SimulatedCommunicator
+from syncline.costmodel import Call
 from syncline.optim import Method
 
 Build = Callable[..., Method]
@@ -47,7 +48,7 @@ class Given:
         return self.method.state[self.params[number]][name]
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[Call]:
         return self.comm.ledger.records
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 
-from syncline.comm import Record, ShapesCommunicator, SimulatedCommunicator
-from syncline.costmodel import MODELS, TensorShape, calls_at
+from syncline.comm import Ledger, ShapesCommunicator, SimulatedCommunicator
+from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.experiments.projection.memory import memory_of
 from syncline.problems import Digits, Rows
+from syncline.sim import clock
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
 from tests.optim.table import METHODS
@@ -119,7 +123,7 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
         method.step()
     # The order of the optimizer's groups: what is cut into fragments is cut in this order.
     in_order = sorted(tensors, key=lambda t: not t.is_matrix)
-    assert sent(comm.ledger.records) == expected_calls(spec, in_order, 8, steps)
+    assert_sent(comm.ledger, spec, in_order, 8, steps)
     assert comm.ledger.records, "a method that never talks tests nothing here"
 
 
@@ -127,15 +131,10 @@ def meta(shape: tuple[int, ...]) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.empty(1, *shape, device="meta"))
 
 
-def sent(records: list[Record]) -> list[tuple[int, str, int]]:
-    return [(r.step, r.collective, r.payload_bytes) for r in records]
-
-
-def expected_calls(
-    spec: MethodBase, tensors: list[TensorShape], workers: int, steps: int
-) -> list[tuple[int, str, int]]:
-    exchanges = spec.exchanges(tensors, workers)
-    return [(t, c.collective, int(c.payload_bytes)) for t in range(steps) for c in calls_at(exchanges, t)]
+def assert_sent(ledger: Ledger, spec: MethodBase, tensors: list[TensorShape], workers: int, steps: int) -> None:
+    """Whole calls, with all that a clock makes of them; and what the trigger reads back in each step."""
+    assert ledger.records == calls_of(spec.exchanges(tensors, workers), steps, range(workers))
+    assert [ledger.readbacks[t] for t in range(steps)] == [spec.readbacks(tensors)] * steps
 
 
 @rows
@@ -148,7 +147,22 @@ def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
         task.step_gradients(t)
         method.step()
     tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
-    assert sent(comm.ledger.records) == expected_calls(METHODS[name].spec, tensors, 4, 24)
+    assert_sent(comm.ledger, METHODS[name].spec, tensors, 4, 24)
+
+
+@rows
+def test_a_clock_does_not_read_labels(name: str) -> None:
+    """What is sent may be called anything: step times, and what the time goes into, are the same to the bit."""
+    sent = in_simulator(name, steps=8).ledger
+    renamed = [call._replace(label=f"trigger {number}") for number, call in enumerate(sent)]
+    told, again = (
+        clock(calls, 1e-3, Link(1e-4, 1e7), 4, 8, overlap="ddp", buckets=gradient_buckets([3, 5], 8.0),
+              algorithm="auto", trigger_s=1e-5, encode_bytes_per_s=1e8)
+        for calls in (sent, renamed)
+    )  # fmt: skip
+    for field in fields(told):
+        if field.name != "timeline":
+            np.testing.assert_array_equal(getattr(told, field.name), getattr(again, field.name))
 
 
 @rows

@@ -16,10 +16,10 @@ from syncline.comm import (
     DENSE,
     Communicator,
     ProcessGroupCommunicator,
-    Record,
     ShapesCommunicator,
     SimulatedCommunicator,
 )
+from syncline.costmodel import Call
 from syncline.errors import SpecError
 from syncline.optim import DirectVote, LionCub, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
 from syncline.optim.base import Row
@@ -57,7 +57,7 @@ def some_zeros(steps: int, workers: int) -> list[list[torch.Tensor]]:
     return [[(2 * g).round() / 2 for g in step] for step in gradients(steps, workers, *SHAPES)]
 
 
-def play(name: str, comm: Communicator, steps: int = 20) -> tuple[list[torch.Tensor], list[Record]]:
+def play(name: str, comm: Communicator, steps: int = 20) -> tuple[list[torch.Tensor], list[Call]]:
     params = [torch.nn.Parameter(torch.zeros(len(comm.local_workers), *s)) for s in SHAPES]
     method = LionCub(params, 0.1, vote=VOTES[name], beta1=0.5, beta2=0.5, comm=comm, worker_axis=True)
     for step in some_zeros(steps, comm.world_size):
@@ -67,16 +67,16 @@ def play(name: str, comm: Communicator, steps: int = 20) -> tuple[list[torch.Ten
     return [p.detach() for p in params], comm.ledger.records
 
 
-def play_all(workers_per_process: int) -> dict[str, tuple[list[torch.Tensor], list[Record]]]:
+def play_all(workers_per_process: int) -> dict[str, tuple[list[torch.Tensor], list[Call]]]:
     return {name: play(name, ProcessGroupCommunicator(workers_per_process)) for name in VOTES}
 
 
-def in_processes() -> list[dict[str, tuple[list[torch.Tensor], list[Record]]]]:
+def in_processes() -> list[dict[str, tuple[list[torch.Tensor], list[Call]]]]:
     return [play_all(1), play_all(2)]
 
 
 @pytest.fixture(scope="module")
-def launched() -> list[list[dict[str, tuple[list[torch.Tensor], list[Record]]]]]:
+def launched() -> list[list[dict[str, tuple[list[torch.Tensor], list[Call]]]]]:
     return run_processes(in_processes, 4)
 
 

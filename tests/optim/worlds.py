@@ -15,13 +15,13 @@ from syncline.comm import (
     Communicator,
     Ledger,
     ProcessGroupCommunicator,
-    Record,
     ReduceOp,
     SimulatedCommunicator,
     WireFormat,
     flat,
     processes,
 )
+from syncline.costmodel import Call
 from syncline.problems import Digits, TextGPT
 from syncline.training import parameter_groups, rows_of, train
 from tests.optim.table import METHODS
@@ -34,7 +34,7 @@ DIGITS = Digits(hidden=16, batch_size=16, skew=0.5)
 class Outcome:
     params: dict[str, torch.Tensor]  # (R, *s)
     states: dict[str, torch.Tensor]
-    ledger: list[Record]
+    ledger: list[Call]
     handed_bytes: int = 0  # to torch.distributed, in this process
     padding_bytes: int = 0  # of these, what makes blocks equal
 

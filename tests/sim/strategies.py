@@ -70,12 +70,8 @@ def trainings(draw, max_workers=16, max_steps=4):
         compute_s = compute_s * rng.lognormal(0.0, 0.5, compute_s.shape)
     if draw(st.booleans()):
         compute_s[:, draw(st.integers(0, workers - 1))] *= 10.0
-    calls = [
-        Call(*fields)
-        for fields in draw(
-            st.lists(st.tuples(st.integers(0, steps - 1), kinds, sizes, st.sampled_from(["", "x"])), max_size=4)
-        )
-    ]
+    sent = st.tuples(st.integers(0, steps - 1), kinds, sizes, st.sampled_from(["", "x"]))
+    calls = [Call(*fields, label=label) for *fields, label in draw(st.lists(sent, max_size=4))]
     network = draw(st.one_of(links, st.lists(links, min_size=workers, max_size=workers)))
     starts_s = draw(st.one_of(st.none(), st.lists(st.floats(0.0, 1.0), min_size=workers, max_size=workers)))
     return compute_s, calls, network, starts_s

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from syncline.costmodel.traffic.call import grouped_by_step
 from syncline.errors import SpecError
 from syncline.sim import Call, Collective, Compute, Send, Wait, data_parallel
-from syncline.sim.programs import calls_by_step
 
 
 def test_data_parallel_training_in_full():
-    calls = [Call(1, "all_reduce", 8.0, "gradient"), Call(1, "broadcast", 2.0)]
+    calls = [Call(1, "all_reduce", 8.0, label="gradient"), Call(1, "broadcast", 2.0)]
     first, second = data_parallel([[1.0, 2.0], [3.0, 4.0]], calls)
     exchange = [
         Collective("all_reduce", 8.0, (1, 0), "gradient", 1),
@@ -23,7 +23,7 @@ def test_data_parallel_training_in_full():
 
 def test_calls_of_a_step_keep_their_order():
     calls = [Call(2, "broadcast", 1.0), Call(0, "all_reduce", 2.0), Call(2, "all_reduce", 3.0)]
-    assert calls_by_step(calls, 3) == {0: [calls[1]], 2: [calls[0], calls[2]]}
+    assert grouped_by_step(calls, 3) == {0: [calls[1]], 2: [calls[0], calls[2]]}
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_calls_of_a_step_keep_their_order():
         (Call(3, "all_reduce", 1.0), r"calls\[0\].step: got 3; expected a step from 0 to 2"),
         (Call(-1, "all_reduce", 1.0), r"calls\[0\].step: got -1"),
         (Call(0, "all_redoce", 1.0), r"calls\[0\].collective: got 'all_redoce'.*did you mean 'all_reduce'"),
-        (Call(0, "all_reduce", -1.0), r"calls\[0\].nbytes: got -1.0"),
-        (Call(0, "all_reduce", float("nan")), r"calls\[0\].nbytes: got nan"),
+        (Call(0, "all_reduce", -1.0), r"calls\[0\].payload_bytes: got -1.0"),
+        (Call(0, "all_reduce", float("nan")), r"calls\[0\].payload_bytes: got nan"),
     ],
 )
 def test_calls_that_cannot_be(call, line):
     with pytest.raises(SpecError, match=line):
-        calls_by_step([call], 3)
+        grouped_by_step([call], 3)
 
 
 @pytest.mark.parametrize("compute_s", [1.0, [1.0], [[-1.0]], [[float("inf")]], np.ones((2, 2, 2))])

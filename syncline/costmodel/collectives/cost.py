@@ -250,26 +250,6 @@ def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> 
     return collective_s("all_reduce", workers, nbytes, link, "ring")
 
 
-def ring_all_gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Seconds of a ring all-gather to which each worker contributes n bytes: ``(P - 1) (alpha + n / B)``."""
-    return collective_s("all_gather", workers, nbytes, link, "ring")
-
-
-def ring_reduce_scatter_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Seconds of a ring reduce-scatter, n bytes into each worker: ``(P - 1) (alpha + n / (P B))``."""
-    return collective_s("reduce_scatter", workers, nbytes, link, "ring")
-
-
-def all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Seconds of a pairwise all-to-all, n bytes held by each worker: ``(P - 1) (alpha + n / (P B))``."""
-    return collective_s("all_to_all", workers, nbytes, link, "pairwise")
-
-
-def broadcast_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Seconds of a binomial-tree broadcast of n bytes: ``ceil(log2 P) (alpha + n / B)``."""
-    return collective_s("broadcast", workers, nbytes, link, "binomial")
-
-
 def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Seconds of a binomial-tree gather of n bytes from each worker: ``floor(log2 P) alpha + (P - 1) n / B``."""
     return collective_s("gather", workers, nbytes, link, "binomial")

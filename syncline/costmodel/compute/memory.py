@@ -25,7 +25,8 @@ from typing import Literal
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.models import ModelShape
-from syncline.costmodel.traffic.exchanges import Call, CallPattern
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import CallPattern
 from syncline.errors import SpecError, one_of
 
 Precision = Literal["fp32", "mixed"]
@@ -118,7 +119,7 @@ def call_bytes(call: Call, workers: int) -> float:
     With n bytes of payload and P workers: an all-reduce sums in place and needs n, as a broadcast does; an all-to-all
     2 n; an all-gather and, on the server, a gather ``n + P n``; a reduce-scatter ``n + n / P``.
 
-    >>> call_bytes(Call("all_gather", 10.0, ""), workers=4)
+    >>> call_bytes(Call(0, "all_gather", 10.0), workers=4)
     50.0
     """
     received = {"all_to_all": 1.0, "all_gather": workers, "gather": workers, "reduce_scatter": 1 / workers}

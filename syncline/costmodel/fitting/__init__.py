@@ -1,4 +1,5 @@
 """Constants from measurements.
 
-``least_squares`` (the solver), ``link`` (latency and bandwidth), ``gloo`` (its software).
+In which order to read: ``least_squares`` (the solvers), ``timed`` (what was measured), ``gloo`` (its software, with
+latency and bandwidth as configured), ``link`` (latency and bandwidth, too).
 """

@@ -9,16 +9,13 @@ least 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.gloo.times import FREE, GlooCosts, gloo_s, tensor_bytes
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.collectives.gloo.times import FREE, GlooCosts, gloo_s
+from syncline.costmodel.fitting.least_squares import Floats, non_negative
+from syncline.costmodel.fitting.timed import TimedCall, check_times, cost_columns, costs_of
 from syncline.errors import SpecError
-
-Floats = NDArray[np.float64]
 
 NOISE = 2e-3
 """Relative residuals below this are noise: all weigh the same."""
@@ -27,32 +24,13 @@ SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
 """Sizes of a cost per message or call, and per byte: the unknowns are solved for in these units."""
 
 
-class Measured(NamedTuple):
-    """A collective that was timed.
-
-    Attributes:
-        kind: one of ``COLLECTIVES``.
-        workers: P.
-        nbytes: n, with the meaning the closed form gives it.
-        link: as configured.
-        seconds: from the common start until the last worker is through.
-    """
-
-    kind: str
-    workers: int
-    nbytes: float
-    link: Link
-    seconds: float
-
-
-def errors(of: Iterable[Measured], costs: GlooCosts = FREE) -> Floats:
+def errors(of: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
     """Relative errors of the prediction, ``model / measured - 1``."""
-    return np.array([
-        float(gloo_s(one.kind, one.workers, one.nbytes, one.link, costs)) / one.seconds - 1 for one in of
-    ])  # fmt: skip
+    of = list(of)
+    return _forms_s(of, costs) / np.array([one.seconds for one in of]) - 1
 
 
-def fit_costs(of: Sequence[Measured], rounds: int = 60) -> GlooCosts:
+def fit_costs(of: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     """The software costs that these measurements tell.
 
     Args:
@@ -64,19 +42,11 @@ def fit_costs(of: Sequence[Measured], rounds: int = 60) -> GlooCosts:
     """
     if not of:
         raise SpecError("measured", "nothing", "at least one measurement")
-    for one in of:
-        if not one.seconds > 0:
-            raise SpecError("measured.seconds", one.seconds, "a time above 0")
+    check_times(of)
     workers = sorted({one.workers for one in of})
     kinds = sorted({one.kind for one in of})
     measured_s = np.array([one.seconds for one in of])
-    linear = np.array([
-        [
-            *(float(one.workers == p) for p in workers),
-            *(float(tensor_bytes(kind, one.workers, one.nbytes)) * (one.kind == kind) for kind in kinds),
-        ]
-        for one in of
-    ])  # fmt: skip
+    linear = cost_columns(of, workers, kinds)
     scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
     unknown = np.zeros(len(scale))
     for _ in range(rounds):
@@ -85,33 +55,27 @@ def fit_costs(of: Sequence[Measured], rounds: int = 60) -> GlooCosts:
         weight = 1 / np.sqrt(np.maximum(np.abs(off), NOISE))
         matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale
         target = off + matrix @ (unknown / scale)
-        unknown = _non_negative(matrix * weight[:, None], target * weight) * scale
-    values = unknown.tolist()
-    return GlooCosts(
-        values[0],
-        tuple(zip(workers, values[1:], strict=False)),
-        tuple(zip(kinds, values[1 + len(workers) :], strict=True)),
-    )
+        unknown = non_negative(matrix * weight[:, None], target * weight) * scale
+    message_s, *values = unknown.tolist()
+    return costs_of(workers, kinds, values, message_s)
 
 
-def _latencies(of: Sequence[Measured], message_s: float) -> tuple[Floats, Floats]:
+def _forms_s(of: Sequence[TimedCall], costs: GlooCosts) -> Floats:
+    """The forms with these costs, ``(N,)`` seconds.
+
+    Raises:
+        SpecError: a measurement without its link.
+    """
+    seconds = []
+    for one in of:
+        if one.link is None:
+            raise SpecError("measured.link", None, "the link that it was measured on")
+        seconds.append(float(gloo_s(one.kind, one.workers, one.nbytes, one.link, costs)))
+    return np.array(seconds)
+
+
+def _latencies(of: Sequence[TimedCall], message_s: float) -> tuple[Floats, Floats]:
     """The forms at this cost per message, and by how much they grow with it."""
     step_s = 1e-6
-
-    def at(seconds: float) -> Floats:
-        costs = GlooCosts(seconds)
-        return np.array([float(gloo_s(one.kind, one.workers, one.nbytes, one.link, costs)) for one in of])
-
-    here = at(message_s)
-    return here, (at(message_s + step_s) - here) / step_s
-
-
-def _non_negative(matrix: Floats, target: Floats) -> Floats:
-    """Least squares with unknowns of at least 0: the most negative one is set to 0 until none is."""
-    free = np.ones(matrix.shape[1], dtype=np.bool_)
-    while True:
-        solved = np.zeros(matrix.shape[1])
-        solved[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
-        if not (solved < 0).any():
-            return solved
-        free[int(np.argmin(solved))] = False
+    here = _forms_s(of, GlooCosts(message_s))
+    return here, (_forms_s(of, GlooCosts(message_s + step_s)) - here) / step_s

@@ -1,4 +1,4 @@
-"""Constants from measurements: robust least squares on relative errors.
+"""Constants from measurements: robust least squares on relative errors, and linear ones without negative unknowns.
 
     minimise  sum_i rho(log(predicted_i / measured_i)),    rho(r) = 2 r^2 / (1 + sqrt(1 + (r / s)^2))
 
@@ -131,3 +131,14 @@ def _root_of_inverse(normal: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         shares = np.where(vectors**2 > 1e-12, vectors**2 * inverse, 0.0)
     return np.sqrt(shares.sum(axis=1))
+
+
+def non_negative(matrix: Floats, target: Floats) -> Floats:
+    """Linear least squares with unknowns of at least 0: the most negative one is set to 0 until none is."""
+    free = np.ones(matrix.shape[1], dtype=np.bool_)
+    while True:
+        solved = np.zeros(matrix.shape[1])
+        solved[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
+        if not (solved < 0).any():
+            return solved
+        free[int(np.argmin(solved))] = False

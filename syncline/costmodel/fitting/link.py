@@ -18,23 +18,19 @@ latency and a bandwidth that are given, `fit_costs` finds the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.gloo.times import FREE, GLOO, GlooCosts, gloo_message_s, gloo_s, tensor_bytes
-from syncline.costmodel.fitting.gloo import Measured, fit_costs
-from syncline.costmodel.fitting.least_squares import relative_fit
+from syncline.costmodel.collectives.gloo.times import FREE, GLOO, GlooCosts, gloo_message_s, gloo_s
+from syncline.costmodel.fitting.gloo import fit_costs
+from syncline.costmodel.fitting.least_squares import Floats, relative_fit
+from syncline.costmodel.fitting.timed import SEND, TimedCall, check_times, cost_columns, costs_of
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
-
-Floats = NDArray[np.float64]
-
-SEND = "send"
-"""A message from one worker to another, beside the collectives."""
 
 BARE = (SEND, "broadcast")
 """What costs nothing per byte beside the wire."""
@@ -47,22 +43,6 @@ NOTHING = 1e-3
 
 SCALE = 0.03
 """Relative errors above this count less than squared: what a busy machine disturbs."""
-
-
-class Timed(NamedTuple):
-    """A collective, or a message, that was timed.
-
-    Attributes:
-        kind: one of ``COLLECTIVES``, or ``send``.
-        workers: P.
-        nbytes: n, with the meaning the closed form gives it.
-        seconds: from when all have come to it until the last worker is through.
-    """
-
-    kind: str
-    workers: int
-    nbytes: float
-    seconds: float
 
 
 class LinkFit(NamedTuple):
@@ -99,7 +79,7 @@ def predicted_s(
     return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
 
 
-def fit_link(of: Sequence[Timed], link: Link | None = None, runs: str = "gloo") -> LinkFit:
+def fit_link(of: Sequence[TimedCall], link: Link | None = None, runs: str = "gloo") -> LinkFit:
     """The link and the software costs that these measurements tell.
 
     Args:
@@ -114,15 +94,14 @@ def fit_link(of: Sequence[Timed], link: Link | None = None, runs: str = "gloo") 
     for one in of:
         if one.kind != SEND and one.kind not in GLOO:
             raise SpecError("measured.kind", one.kind, one_of((SEND, *GLOO), str(one.kind)))
-        if not one.seconds > 0:
-            raise SpecError("measured.seconds", one.seconds, "a time above 0")
+    check_times(of)
     if link is not None:
-        taught = [Measured(one.kind, one.workers, one.nbytes, link, one.seconds) for one in of if one.kind != SEND]
+        taught = [one._replace(link=link) for one in of if one.kind != SEND]
         costs = fit_costs(taught) if runs == "gloo" else FREE
         return LinkFit(link, costs, _errors(of, link, costs, runs), {})
     workers = sorted({one.workers for one in of if one.kind != SEND}) if runs == "gloo" else []
     kinds = sorted({one.kind for one in of} - set(BARE)) if runs == "gloo" else []
-    linear = _linear(of, workers, kinds)
+    linear = cost_columns(of, workers, kinds)
     rest = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
     starts = [[*start, *rest] for start in _starts(of)]
     measured_s = np.array([one.seconds for one in of])
@@ -130,10 +109,8 @@ def fit_link(of: Sequence[Timed], link: Link | None = None, runs: str = "gloo") 
     alpha, rate, *costs_s = found.constants.tolist()
     weighs = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
     values = np.where(weighs > NOTHING, costs_s, 0.0).tolist()
-    costs = GlooCosts(
-        call_s=tuple(zip(workers, values, strict=False)),
-        byte_s=tuple((kind, e) for kind, e in zip(kinds, values[len(workers) :], strict=True) if e),
-    )
+    costs = costs_of(workers, kinds, values)
+    costs = replace(costs, byte_s=tuple(of_kind for of_kind in costs.byte_s if of_kind[1]))
     names = ["latency", "bandwidth", *(f"call.{p}" for p in workers), *(f"byte.{kind}" for kind in kinds)]
     told = [True, True, *(value > 0 for value in values)]
     spread = {name: float(s) for name, s, kept in zip(names, found.spread, told, strict=True) if kept}
@@ -141,13 +118,13 @@ def fit_link(of: Sequence[Timed], link: Link | None = None, runs: str = "gloo") 
     return LinkFit(fitted, costs, _errors(of, fitted, costs, runs), spread)
 
 
-def _errors(of: Sequence[Timed], link: Link, costs: GlooCosts, runs: str) -> Floats:
+def _errors(of: Sequence[TimedCall], link: Link, costs: GlooCosts, runs: str) -> Floats:
     return np.array([
         float(predicted_s(one.kind, one.workers, one.nbytes, link, costs, runs)) / one.seconds - 1 for one in of
     ])  # fmt: skip
 
 
-def _starts(of: Sequence[Timed]) -> list[tuple[float, float]]:
+def _starts(of: Sequence[TimedCall]) -> list[tuple[float, float]]:
     """Latencies and bandwidths to start from: of the smallest and largest messages, and broadcasts."""
     starts = []
     for kind in BARE:
@@ -164,18 +141,7 @@ def _starts(of: Sequence[Timed]) -> list[tuple[float, float]]:
     return starts
 
 
-def _linear(of: Sequence[Timed], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
-    """What each cost per call and per byte is multiplied by, ``(N, costs)``."""
-    return np.array([
-        [
-            *(float(one.kind != SEND and one.workers == p) for p in workers),
-            *(float(tensor_bytes(one.kind, one.workers, one.nbytes)) * (one.kind == kind) for kind in kinds),
-        ]
-        for one in of
-    ])  # fmt: skip
-
-
-def _model(of: Sequence[Timed], linear: Floats, runs: str) -> Callable[[Floats], Floats]:
+def _model(of: Sequence[TimedCall], linear: Floats, runs: str) -> Callable[[Floats], Floats]:
     """From constants ``(n, B, 1)`` to predictions ``(B, N)``: collectives of one kind at once."""
     kinds = np.array([one.kind for one in of])
     workers, nbytes = np.array([one.workers for one in of]), np.array([one.nbytes for one in of], dtype=float)

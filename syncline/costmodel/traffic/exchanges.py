@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
-from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.network.link import Link
-from syncline.errors import SpecError, one_of
+from syncline.costmodel.traffic.call import Call, Ranks
+from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,28 @@ class Exchange:
     encoded_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
-            raise SpecError("exchange.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
+        self.call(0).check("exchange")
         if self.period != int(self.period) or self.period < 1:
             raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")
         if self.offset != int(self.offset):
             raise SpecError("exchange.offset", self.offset, "a whole number of steps")
-        if self.collective not in COLLECTIVES:
-            raise SpecError("exchange.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
         if self.start != int(self.start) or self.start < 0:
             raise SpecError("exchange.start", self.start, "a step, at least 0")
         if self.stop is not None and (self.stop != int(self.stop) or self.stop < self.start):
             raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
-        if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
-            raise SpecError("exchange.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
-        if not (math.isfinite(self.encoded_bytes) and self.encoded_bytes >= 0):
-            raise SpecError("exchange.encoded_bytes", self.encoded_bytes, "a finite number of bytes, at least 0")
+
+    def call(self, step: int, group: Ranks | None = None) -> Call:
+        """What it sends after this step, alone."""
+        return Call(
+            step,
+            self.collective,
+            self.payload_bytes,
+            group,
+            encoded_bytes=self.encoded_bytes,
+            wait_steps=self.wait_steps,
+            in_backward=self.in_backward,
+            label=self.label,
+        )
 
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
         """Whether it happens after step ``step`` (from 0), or after each of an array of steps."""
@@ -91,38 +97,41 @@ class Exchange:
         return (end - self.offset) // self.period - (begin - self.offset) // self.period
 
 
-class Call(NamedTuple):
-    """One collective call: what of, how many payload bytes, what they are, and the rest as in `Exchange`."""
-
-    collective: str
-    payload_bytes: float
-    label: str
-    wait_steps: int = 0
-    in_backward: bool = False
-    encoded_bytes: float = 0.0
-
-
 class CallPattern(NamedTuple):
-    """The calls that follow one step, and the number of steps that they follow."""
+    """The calls that follow one step, the first of its kind, and the number of steps that they follow."""
 
     calls: tuple[Call, ...]
     steps: int
 
 
-def joined(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
+def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
     """The calls in which exchanges that are due at the same step travel, in the order of the first of each call."""
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
-        how = exchange.wait_steps, exchange.in_backward
-        key = (exchange.collective, *how) if exchange.joins else index
-        call = Call(exchange.collective, exchange.payload_bytes, exchange.label, *how, exchange.encoded_bytes)
+        key = (exchange.collective, exchange.wait_steps, exchange.in_backward) if exchange.joins else index
+        call = exchange.call(step, group)
         calls[key] = _sum(calls[key], call) if key in calls else call
     return tuple(calls.values())
 
 
-def calls_at(exchanges: Sequence[Exchange], step: int) -> tuple[Call, ...]:
-    """The calls that follow step ``step`` (from 0)."""
-    return joined(exchange for exchange in exchanges if exchange.is_due(step))
+def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = None) -> tuple[Call, ...]:
+    """The calls that follow step ``step`` (from 0), among the ranks of a group; all if none is given."""
+    return joined((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
+
+
+def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
+    """The calls of a training of ``steps`` steps that sends these exchanges: what its ledger holds."""
+    due = due_steps(exchanges, 0, _checked(steps))
+    return [call for step in due for call in calls_at(exchanges, step, group)]
+
+
+def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
+    """Those of the steps ``begin`` to ``end - 1`` after which anything is sent."""
+    steps = np.arange(begin, end)
+    due = np.zeros(len(steps), dtype=bool)
+    for exchange in exchanges:
+        due |= exchange.is_due(steps)
+    return list(steps[due].tolist())
 
 
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
@@ -138,13 +147,14 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
     [(0, 97), (1, 3)]
     """
-    counts: dict[tuple[bool, ...], int] = {}
+    found: dict[tuple[bool, ...], tuple[int, int]] = {}
     for begin, end in _phases(exchanges, _checked(steps)):
-        for due, count in _patterns_between(exchanges, begin, end):
-            counts[due] = counts.get(due, 0) + count
+        for due, step, count in _patterns_between(exchanges, begin, end):
+            first, before = found.get(due, (step, 0))
+            found[due] = first, before + count
     return [
-        CallPattern(joined(exchange for exchange, on in zip(exchanges, due, strict=True) if on), count)
-        for due, count in sorted(counts.items())
+        CallPattern(joined((exchange for exchange, on in zip(exchanges, due, strict=True) if on), step), count)
+        for due, (step, count) in sorted(found.items())
     ]
 
 
@@ -165,8 +175,8 @@ def _cycle(exchanges: Sequence[Exchange], begin: int, end: int) -> int:
     return min(math.lcm(*going), end - begin)
 
 
-def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int]]:
-    """Which exchanges are due together, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
+def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int, int]]:
+    """Which exchanges are due together, when first, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
     cycle = _cycle(exchanges, begin, end)
     step = np.arange(begin, begin + cycle)
     times = -((step - end) // cycle)  # ceil((end - t) / cycle): how often this step of the cycle comes round
@@ -180,7 +190,9 @@ def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> li
     # Whole numbers of steps, that a float of bincount's would round beyond 2^53.
     counts = np.zeros(len(first), dtype=np.int64)
     np.add.at(counts, code, times)
-    return [(tuple(due[row].tolist()), int(count)) for row, count in zip(first, counts, strict=True)]
+    return [
+        (tuple(due[row].tolist()), begin + row, int(count)) for row, count in zip(first.tolist(), counts, strict=True)
+    ]
 
 
 def communication_s(
@@ -258,10 +270,10 @@ def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
 
 
 def _sum(call: Call, other: Call) -> Call:
-    labels = "+".join(label for label in (call.label, other.label) if label)
+    labels = dict.fromkeys(label for label in (*call.label.split("+"), other.label) if label)
     return call._replace(
         payload_bytes=call.payload_bytes + other.payload_bytes,
-        label=labels,
+        label="+".join(labels),
         encoded_bytes=call.encoded_bytes + other.encoded_bytes,
     )
 

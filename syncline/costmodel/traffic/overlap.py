@@ -11,15 +11,20 @@ and a worker that needs it before it goes on waits ``max(0, done_k - now)``: tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray
-from syncline.costmodel.traffic.exchanges import Call, Exchange, calls_at, phase_cycles
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import Exchange, due_steps, joined, phase_cycles
 from syncline.errors import SpecError, one_of
 
-OVERLAPS = ("none", "ddp", "async")
+Overlap = Literal["none", "ddp", "async"]
+"""``none``: compute, then communicate; ``ddp``: what is ready during the backward pass travels in buckets; ``async``:
+what is sent after a step is waited for one step later."""
+
+OVERLAPS: tuple[str, ...] = get_args(Overlap)
 
 BUCKET_BYTES = 25 * 2**20
 """Default size of a gradient bucket. Source: ``torch.nn.parallel.DistributedDataParallel``, ``bucket_cap_mb``; MiB."""
@@ -95,53 +100,37 @@ def gradient_buckets(
     return tuple(buckets)
 
 
-class Share(NamedTuple):
-    """What travels by itself of a call: the part of its bytes, when it is ready, and the steps until it is needed."""
+class TimedCall(NamedTuple):
+    """A call, or a bucket of one, and what it takes: ``cost_s`` of the network, ``encode_s`` of the worker."""
 
-    share: float
-    ready: float
-    wait_steps: int
-
-
-class Part(NamedTuple):
-    """A call, or a bucket of one, as the recurrence sees it.
-
-    Attributes:
-        cost_s: what the network takes for it.
-        encode_s: seconds of computing before it starts.
-        ready: part of the compute time after which it can start.
-        wait_steps: steps until its result is needed.
-    """
-
+    call: Call
     cost_s: FloatOrArray
     encode_s: FloatOrArray = 0.0
-    ready: float = 1.0
-    wait_steps: int = 0
 
 
-class Splittable(Protocol):
-    """What can be sent in parts, or waited for later."""
-
-    @property
-    def wait_steps(self) -> int:
-        """Steps until its result is needed."""
-
-    @property
-    def in_backward(self) -> bool:
-        """Whether parts of it are ready during the backward pass."""
-
-
-def split(call: Splittable, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Share]:
-    """What becomes of a call under an overlap.
+def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
+    """The calls in which a call travels under an overlap: a gradient in buckets, anything else waited for later.
 
     Raises:
         SpecError: no such overlap.
     """
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, str(overlap)))
-    if overlap == "ddp" and call.in_backward:
-        return [Share(bucket.share, bucket.ready, call.wait_steps) for bucket in buckets]
-    return [Share(1.0, 1.0, max(call.wait_steps, int(overlap == "async")))]
+    call = call._replace(payload_bytes=float(call.payload_bytes))
+    if overlap == "async":
+        return [call._replace(wait_steps=max(call.wait_steps, 1))]
+    if overlap == "none" or not call.in_backward or buckets == WHOLE:
+        return [call]
+    named = [f"{call.label} {number}/{len(buckets)}".strip() for number in range(1, len(buckets) + 1)]
+    return [
+        call._replace(
+            payload_bytes=bucket.share * call.payload_bytes,
+            encoded_bytes=bucket.share * call.encoded_bytes,
+            ready=min(call.ready, bucket.ready),
+            label=label if len(buckets) > 1 else call.label,
+        )
+        for bucket, label in zip(buckets, named, strict=True)
+    ]
 
 
 T = TypeVar("T")
@@ -171,29 +160,29 @@ class Worker:
         """Steps in which nothing is sent and nothing is waited for."""
         self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s)
 
-    def step(self, number: int, parts: Sequence[Part]) -> None:
+    def step(self, number: int, timed: Sequence[TimedCall]) -> None:
         """One step: compute, start what is ready on the way, then what is ready at the end, then wait."""
         begin, encoded = self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
-        for part in in_order(parts, lambda one: one.ready):
-            encoded = encoded + part.encode_s
-            self._start(part, begin + part.ready * self.compute_s + encoded, number)
-            needed = needed if part.wait_steps else self.free_s
+        for one in in_order(timed, lambda one: one.call.ready):
+            encoded = encoded + one.encode_s
+            self._start(one, begin + one.call.ready * self.compute_s + encoded, number)
+            needed = needed if one.call.wait_steps else self.free_s
         self.now_s = begin + self.compute_s + encoded + self.trigger_s
         self._wait(needed)
-        for part in parts:
-            if part.ready >= 1:
-                self.now_s = self.now_s + part.encode_s
-                self._start(part, self.now_s, number)
-                if not part.wait_steps:
+        for one in timed:
+            if one.call.ready >= 1:
+                self.now_s = self.now_s + one.encode_s
+                self._start(one, self.now_s, number)
+                if not one.call.wait_steps:
                     self._wait(self.free_s)
         for done_s in self.pending.pop(number, ()):
             self._wait(done_s)
 
-    def _start(self, part: Part, at_s: FloatOrArray, number: int) -> None:
-        self.free_s = np.maximum(self.free_s, at_s) + part.cost_s
-        if part.wait_steps:
-            self.pending.setdefault(number + part.wait_steps, []).append(self.free_s)
+    def _start(self, one: TimedCall, at_s: FloatOrArray, number: int) -> None:
+        self.free_s = np.maximum(self.free_s, at_s) + one.cost_s
+        if one.call.wait_steps:
+            self.pending.setdefault(number + one.call.wait_steps, []).append(self.free_s)
 
     def _wait(self, until_s: FloatOrArray) -> None:
         after = np.maximum(self.now_s, until_s)
@@ -215,7 +204,7 @@ def exposed_s(
     compute_s: FloatOrArray,
     exchanges: Sequence[Exchange],
     steps: int,
-    parts_of: Callable[[Call], Sequence[Part]],
+    timed: Callable[[Call], Sequence[TimedCall]],
     trigger_s: FloatOrArray = 0.0,
 ) -> FloatOrArray:
     """Seconds that a worker waits for the network in ``steps`` steps.
@@ -227,10 +216,10 @@ def exposed_s(
         compute_s: seconds that it computes in a step.
         exchanges: what is sent.
         steps: T.
-        parts_of: what becomes of a call.
+        timed: the calls in which a call travels, and what they take, whatever its step.
         trigger_s: see `Worker`.
     """
-    worker, known = Worker(compute_s, trigger_s), dict[tuple[Call, ...], list[Part]]()
+    worker, known = Worker(compute_s, trigger_s), dict[tuple[bool, ...], list[TimedCall]]()
     at = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
         before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray] | None = None
@@ -247,10 +236,11 @@ def exposed_s(
             until = min(end, at + cycle)
             for step in _events(exchanges, at, until, worker):
                 worker.skip(step - at)
-                calls = calls_at(exchanges, step)
-                if calls not in known:
-                    known[calls] = [part for call in calls for part in parts_of(call)]
-                worker.step(step, known[calls])
+                due = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
+                if due not in known:
+                    sent = joined(exchange for exchange, on in zip(exchanges, due, strict=True) if on)
+                    known[due] = [one for call in sent for one in timed(call)]
+                worker.step(step, known[due])
                 at = step + 1
             worker.skip(until - at)
             at = until
@@ -259,11 +249,7 @@ def exposed_s(
 
 def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker) -> Iterator[int]:
     """The steps of these after which something is sent or waited for, while the worker goes through them."""
-    steps = np.arange(begin, end)
-    due = np.zeros(len(steps), dtype=bool)
-    for exchange in exchanges:
-        due |= exchange.is_due(steps)
-    sends = iter(steps[due].tolist())
+    sends = iter(due_steps(exchanges, begin, end))
     next_send = next(sends, end)
     while True:
         step = min([next_send, *worker.pending])

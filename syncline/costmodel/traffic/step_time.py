@@ -9,8 +9,9 @@ from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.traffic.exchanges import Call, Exchange, call_s, calls_by_step
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, Part, exposed_s, split
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import Exchange, call_s, calls_by_step
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, TimedCall, exposed_s, split
 from syncline.errors import SpecError
 
 
@@ -89,16 +90,14 @@ def mean_step(
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
-    def parts_of(call: Call) -> list[Part]:
-        encode_s = 0.0 if encode_bytes_per_s is None else call.encoded_bytes / encode_bytes_per_s
+    def timed(call: Call) -> list[TimedCall]:
         return [
-            Part(
-                call_s(call.collective, workers, share * call.payload_bytes, link, algorithm, rule),
-                share * encode_s,
-                ready,
-                wait_steps,
+            TimedCall(
+                one,
+                call_s(one.collective, workers, one.payload_bytes, link, algorithm, rule),
+                0.0 if encode_bytes_per_s is None else one.encoded_bytes / encode_bytes_per_s,
             )
-            for share, ready, wait_steps in split(call, overlap, buckets)
+            for one in split(call, overlap, buckets)
         ]
 
     communication_s: FloatOrArray = 0.0
@@ -106,11 +105,11 @@ def mean_step(
     overlaps = False
     for pattern in calls_by_step(exchanges, steps):
         for call in pattern.calls:
-            for part in parts_of(call):
-                communication_s = communication_s + pattern.steps * part.cost_s
-                encode_s = encode_s + pattern.steps * part.encode_s
-                overlaps |= part.ready < 1 or part.wait_steps > 0
+            for one in timed(call):
+                communication_s = communication_s + pattern.steps * one.cost_s
+                encode_s = encode_s + pattern.steps * one.encode_s
+                overlaps |= one.call.ready < 1 or one.call.wait_steps > 0
     hidden_s: FloatOrArray = 0.0
     if overlaps:
-        hidden_s = communication_s - exposed_s(compute_s, exchanges, steps, parts_of, trigger_s)
+        hidden_s = communication_s - exposed_s(compute_s, exchanges, steps, timed, trigger_s)
     return StepTime(compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps)

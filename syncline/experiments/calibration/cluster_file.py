@@ -17,7 +17,8 @@ import yaml
 from syncline import __version__
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.costmodel.fitting.least_squares import relative_fit
-from syncline.costmodel.fitting.link import NOTHING, LinkFit, Timed, fit_link
+from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
+from syncline.costmodel.fitting.timed import TimedCall
 from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
 from syncline.experiments.claims import claimed
@@ -83,7 +84,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     """
     rows = [row for one in measured for row in one["collectives"]]
     runs = "gloo" if facts["backend"] == "gloo" else "textbook"
-    of = [Timed(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
+    of = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
     fit = fit_link(of, plan.link, runs)
     collectives = [
         {

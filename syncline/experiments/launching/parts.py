@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.costmodel import TensorShape
-from syncline.experiments.trained import Traffic, Trained
+from syncline.costmodel import Call
+from syncline.experiments.trained import Trained
 from syncline.sim import Clock, Span, Timeline
 from syncline.specs import RunSpec
 from syncline.training import History, diverged_at
 
 if TYPE_CHECKING:
     from syncline.backend.stopwatch import Lap, Stopwatch
-    from syncline.comm import Record
 
 
 class RankPart:
@@ -40,12 +39,12 @@ class RankPart:
         self._line({"seed": seed, "evaluated": step, "metrics": metrics})
 
     def step(
-        self, seed: int, step: int, loss: float, watch: Stopwatch, records: Sequence[Record], **also: Any
+        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **also: Any
     ) -> None:  # fmt: skip
         """A step that was completed, with all that the watch has noted since the one before, and what else is told."""
         self._line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
-            "laps": watch.taken(), "ledger": records, **also,
+            "laps": watch.taken(), "ledger": calls, **also,
         })  # fmt: skip
 
     def close(self) -> None:
@@ -53,7 +52,7 @@ class RankPart:
         self._file.close()
 
     def _line(self, fields: dict[str, Any]) -> None:
-        self._file.write(json.dumps(fields, separators=(",", ":")) + "\n")
+        self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
 
 @dataclass
@@ -123,24 +122,22 @@ def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) ->
         if parts and not steps:
             break  # a seed that was not begun
         parts.append(_history(ranks, seed, steps, interrupted))
-    tensors = [TensorShape(name, tuple(shape), matrix) for name, shape, matrix in facts["tensors"]]
     first = spec.seeds[0]
-    records = [record for line in ranks[0].steps[first][: parts[0].steps] for record in line["ledger"]]
-    columns = ("step", "label", "collective", "payload_bytes", "group_size")
+    lines = ranks[0].steps[first][: parts[0].steps]
     trained = Trained(
         spec.method.name,
         History.side_by_side(parts),
-        {name: [record[i] for record in records] for i, name in enumerate(columns)},
+        [Call.of(fields) for line in lines for fields in line["ledger"]],
         facts["problem"],
         facts["flops_per_step"],
         wall_s,
-        Traffic.of_tensors(spec.method, tensors, spec.workers),
+        tuple(facts["elements"]),
+        {line["step"]: line["readbacks"] for line in lines},
     )
     timeline, begun_s, ended_s = _times(ranks, first, parts[0].steps)
-    computing = timeline.what == "compute"
     within = {
-        "compute_s": computing & (timeline.label == "compute"),
-        "optimizer_s": computing & (timeline.label == "optimizer"),
+        "compute_s": timeline.what == "compute",
+        "optimizer_s": timeline.what == "optimizer",
         "exposed_communication_s": timeline.what == "wait",
     }
     seconds = {"start_s": begun_s, "step_s": ended_s - begun_s}
@@ -220,7 +217,7 @@ def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained)
         trigger_s=0.0,
         communication_s=float(timeline.communication_s().mean()) / steps,
         exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
-        bytes_per_worker=sum(trained.ledger["payload_bytes"]) / steps,
+        bytes_per_worker=sum(call.payload_bytes for call in trained.ledger) / steps,
         wall_s=wall_s,
         evaluator="measured",
         timeline=timeline,

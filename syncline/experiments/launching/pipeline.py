@@ -21,6 +21,7 @@ from syncline.experiments.launching.stage_process import stage_process
 from syncline.experiments.pipeline import schedule_row
 from syncline.experiments.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
+from syncline.sim.timeline import WAITING
 from syncline.specs import PipelineSpec
 
 Record = dict[str, Any]
@@ -112,8 +113,8 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         middle = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
         made = spec.build_schedule(name)
         losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
-        tasks = middle[middle.label != "optimizer"]
-        update_s = float(middle.duration_s[middle.label == "optimizer"].sum()) / spec.stages
+        tasks = middle[middle.what != "optimizer"]
+        update_s = float(middle.duration_s[middle.what == "optimizer"].sum()) / spec.stages
         measured = schedule_row(spec, name, MEASURED, _reported(middle, tasks, spec, name))
         again_s = replayed_s(rounds, made, spec.stages)
         more = {"rounds": len(rounds), "round_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
@@ -167,7 +168,7 @@ def _rounds(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
             for stage, line in enumerate(of_round)
             for lap in sorted(line["laps"], key=lambda lap: lap[3])
         ]
-        zero = min(lap[4] for lap in laps if lap[2] == "compute")
+        zero = min(lap[4] for lap in laps if lap[1] == "compute" and lap[2] not in WAITING)
         # Before that stages only wait for it.
         spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
         out.append(Timeline.of([span for span in spans if span[5] > 0], len(lines)))

@@ -120,11 +120,11 @@ def take_part(
             built: Task = spec.problem.build(rows_of(comm, (seed,)), device=device)
             if number == 0:
                 base_s(spec, built.flops_per_step)  # refused now rather than after the training
-                tensors = [(tensor.name, tensor.shape, tensor.is_matrix) for tensor in tensors_of(built)]
+                elements = [tensor.elements for tensor in tensors_of(built)]
                 facts |= {
                     "problem": plain(built.describe()),
                     "flops_per_step": built.flops_per_step,
-                    "tensors": tensors,
+                    "elements": elements,
                 }
                 part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
@@ -172,9 +172,9 @@ def train_seed(
     def on_step(done: int) -> None:
         nonlocal noted
         if done:
-            records = comm.ledger.records[noted:]
+            calls, readbacks = comm.ledger.records[noted:], comm.ledger.readbacks[done - 1]
             noted = len(comm.ledger)
-            part.step(seed, done - 1, float(task.loss.mean()), watch, records, **also())
+            part.step(seed, done - 1, float(task.loss.mean()), watch, calls, readbacks=readbacks, **also())
 
     train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)
 

@@ -35,7 +35,7 @@ def replayed_s(rounds: Sequence[Timeline], schedule: Schedule, stages: int) -> f
     times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
-            chunks = [_median_s(rounds, stage, _label(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
+            chunks = [_median_s(rounds, stage, _what(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
             times[kind][stage] = np.mean(chunks)
         last = order[-1]
         late = slice(None) if schedule.updates == "every" else last.microbatch
@@ -45,13 +45,13 @@ def replayed_s(rounds: Sequence[Timeline], schedule: Schedule, stages: int) -> f
     return float(run_pipeline(Pipeline(schedule, stages, durations), BESIDE).makespan_s)
 
 
-def _median_s(rounds: Sequence[Timeline], stage: int, label: str) -> float:
+def _median_s(rounds: Sequence[Timeline], stage: int, what: str) -> float:
     taken = [
-        of.duration_s[(of.worker == stage) & (of.what == "compute") & (of.label == label)] for of in rounds
+        of.duration_s[(of.worker == stage) & (of.what == what)] for of in rounds
     ]  # fmt: skip
     seconds = np.concatenate(taken)
     return float(np.median(seconds)) if len(seconds) else 0.0
 
 
-def _label(schedule: Schedule, kind: str, chunk: int) -> str:
+def _what(schedule: Schedule, kind: str, chunk: int) -> str:
     return kind if schedule.chunks == 1 else f"{kind}.{chunk}"

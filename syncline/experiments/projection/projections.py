@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import NETWORKS, Link, model
+from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import ProjectionPlan, project
 from syncline.experiments.projection.thresholds import speedups
@@ -19,8 +20,6 @@ from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, hardware, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
-
-OVERLAPS = ("none", "ddp", "async")
 
 MOST_PANELS = 6
 POINTS = 161

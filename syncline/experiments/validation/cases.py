@@ -28,8 +28,8 @@ from syncline.backend.measured import MeasuredCommunicator
 from syncline.backend.meeting import Place, group, store_of_environment
 from syncline.backend.progress import PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
-from syncline.comm import Carried, ProcessGroupCommunicator, Record, SharedMemory
-from syncline.costmodel import Link
+from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory
+from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import gloo_s
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.launching.process import Launch, meet, train_seed
@@ -105,12 +105,12 @@ class _Tap:
         self._carried: list[list[Any]] = []
         memory.taken()
 
-    def __call__(self, record: Record | None) -> None:
+    def __call__(self, call: Call | None) -> None:
         asked, before_ns = self._memory.taken(), self._seen_ns
         self._seen_ns = self._memory.stood_in_ns
-        if record is not None:  # an evaluation's are between steps
+        if call is not None:  # an evaluation's are between steps
             self._stood_in_ns += self._seen_ns - before_ns
-            self._carried.append([record.label, record.collective, record.payload_bytes, asked])
+            self._carried.append([call, asked])
 
     def of_step(self) -> dict[str, Any]:
         """Since the last step; ``stood_in_ns`` is what stood in for the network."""
@@ -162,7 +162,7 @@ def _run(
     part.facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", problem=plain(built.describe()),
         flops_per_step=built.flops_per_step,
-        tensors=[(tensor.name, tensor.shape, tensor.is_matrix) for tensor in tensors_of(built)],
+        elements=[tensor.elements for tensor in tensors_of(built)],
     )  # fmt: skip
     train_seed(spec, seed, built, comm, watch, part, meet, also)
     part.close()

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from syncline.backend.collective_times import spread
 from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS, gloo_wire
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError
 from syncline.experiments.launching.parts import MeasuredRun, lines_of, read_parts
 from syncline.experiments.trained import Trained
-from syncline.sim import Call, Clock, clock
+from syncline.sim import Clock, clock
 from syncline.specs import RunSpec
-
-Sent: TypeAlias = tuple[str, str, int]
-"""A call of a method: label, collective, payload bytes."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,16 @@ class Software:
     Args:
         step_s: seconds of each step, ``(R, T, P)``, for R repetitions.
         inside_s: of these in collectives: encoding, decoding, local reduction; likewise.
-        sent: what was sent in each step.
+        sent: what was sent in each step, each call as `whenever`.
         carried: the collectives that each call becomes: name and bytes, as the cost model counts them.
     """
 
     step_s: NDArray[np.float64]
     inside_s: NDArray[np.float64]
-    sent: tuple[tuple[Sent, ...], ...]
-    carried: dict[Sent, tuple[tuple[str, int], ...]]
+    sent: tuple[tuple[Call, ...], ...]
+    carried: dict[Call, tuple[tuple[str, float], ...]]
 
-    def of(self, trained: Sequence[tuple[Sent, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def of(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds of steps in which this is sent: of the same step if it sent the same, else the median of such."""
         step_s, inside_s = (
             np.stack([self._of(times, t, sent) for t, sent in enumerate(trained)], 1)
@@ -54,7 +52,7 @@ class Software:
         )
         return step_s, inside_s
 
-    def _of(self, times: NDArray[np.float64], t: int, sent: tuple[Sent, ...]) -> NDArray[np.float64]:
+    def _of(self, times: NDArray[np.float64], t: int, sent: tuple[Call, ...]) -> NDArray[np.float64]:
         if t < len(self.sent) and self.sent[t] == sent:
             return times[:, t]
         like = [i for i, of_step in enumerate(self.sent) if of_step == sent]
@@ -74,11 +72,11 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
         for repeat in range(repeats)
     ]).transpose(0, 2, 1)  # fmt: skip
     steps = [line for line in lines_of(folder / "0" / "0.jsonl") if "step" in line]
-    carried: dict[Sent, tuple[tuple[str, int], ...]] = {}
+    carried: dict[Call, tuple[tuple[str, float], ...]] = {}
     for line in steps:
-        for label, collective, nbytes, asked in line["carried"]:
-            carried.setdefault((label, collective, nbytes), tuple((kind, size) for kind, size in asked))
-    sent = tuple(tuple((label, kind, nbytes) for label, kind, nbytes, _ in line["carried"]) for line in steps)
+        for fields, asked in line["carried"]:
+            carried.setdefault(whenever(Call.of(fields)), tuple((kind, size) for kind, size in asked))
+    sent = tuple(tuple(whenever(Call.of(fields)) for fields, _ in line["carried"]) for line in steps)
     whole_s = np.stack([one.steps["step_s"] for one in every]) - stood_in_s
     inside_s = np.stack([one.steps["exposed_communication_s"] for one in every]) - stood_in_s
     return Software(whole_s, np.maximum(inside_s, 0.0), sent, carried)
@@ -126,12 +124,16 @@ class Predicted:
         return float(np.median(waits))
 
 
-def sent_by_step(trained: Trained) -> list[tuple[Sent, ...]]:
-    """What a training sent in each of its steps."""
-    out: dict[int, list[Sent]] = defaultdict(list)
-    columns = ("step", "label", "collective", "payload_bytes")
-    for step, *sent in zip(*(trained.ledger[name] for name in columns), strict=True):
-        out[step].append((sent[0], sent[1], sent[2]))
+def whenever(call: Call) -> Call:
+    """The call, whichever step it is of and however it is called: equal for two that become the same on the wire."""
+    return call._replace(step=0, group=None, label="")
+
+
+def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
+    """What a training sent in each of its steps, each call as `whenever`."""
+    out: dict[int, list[Call]] = defaultdict(list)
+    for call in trained.ledger:
+        out[call.step].append(whenever(call))
     return [tuple(out[step]) for step in range(trained.history.steps)]
 
 
@@ -157,8 +159,8 @@ def predict(
     device_bytes = np.zeros(len(steps))
     for step, of_step in enumerate(steps):
         for sent in of_step:
-            for kind, nbytes in software.carried.get(sent, (sent[1:],)):
-                calls.append(Call(step, kind, nbytes, sent[0]))
+            for kind, nbytes in software.carried.get(sent, ((sent.collective, sent.payload_bytes),)):
+                calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
     clocks = tuple(clock(calls, of_repeat, link, workers, len(steps), algorithm="gloo") for of_repeat in step_s)
     return Predicted(clocks, tuple(inside_s.mean((1, 2)).tolist()), device_bytes)

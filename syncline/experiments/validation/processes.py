@@ -149,7 +149,7 @@ def _named(one: PredictedTraining, link: Link) -> dict[str, Any]:
         "spec": one.of, "problem": one.spec.problem.name, "method": one.spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
         "workers": one.spec.workers, "steps": one.spec.steps, "predicted_loss": last_loss(one.trained),
-        "predicted_bytes": sum(one.trained.ledger["payload_bytes"]) / one.spec.steps,
+        "predicted_bytes": sum(call.payload_bytes for call in one.trained.ledger) / one.spec.steps,
     }  # fmt: skip
 
 

@@ -16,36 +16,14 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
-from syncline.costmodel.traffic.exchanges import Exchange, calls_at
+from syncline.costmodel.traffic.call import Call, grouped_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
+from syncline.errors import SpecError
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.waves import CollectiveMaps, Wave, key_of, timeline_of
-from syncline.sim.programs import Call, Collective, Compute, Instruction, Wait, calls_by_step, compute_times
+from syncline.sim.programs import Collective, Compute, Instruction, Wait, check_seconds, compute_times
 from syncline.sim.starts import Floats, start_times
 from syncline.sim.timeline import Timeline
-
-
-def calls_of(exchanges: Sequence[Exchange], steps: int, encode_bytes_per_s: float | None = None) -> list[Call]:
-    """The calls of a method that sends these exchanges, as the clock takes them.
-
-    Args:
-        exchanges: what is sent, and how often.
-        steps: T.
-        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
-    """
-    return [
-        Call(
-            step,
-            call.collective,
-            call.payload_bytes,
-            call.label,
-            wait_steps=call.wait_steps,
-            encode_s=call.encoded_bytes / encode_bytes_per_s if encode_bytes_per_s else 0.0,
-            in_backward=call.in_backward,
-        )
-        for step in range(steps)
-        for call in calls_at(exchanges, step)
-    ]
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
@@ -59,37 +37,30 @@ def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = 
     Raises:
         SpecError: no such overlap.
     """
-    out = []
-    for call in calls:
-        parts = split(call, overlap, buckets)
-        for number, part in enumerate(parts, 1):
-            label = call.label if len(parts) == 1 else f"{call.label} {number}/{len(parts)}".strip()
-            out.append(
-                call._replace(
-                    nbytes=part.share * call.nbytes,
-                    encode_s=part.share * call.encode_s,
-                    ready=min(call.ready, part.ready),
-                    wait_steps=part.wait_steps,
-                    label=label,
-                )
-            )
-    return out
+    return [part for call in calls for part in split(call, overlap, buckets)]
 
 
-def data_parallel(compute_s: ArrayLike, calls: Iterable[Call], trigger_s: float = 0.0) -> list[list[Instruction]]:
+def data_parallel(
+    compute_s: ArrayLike,
+    calls: Iterable[Call],
+    trigger_s: ArrayLike = 0.0,
+    encode_bytes_per_s: float | None = None,
+) -> list[list[Instruction]]:
     """Programs of data-parallel training.
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
         calls: the collectives of the training.
-        trigger_s: seconds of each step in which a worker finds out whether to send.
+        trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
 
     Returns:
         One program per worker.
     """
     times = compute_times(compute_s)
     of_worker: list[list[Instruction]] = [[] for _ in range(times.shape[1])]
-    due, needed = calls_by_step(calls, len(times)), dict[int, list[Wait]]()
+    due, needed = grouped_by_step(calls, len(times)), dict[int, list[Wait]]()
+    triggers_s = trigger_times(trigger_s, len(times)).tolist()
     for step, row in enumerate(times.tolist()):
         keyed = [((step, number), call) for number, call in enumerate(due.get(step, ()))]
         early = in_order(keyed, lambda one: one[1].ready)
@@ -97,13 +68,15 @@ def data_parallel(compute_s: ArrayLike, calls: Iterable[Call], trigger_s: float 
         at = 0.0
         for key, call in early:
             shares.append(call.ready - at)
-            started.append(_start(key, call, needed))
+            started.append(_start(key, call, needed, encode_bytes_per_s))
             at = call.ready
-        after: list[Instruction] = [Compute(trigger_s, "trigger", step)] if trigger_s else []
+        after: list[Instruction] = []
+        if triggers_s[step]:
+            after.append(Compute(triggers_s[step], "trigger", step, what="trigger"))
         after += [Wait(key) for key, call in early if not call.wait_steps][-1:]
         for key, call in keyed:
             if call.ready >= 1:
-                after += [*_start(key, call, needed), *([] if call.wait_steps else [Wait(key)])]
+                after += [*_start(key, call, needed, encode_bytes_per_s), *([] if call.wait_steps else [Wait(key)])]
         after += needed.pop(step, [])
         for program, seconds in zip(of_worker, row, strict=True):
             for share, start in zip(shares, started, strict=True):
@@ -112,12 +85,34 @@ def data_parallel(compute_s: ArrayLike, calls: Iterable[Call], trigger_s: float 
     return of_worker
 
 
-def _start(key: tuple[int, int], call: Call, needed: dict[int, list[Wait]]) -> list[Instruction]:
+def _start(
+    key: tuple[int, int], call: Call, needed: dict[int, list[Wait]], encode_bytes_per_s: float | None
+) -> list[Instruction]:
     """The instructions that start a call; when it is needed is noted if that is later."""
     if call.wait_steps:
         needed.setdefault(call.step + call.wait_steps, []).append(Wait(key, step=call.step + call.wait_steps))
-    encode: list[Instruction] = [Compute(call.encode_s, "encode", call.step)] if call.encode_s else []
-    return [*encode, Collective(call.collective, call.nbytes, key, call.label, call.step, call.algorithm)]
+    encode_s = encoding_s(call, encode_bytes_per_s)
+    encode: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
+    return [*encode, Collective(call.collective, call.payload_bytes, key, call.label, call.step, call.algorithm)]
+
+
+def encoding_s(call: Call, encode_bytes_per_s: float | None) -> float:
+    """Seconds in which a worker encodes and decodes a call, at so many fp32 bytes per second; none: in no time."""
+    return call.encoded_bytes / encode_bytes_per_s if encode_bytes_per_s else 0.0
+
+
+def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
+    """Seconds of each step in which a worker finds out whether to send, ``(T,)``, from those of every step or of each.
+
+    Raises:
+        SpecError: a wrong number of times, or one that is negative or not finite.
+    """
+    try:
+        times = np.broadcast_to(np.asarray(trigger_s, dtype=np.float64), (steps,))
+    except ValueError:
+        raise SpecError("clock.trigger_s", np.shape(trigger_s), f"one time, or one for each of {steps} steps") from None
+    check_seconds("clock.trigger_s", times)
+    return times
 
 
 def run_lockstep(
@@ -126,7 +121,8 @@ def run_lockstep(
     network: Network | Topology | Sequence[Link],
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
-    trigger_s: float = 0.0,
+    trigger_s: ArrayLike = 0.0,
+    encode_bytes_per_s: float | None = None,
 ) -> Timeline:
     """What happens in data-parallel training: `run_events` of `data_parallel`, only faster.
 
@@ -136,12 +132,14 @@ def run_lockstep(
         network: what joins the workers: the link that every worker has, one per worker, or a larger network.
         starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
         rule: when a message starts, ``eager`` or ``rendezvous``.
-        trigger_s: seconds of each step in which a worker finds out whether to send.
+        trigger_s: as for `data_parallel`.
+        encode_bytes_per_s: as for `data_parallel`.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
     """
-    return timeline_of(waves(compute_s, calls, network, starts_s, rule, trigger_s), np.shape(compute_s)[1])
+    history = waves(compute_s, calls, network, starts_s, rule, trigger_s, encode_bytes_per_s)
+    return timeline_of(history, np.shape(compute_s)[1])
 
 
 def waves(
@@ -150,7 +148,8 @@ def waves(
     network: Network | Topology | Sequence[Link],
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
-    trigger_s: float = 0.0,
+    trigger_s: ArrayLike = 0.0,
+    encode_bytes_per_s: float | None = None,
 ) -> Iterator[Wave]:
     """The history of `run_lockstep` wave by wave, in order of time on each stream, for trainings too long to keep.
 
@@ -164,19 +163,20 @@ def waves(
         calls = [
             call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
         ]
-    due = calls_by_step(calls, steps)
+    due = grouped_by_step(calls, steps)
     uses = Counter(key_of(call) for of_step in due.values() for call in of_step)
     maps = CollectiveMaps(joined, uses, rule)
-    streams = Streams(maps, start_times(starts_s, workers))
+    streams = Streams(maps, start_times(starts_s, workers), encode_bytes_per_s)
+    triggers_s = trigger_times(trigger_s, steps).tolist()
     for step, seconds in enumerate(times):
-        yield from streams.step(step, seconds, due.get(step, ()), trigger_s)
+        yield from streams.step(step, seconds, due.get(step, ()), triggers_s[step])
 
 
 class Streams:
     """The two streams of every worker at once, as they go through the steps: the same as the programs, by maxima."""
 
-    def __init__(self, maps: CollectiveMaps, starts_s: Floats) -> None:
-        self.maps, self.now_s = maps, starts_s
+    def __init__(self, maps: CollectiveMaps, starts_s: Floats, encode_bytes_per_s: float | None = None) -> None:
+        self.maps, self.now_s, self.encode_bytes_per_s = maps, starts_s, encode_bytes_per_s
         self.free_s: Floats = starts_s
         self.nothing = np.zeros(len(starts_s))
         self.needed: dict[int, list[tuple[Floats, Call]]] = {}
@@ -201,13 +201,14 @@ class Streams:
                     yield self._wait(number, self.free_s, call)
         yield from (self._wait(number, *one) for one in self.needed.pop(number, ()))
 
-    def _compute(self, step: int, seconds: Floats | float, label: str = "compute") -> Wave:
+    def _compute(self, step: int, seconds: Floats | float, what: str = "compute") -> Wave:
         self.now_s, start = self.now_s + seconds, self.now_s
-        return Wave("compute", "compute", label, start, self.now_s, self.nothing, step)
+        return Wave("compute", what, what, start, self.now_s, self.nothing, step)
 
     def _start(self, call: Call) -> Iterator[Wave]:
-        if call.encode_s:
-            yield self._compute(call.step, call.encode_s, "encode")
+        encode_s = encoding_s(call, self.encode_bytes_per_s)
+        if encode_s:
+            yield self._compute(call.step, encode_s, "encode")
         enter = np.maximum(self.now_s, self.free_s)
         self.free_s = self.maps.done_s(key_of(call), enter)
         sent = self.maps.sent_bytes(key_of(call))

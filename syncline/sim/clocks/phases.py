@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Ints, Network, Paths, Star, Topology, topology
+from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
-from syncline.sim.clocks.overlap import overlapped
-from syncline.sim.clocks.training import Clock, clock
+from syncline.sim.clocks.overlap import overlapped, trigger_times
+from syncline.sim.clocks.training import Clock, check_groups, clock
 from syncline.sim.events.ports import Delay
-from syncline.sim.programs import Call
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
@@ -38,6 +38,7 @@ def phased_clock(
     starts_s: ArrayLike | None = None,
     overlap: str = "none",
     buckets: Sequence[Bucket] = WHOLE,
+    trigger_s: ArrayLike = 0.0,
     keep_steps: int = 50,
     delay: Delay | None = None,
     **options: Any,
@@ -56,6 +57,7 @@ def phased_clock(
         starts_s: when each worker begins at the earliest, ``(P,)`` seconds; at 0 unless given.
         overlap: see `clock`.
         buckets: of a gradient.
+        trigger_s: as for `clock`.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late.
         options: others of `clock`.
@@ -73,6 +75,7 @@ def phased_clock(
         raise SpecError("present", int(empty[0]), "somebody present in every step")
     times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, whole = list(calls), topology(network, workers)
+    triggers_s = trigger_times(trigger_s, steps)
     travelling = overlapped(calls, overlap, buckets)
     now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     for begin, end in _phases(present):
@@ -81,28 +84,33 @@ def phased_clock(
         if joining.any():
             now[joining] = np.maximum(now[joining], now[before].max())
         part = clock(
-            _of_phase(travelling, begin, end, steps),
+            _of_phase(travelling, begin, end, steps, members),
             times[begin:end, members],
             among(whole, members),
             len(members),
             end - begin,
             starts_s=now[members],
+            trigger_s=triggers_s[begin:end],
             keep_steps=max(keep_steps - begin, 0),
             delay=delay and _between(members, delay),
             **options,
         )
         now[members], before = part.end_s, here
         parts.append(_Part(begin, members, part))
-    return _joined(parts, present, sum(call.nbytes for call in calls), now)
+    return _joined(parts, present, sum(call.payload_bytes for call in calls), now)
 
 
-def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int) -> list[Call]:
-    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one."""
-    out = []
-    for call in calls:
-        if begin <= call.step < end:
-            wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
-            out.append(call._replace(step=call.step - begin, wait_steps=wait_steps))
+def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
+    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one.
+
+    Raises:
+        SpecError: a call among others than the members of the phase.
+    """
+    out, here = [], [call for call in calls if begin <= call.step < end]
+    check_groups(here, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
+    for call in here:
+        wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
+        out.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
     return out
 
 

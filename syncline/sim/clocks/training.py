@@ -9,25 +9,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.arrays import require
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Network, Topology, topology
+from syncline.costmodel.traffic.call import Call, grouped_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
-from syncline.sim.clocks.overlap import data_parallel, overlapped, waves
+from syncline.sim.clocks.overlap import data_parallel, overlapped, trigger_times, waves
 from syncline.sim.collectives.alone import collective_finish_s
 from syncline.sim.events.ports import Delay
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.lockstep.waves import Wave, timeline_of
-from syncline.sim.programs import Call, calls_by_step, compute_times
+from syncline.sim.programs import compute_times
 from syncline.sim.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")
 OVERHEADS = ("encode", "trigger")
-"""Labels of computing that is counted by itself."""
+"""Computing that is counted by itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,8 @@ def clock(
     buckets: Sequence[Bucket] = WHOLE,
     algorithm: Algorithms = None,
     rule: Rule = "eager",
-    trigger_s: float = 0.0,
+    trigger_s: ArrayLike = 0.0,
+    encode_bytes_per_s: float | None = None,
     keep_steps: int = 50,
     delay: Delay | None = None,
 ) -> Clock:
@@ -96,7 +99,8 @@ def clock(
         buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
         algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts, ``eager`` or ``rendezvous``.
-        trigger_s: seconds of each step in which a worker finds out whether to send.
+        trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
 
@@ -109,8 +113,9 @@ def clock(
     for name, count in (("workers", workers), ("steps", steps)):
         if count < 1:
             raise SpecError(f"clock.{name}", count, "at least 1")
-    if not (np.isfinite(trigger_s) and trigger_s >= 0):
-        raise SpecError("clock.trigger_s", trigger_s, "seconds, finite and at least 0")
+    trigger_s = trigger_times(trigger_s, steps)
+    if encode_bytes_per_s is not None:
+        require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
     try:
         times = compute_times(np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers)))
     except ValueError:
@@ -122,19 +127,21 @@ def clock(
     if isinstance(network, Sequence):
         network = topology(network, workers)
     calls = list(calls)
-    calls_by_step(calls, steps)  # refused as they were given
+    grouped_by_step(calls, steps)  # refused as they were given
+    check_groups(calls, range(workers), f"all {workers} workers, or none, which means them")
     sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
     tally: _Tally | None = None
     if evaluator != "events":
         try:
-            history = waves(times, sent, network, starts_s, rule, trigger_s)
+            history = waves(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
             tally = _tally_waves(history, steps, workers, keep_steps)
         except Contention:
             if evaluator == "lockstep":
                 raise
     by_lockstep = tally is not None
     if tally is None:
-        timeline = run_events(data_parallel(times, sent, trigger_s), network, starts_s, rule, delay)
+        programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s)
+        timeline = run_events(programs, network, starts_s, rule, delay)
         tally = _tally_timeline(timeline, keep_steps)
     wall_s = float(tally.step_end_s[-1])
     each = steps * workers
@@ -147,11 +154,23 @@ def clock(
         trigger_s=tally.compute_s["trigger"] / each,
         communication_s=tally.communication_s / each,
         exposed_communication_s=tally.exposed_s / each,
-        bytes_per_worker=sum(call.nbytes for call in calls) / steps,
+        bytes_per_worker=sum(call.payload_bytes for call in calls) / steps,
         wall_s=wall_s,
         evaluator="lockstep" if by_lockstep else "events",
         timeline=tally.timeline,
     )
+
+
+def check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -> None:
+    """Refuse a collective among others than these members.
+
+    Raises:
+        SpecError: with the first such group.
+    """
+    everybody = set(members)
+    for group in dict.fromkeys(call.group for call in calls):
+        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
+            raise SpecError("calls.group", group, expected)
 
 
 def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
@@ -161,7 +180,7 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
     chosen: dict[tuple[str, float], str | None] = {}
     out = []
     for call in calls:
-        key = call.collective, call.nbytes
+        key = call.collective, call.payload_bytes
         if key not in chosen:
             chosen[key] = _algorithm(algorithm, *key, workers, network)
         out.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
@@ -195,11 +214,7 @@ class _Tally(NamedTuple):
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
-    computing = timeline.what == "compute"
-    compute_s = {
-        label: float(timeline.duration_s[computing & (timeline.label == label)].sum())
-        for label in ("compute", *OVERHEADS)
-    }
+    compute_s = {what: float(timeline.duration_s[timeline.what == what].sum()) for what in ("compute", *OVERHEADS)}
     step_end_s = timeline.step_end_s
     return _Tally(
         np.nanmax(step_end_s, axis=1),
@@ -227,7 +242,7 @@ def _tally_waves(history: Iterable[Wave], steps: int, workers: int, keep_steps: 
         if wave.what == "wait":
             exposed_s += taken_s
         else:
-            compute_s[wave.label] += taken_s
+            compute_s[wave.what] += taken_s
         end_s = wave.end_s
         step_end_s[wave.step] = end_s.max()
     return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(kept, workers))

@@ -230,7 +230,7 @@ class WorkerProgram:
     def computed(self, _: Later) -> None:
         """A `Compute` is done."""
         instruction: Any = self.program[self.index]
-        self.done("compute", instruction.label, 0.0, instruction.step)
+        self.done(instruction.what, instruction.label, 0.0, instruction.step)
         self.go_on()
 
     def send(self, send: Send) -> None:

@@ -25,11 +25,11 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.table import is_gloo
 from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.traffic.call import Call
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import RoutedRounds, shared_channels
-from syncline.sim.programs import Call
 from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
 
@@ -84,7 +84,7 @@ Key: TypeAlias = tuple[str, float, str | None]
 
 def key_of(call: Call) -> Key:
     """What tells a call's collective from others."""
-    return call.collective, call.nbytes, call.algorithm
+    return call.collective, call.payload_bytes, call.algorithm
 
 
 class CollectiveMaps:

@@ -54,14 +54,14 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     """
     utilisation = timeline.utilisation()
     makespan_s = timeline.makespan_s
-    rows = np.flatnonzero(timeline.what == "compute")
+    rows = np.flatnonzero(timeline.computes)
     bounds = np.searchsorted(timeline.worker[rows], np.arange(stages + 1)).tolist()
-    labels, microbatches = timeline.label[rows].tolist(), timeline.step[rows].tolist()
-    kinds = {label: label.partition(".")[0] for label in set(labels)}
+    tasks_of, microbatches = timeline.what[rows].tolist(), timeline.step[rows].tolist()
+    kinds = {what: what.partition(".")[0] for what in set(tasks_of)}
     of_stage = []
     for k, part in enumerate(utilisation[:stages].tolist()):
         mine = slice(bounds[k], bounds[k + 1])
-        tasks = [(kinds[label], i) for label, i in zip(labels[mine], microbatches[mine], strict=True)]
+        tasks = [(kinds[what], i) for what, i in zip(tasks_of[mine], microbatches[mine], strict=True)]
         of_stage.append(_stage_report(tasks, schedule, part))
     return PipelineReport(
         makespan_s=makespan_s,
@@ -113,18 +113,18 @@ class TaskSpan(NamedTuple):
 
 def task_spans(timeline: Timeline, schedule: Schedule) -> list[TaskSpan]:
     """The tasks of a timeline of `run_pipeline`, by worker and time; ``stage`` is the worker."""
-    of = timeline[timeline.what == "compute"]
-    labels, workers = of.label.tolist(), of.worker.tolist()
-    named = {label: label.partition(".") for label in set(labels)}
+    of = timeline[timeline.computes]
+    tasks, workers = of.what.tolist(), of.worker.tolist()
+    named = {what: what.partition(".") for what in set(tasks)}
     kinds, chunks = {}, {}
-    for label, (kind, _, chunk) in named.items():
-        kinds[label], chunks[label] = kind, int(chunk or 0)
+    for what, (kind, _, chunk) in named.items():
+        kinds[what], chunks[what] = kind, int(chunk or 0)
     if schedule.updates == "every":
-        updates = (of.label == schedule.released_by).tolist()
+        updates = (of.what == schedule.released_by).tolist()
     else:
         updates = [worker != following for worker, following in zip(workers, [*workers[1:], -1], strict=True)]
-    rows = zip(workers, labels, of.step.tolist(), of.start_s.tolist(), of.end_s.tolist(), updates, strict=True)
+    rows = zip(workers, tasks, of.step.tolist(), of.start_s.tolist(), of.end_s.tolist(), updates, strict=True)
     return [
-        TaskSpan(worker, kinds[label], i, chunks[label], start_s, end_s, updated)
-        for worker, label, i, start_s, end_s, updated in rows
+        TaskSpan(worker, kinds[what], i, chunks[what], start_s, end_s, updated)
+        for worker, what, i, start_s, end_s, updated in rows
     ]

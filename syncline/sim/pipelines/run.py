@@ -162,8 +162,8 @@ class _Stage:
         """Compute, and send the output on."""
         kind, i, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
-        label = kind if self.of.schedule.chunks == 1 else f"{kind}.{chunk}"
-        compute = Compute(self.seconds[kind][i], label, i, effect)
+        what = kind if self.of.schedule.chunks == 1 else f"{kind}.{chunk}"
+        compute = Compute(self.seconds[kind][i], what, i, effect, what)
         target = self.targets.get((kind, chunk))
         if target is None:
             return [compute]

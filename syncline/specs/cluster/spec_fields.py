@@ -28,7 +28,7 @@ def _link(value: Any, path: str) -> Link:
     return made
 
 
-def check_workers(networks: Sequence[Network], workers: int) -> None:
+def check_joinable(networks: Sequence[Network], workers: int) -> None:
     """Refuse a number of workers that a network cannot join.
 
     Raises:

@@ -112,7 +112,8 @@ def simulated_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link, wait_
 
 def _exposed_s(calls: Sequence[Call], meanwhile_s: float, link: Link, workers: int) -> float:
     """Seconds that workers wait for these calls beyond ``meanwhile_s`` of computing."""
-    return _played_s(tuple(calls), meanwhile_s, link, workers) - meanwhile_s
+    alike = tuple(call._replace(step=0, label="") for call in calls)
+    return _played_s(alike, meanwhile_s, link, workers) - meanwhile_s
 
 
 @cache
@@ -120,7 +121,7 @@ def _played_s(calls: tuple[Call, ...], meanwhile_s: float, link: Link, workers: 
     from syncline.sim import Collective, Compute, Instruction, Wait, run_events
 
     start: list[Instruction] = [
-        Collective(call.collective, call.payload_bytes, number, call.label) for number, call in enumerate(calls)
+        Collective(call.collective, call.payload_bytes, number) for number, call in enumerate(calls)
     ]
     wait: list[Instruction] = [Wait(number) for number in range(len(calls))]
     timeline = run_events([[*start, Compute(meanwhile_s), *wait]] * workers, link)

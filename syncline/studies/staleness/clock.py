@@ -126,5 +126,4 @@ def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> 
         Pipeline(schedule(name, stages, microbatches), stages, Durations(forward, backward), work.activation_bytes),
         network,
     )
-    computes = timeline.what == "compute"
-    return [float(timeline.end_s[computes & (timeline.worker == stage)].max()) for stage in range(stages)]
+    return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in range(stages)]

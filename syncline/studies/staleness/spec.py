@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.fields import Positive, Spec, Steps, from_name, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.cluster.spec_fields import NetworkField, check_workers
+from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
 from syncline.specs.memory import HardwareField
 
@@ -176,7 +176,7 @@ class StalenessSpec(Experiment):
         if max(self.stages) > blocks:
             expected = f"at most {blocks}, as many as {self.clock.model.name if self.clock.model else 'it'} has blocks"
             raise refusal("stages", max(self.stages), expected)
-        check_workers(self.clock.networks, max(self.stages))
+        check_joinable(self.clock.networks, max(self.stages))
         return self
 
     def warnings(self) -> list[str]:

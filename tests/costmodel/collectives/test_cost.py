@@ -15,15 +15,11 @@ from syncline.costmodel import (
     SERVERS,
     Link,
     NoClosedForm,
-    all_to_all_s,
     best_algorithm,
-    broadcast_s,
     closed_form_s,
     collective_s,
     gather_s,
-    ring_all_gather_s,
     ring_all_reduce_s,
-    ring_reduce_scatter_s,
     wire_bytes,
 )
 from syncline.errors import SpecError
@@ -63,10 +59,10 @@ def test_closed_forms_equal_an_independent_simulator(name: str) -> None:
 def test_worked_examples() -> None:
     # 4 workers, 32 bytes, 0.5 s + 1/8 s per byte: blocks of 8 bytes take 1.5 s, whole tensors 4.5 s.
     assert ring_all_reduce_s(4, 32, LINK) == 6 * 1.5
-    assert ring_reduce_scatter_s(4, 32, LINK) == 3 * 1.5
-    assert all_to_all_s(4, 32, LINK) == 3 * 1.5
-    assert ring_all_gather_s(4, 32, LINK) == 3 * 4.5
-    assert broadcast_s(4, 32, LINK) == 2 * 4.5
+    assert collective_s("reduce_scatter", 4, 32, LINK, "ring") == 3 * 1.5
+    assert collective_s("all_to_all", 4, 32, LINK, "pairwise") == 3 * 1.5
+    assert collective_s("all_gather", 4, 32, LINK, "ring") == 3 * 4.5
+    assert collective_s("broadcast", 4, 32, LINK, "binomial") == 2 * 4.5
     assert gather_s(4, 32, LINK) == 4.5 + 8.5  # one tensor, then two
     assert gather_s(5, 32, LINK) == 2 * 0.5 + 4 * 4  # the last one, 4, sends to the root itself
 
@@ -103,7 +99,9 @@ def test_worked_examples_of_the_other_algorithms(
 
 def test_a_broadcast_reaches_twice_as_many_workers_each_round() -> None:
     workers = np.array([1, 2, 3, 4, 5, 8, 9, 2**20, 2**20 + 1])
-    np.testing.assert_array_equal(broadcast_s(workers, 0, Link(1.0, 1.0)), [0, 1, 2, 2, 3, 3, 4, 20, 21])
+    np.testing.assert_array_equal(
+        collective_s("broadcast", workers, 0, Link(1.0, 1.0), "binomial"), [0, 1, 2, 2, 3, 3, 4, 20, 21]
+    )
 
 
 def test_a_gather_of_many_sizes_pays_the_depth_of_its_tree_and_every_workers_bytes() -> None:
@@ -153,7 +151,9 @@ def test_no_all_reduce_moves_less_than_it_must(algorithm: str, workers: int) -> 
 
 @given(workers=st.integers(1, 4096), nbytes=st.floats(0, 1e12))
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_of_its_parts(workers: int, nbytes: float) -> None:
-    parts_s = ring_reduce_scatter_s(workers, nbytes, LINK) + ring_all_gather_s(workers, nbytes / workers, LINK)
+    parts_s = collective_s("reduce_scatter", workers, nbytes, LINK, "ring") + collective_s(
+        "all_gather", workers, nbytes / workers, LINK, "ring"
+    )
     assert ring_all_reduce_s(workers, nbytes, LINK) == pytest.approx(parts_s, rel=1e-12)
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import (
     VOTES,
     Link,
-    all_to_all_s,
-    ring_all_gather_s,
+    collective_s,
     vote_bits_per_parameter,
     vote_by_collectives_s,
     vote_crossover,
@@ -36,7 +35,9 @@ def test_one_bit_is_its_two_collectives_but_for_the_gathers_latency() -> None:
     """The paper counts log2 P latencies for the all-gather, where a ring pays P - 1."""
     workers, parameters, link = 8, 8 * 10**6, network("10gbe")
     nbytes = parameters / 8
-    ours = all_to_all_s(workers, nbytes, link) + ring_all_gather_s(workers, nbytes / workers, link)
+    ours = collective_s("all_to_all", workers, nbytes, link, "pairwise") + collective_s(
+        "all_gather", workers, nbytes / workers, link, "ring"
+    )
     paper = vote_s("one-bit", workers, parameters, link)
     # The paper's all-to-all sends N bits, where a worker keeps its own P-th.
     kept = nbytes / workers / link.bandwidth_bytes_per_s

@@ -79,7 +79,7 @@ def test_the_last_byte_fits() -> None:
     ],
 )
 def test_buffers_of_a_call_of_12_bytes_among_4(collective: str, buffers: float) -> None:
-    assert call_bytes(Call(collective, 12.0, ""), workers=4) == buffers
+    assert call_bytes(Call(0, collective, 12.0), workers=4) == buffers
 
 
 def test_the_largest_call_counts_and_calls_under_way_together_add_up() -> None:
@@ -162,7 +162,7 @@ def test_impossible_words_are_refused() -> None:
     with pytest.raises(SpecError, match="did you mean 'stored'"):
         activation_bytes(MODELS["gpt-160m"], 1, "store")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="did you mean 'all_reduce'"):
-        call_bytes(Call("all_reduc", 1.0, ""), 2)
+        call_bytes(Call(0, "all_reduc", 1.0), 2)
 
 
 def test_known_memories_are_powers_of_two_of_their_data_sheets() -> None:

@@ -8,7 +8,8 @@ import pytest
 from syncline.costmodel import Link
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.gloo.times import FREE, SHAPED, GlooCosts, gloo_message_s, gloo_s
-from syncline.costmodel.fitting.link import SEND, Timed, fit_link, predicted_s
+from syncline.costmodel.fitting.link import fit_link, predicted_s
+from syncline.costmodel.fitting.timed import SEND, TimedCall
 from syncline.errors import SpecError
 
 SIZES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
@@ -27,7 +28,7 @@ LINKS = {
 
 def rows(
     link: Link, costs: GlooCosts = COSTS, noise: float = 0.0, outliers: float = 0.0, workers=(2, 4)
-) -> list[Timed]:
+) -> list[TimedCall]:
     random = np.random.default_rng(1)
     made = []
     for kind in KINDS:
@@ -36,7 +37,7 @@ def rows(
                 seconds = gloo_message_s(n, link, costs) if kind == SEND else gloo_s(kind, p, n, link, costs)
                 seconds *= 1 + noise * random.standard_normal()
                 seconds *= 1 + random.uniform(1, 5) * (random.random() < outliers)
-                made.append(Timed(kind, p, n, float(seconds)))
+                made.append(TimedCall(kind, p, n, float(seconds)))
     return made
 
 
@@ -97,7 +98,7 @@ def test_a_link_that_is_known_is_held():
 def test_nothing_is_known_of_what_has_no_notices_but_latency_and_bandwidth():
     link = LINKS["10 Gbit/s"]
     of = [
-        Timed(kind, p, n, float(link.transfer_s(n) if kind == SEND else collective_s(kind, p, n, link)))
+        TimedCall(kind, p, n, float(link.transfer_s(n) if kind == SEND else collective_s(kind, p, n, link)))
         for kind in KINDS
         for p in (2, 4)
         for n in SIZES
@@ -111,12 +112,12 @@ def test_nothing_is_known_of_what_has_no_notices_but_latency_and_bandwidth():
 @pytest.mark.parametrize(
     ("of", "told"),
     [
-        ([Timed("all_reduce", 2, 4, 1e-3)], "messages"),
-        ([Timed(SEND, 2, 4, 1e-3), Timed(SEND, 2, 1 << 20, 1e-3)], "longer"),
-        ([Timed("reduce", 2, 4, 1e-3)], "measured.kind"),
-        ([Timed(SEND, 2, 4, 0.0)], "above 0"),
+        ([TimedCall("all_reduce", 2, 4, 1e-3)], "messages"),
+        ([TimedCall(SEND, 2, 4, 1e-3), TimedCall(SEND, 2, 1 << 20, 1e-3)], "longer"),
+        ([TimedCall("reduce", 2, 4, 1e-3)], "measured.kind"),
+        ([TimedCall(SEND, 2, 4, 0.0)], "above 0"),
     ],
 )
-def test_what_tells_nothing_is_refused(of: list[Timed], told: str):
+def test_what_tells_nothing_is_refused(of: list[TimedCall], told: str):
     with pytest.raises(SpecError, match=told):
         fit_link(of)

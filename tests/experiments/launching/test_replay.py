@@ -20,7 +20,7 @@ def measured(made: Schedule, durations: Durations, update_s: float = 0.0) -> Tim
     """As stages of their own would have it: each task, and an update where the schedule has one."""
     played = run_pipeline(Pipeline(made, STAGES, durations), FREE)
     spans = [tuple(row) for row in zip(*played.to_columns().values(), strict=True)]
-    updates = [(stage, "compute", "compute", UPDATE, 0.0, update_s, 0.0, 0) for stage in range(STAGES)]
+    updates = [(stage, "compute", UPDATE, "", 0.0, update_s, 0.0, 0) for stage in range(STAGES)]
     return Timeline.of([*(updates if update_s else []), *spans], STAGES)
 
 

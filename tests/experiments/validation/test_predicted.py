@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from syncline.costmodel import Link
+from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import GlooCosts, gloo_s
 from syncline.costmodel.collectives.gloo.wire import gloo_wire
 from syncline.experiments.trained import Trained
@@ -17,23 +17,23 @@ from syncline.training import History
 
 LINE = Link(5e-3, 12.5e6)
 COSTS = GlooCosts(1e-4, ((2, 2e-4),), (("all_reduce", 1e-10),))
-SYNC = ("gradient", "all_reduce", 4000)
-VOTE = ("vote", "all_reduce", 1000)
+SYNC = Call(0, "all_reduce", 4000)
+VOTE = Call(0, "all_reduce", 1000, encoded_bytes=4000)
 
 
-def trained(*sent: tuple[tuple[str, str, int], ...]) -> Trained:
+def trained(*sent: tuple[Call, ...]) -> Trained:
     """A training that sent this in its steps."""
-    ledger: dict[str, list] = {"step": [], "label": [], "collective": [], "payload_bytes": [], "group_size": []}
-    for step, of_step in enumerate(sent):
-        for label, collective, nbytes in of_step:
-            for name, value in zip(ledger, (step, label, collective, nbytes, 2), strict=True):
-                ledger[name].append(value)
+    ledger = [
+        call._replace(step=step, group=range(2), label="for people")
+        for step, of_step in enumerate(sent)
+        for call in of_step
+    ]
     loss = np.zeros((len(sent), 1))
     history = History((0,), len(sent), loss, {}, np.array([]), {}, (None,))
     return Trained("of a test", history, ledger, {}, None, 0.0)
 
 
-def software(step_s: list[float], *sent: tuple[tuple[str, str, int], ...], **carried) -> Software:
+def software(step_s: list[float], *sent: tuple[Call, ...], **carried) -> Software:
     """Two repetitions of two equal workers that take this; an eighth of it in collectives."""
     times = np.broadcast_to(np.array(step_s)[:, None], (2, len(step_s), 2))
     of = {SYNC: (("all_reduce", 4000),), VOTE: (("all_to_all", 1000), ("all_gather", 500))}
@@ -67,7 +67,7 @@ def test_a_step_that_sent_something_else_without_a_network_takes_the_median_of_t
 
 
 def test_a_call_that_was_never_seen_is_its_own_collective() -> None:
-    other = ("other", "broadcast", 800)
+    other = Call(0, "broadcast", 800)
     got = predict(trained((other,)), software([0.01], (SYNC,)), LINE, 2)
     assert got.step_time_s == pytest.approx(0.01 + gloo_s("broadcast", 2, 800, LINE))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syncline.costmodel import Exchange, Link, Sites, mean_step
 from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError
-from syncline.sim import Call, chrome_trace, clock
-from syncline.sim.clocks.overlap import calls_of, overlapped
+from syncline.sim import Call, calls_of, chrome_trace, clock
+from syncline.sim.clocks.overlap import overlapped
 from tests.sim.strategies import kinds, links, sizes
 
 FIELDS = ("step_end_s", "end_s", "step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s",
@@ -25,8 +25,9 @@ def overlapping(draw):
     """Arguments of ``clock``: calls of all kinds that start on the way or at the end, and are needed now or later."""
     workers, steps = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     fields = st.tuples(
-        st.integers(0, steps - 1), kinds, sizes, st.sampled_from(["", "x"]), st.none(),
-        st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0]), st.integers(0, 3), st.sampled_from([0.0, 0.01]), st.booleans(),
+        st.integers(0, steps - 1), kinds, sizes, st.sampled_from([None, range(workers)]), st.none(),
+        st.sampled_from([0.0, 0.01]), st.integers(0, 3), st.booleans(),
+        st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0]), st.sampled_from(["", "x"]),
     )  # fmt: skip
     calls = [Call(*each) for each in draw(st.lists(fields, max_size=5))]
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -35,7 +36,8 @@ def overlapping(draw):
     options = {
         "overlap": draw(st.sampled_from(OVERLAPS)),
         "rule": draw(st.sampled_from(["eager", "rendezvous"])),
-        "trigger_s": draw(st.sampled_from([0.0, 0.02])),
+        "trigger_s": draw(st.one_of(st.sampled_from([0.0, 0.02]), st.just(0.01 * np.arange(steps)))),
+        "encode_bytes_per_s": draw(st.sampled_from([None, 1.0])),
         "starts_s": draw(st.one_of(st.none(), st.lists(st.floats(0.0, 1.0), min_size=workers, max_size=workers))),
     }
     return (calls, compute_s, network, workers, steps), options
@@ -76,15 +78,15 @@ exchanges = st.lists(
 def test_equal_workers_take_what_the_closed_form_says(
     sent, link, workers, steps, compute_s, overlap, encode, trigger_s
 ):
-    options = {"overlap": overlap, "buckets": BUCKETS, "trigger_s": trigger_s}
-    told = mean_step(compute_s, sent, steps, workers, link, encode_bytes_per_s=encode, **options)
-    timed = clock(calls_of(sent, steps, encode), compute_s, link, workers, steps, keep_steps=0, **options)
+    options = {"overlap": overlap, "buckets": BUCKETS, "trigger_s": trigger_s, "encode_bytes_per_s": encode}
+    told = mean_step(compute_s, sent, steps, workers, link, **options)
+    timed = clock(calls_of(sent, steps), compute_s, link, workers, steps, keep_steps=0, **options)
     for name in FIELDS[2:-1]:
         np.testing.assert_allclose(getattr(told, name), getattr(timed, name), rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def gradients(steps, nbytes=12.0):
-    return [Call(step, "all_reduce", nbytes, "gradient", in_backward=True) for step in range(steps)]
+    return [Call(step, "all_reduce", nbytes, in_backward=True, label="gradient") for step in range(steps)]
 
 
 def spans(told, worker=0, stream="network"):
@@ -144,9 +146,9 @@ def test_one_bucket_of_everything_is_no_overlap():
 
 
 def test_only_what_is_ready_in_the_backward_pass_is_cut():
-    calls = [Call(0, "all_reduce", 8.0, "params"), *gradients(1, 8.0)]
+    calls = [Call(0, "all_reduce", 8.0, label="params"), *gradients(1, 8.0)]
     cut = overlapped(calls, "ddp", (Bucket(0.25, 0.5), Bucket(0.75, 1.0)))
-    assert [(call.label, call.nbytes, call.ready) for call in cut] == [
+    assert [(call.label, call.payload_bytes, call.ready) for call in cut] == [
         ("params", 8.0, 1.0), ("gradient 1/2", 2.0, 0.5), ("gradient 2/2", 6.0, 1.0)
     ]  # fmt: skip
     late = overlapped([calls[0]._replace(wait_steps=3), calls[1]], "async")
@@ -210,8 +212,10 @@ def test_the_trace_shows_the_overlap():
     ("call", "line"),
     [
         (Call(0, "all_reduce", 1.0, ready=1.5), "ready: got 1.5; expected a part"),
-        (Call(0, "all_reduce", 1.0, wait_steps=-1), "wait_steps: got -1; expected a number of steps"),
-        (Call(0, "all_reduce", 1.0, encode_s=-1.0), "encode_s: got -1.0; expected seconds"),
+        (Call(0, "all_reduce", 1.0, wait_steps=-1), "wait_steps: got -1; expected a whole number of steps"),
+        (Call(0, "all_reduce", 1.0, encoded_bytes=-1.0), "encoded_bytes: got -1.0; expected a finite number of bytes"),
+        (Call(0, "all_reduce", 1.0, "gradient"), "group: got 'gradient'; expected a range or a tuple of ranks"),
+        (Call(0, "all_reduce", 1.0, (0, 2)), "calls.group: got .0, 2.; expected all 2 workers"),
     ],
 )
 def test_calls_that_cannot_be(call, line):

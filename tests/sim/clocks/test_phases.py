@@ -85,10 +85,15 @@ def test_what_is_under_way_ends_before_the_group_changes(evaluator):
 
 def test_encoding_and_triggers_are_means_over_those_present():
     present = np.array([[True, True], [True, False]])
-    calls = [Call(0, "all_reduce", 2000.0, encode_s=0.5), Call(1, "all_reduce", 2000.0, encode_s=0.2)]
-    timed = phased_clock(present, calls, 1.0, LINK, trigger_s=0.1)
+    calls = [
+        Call(0, "all_reduce", 2000.0, (0, 1), encoded_bytes=5.0),
+        Call(1, "all_reduce", 2000.0, (0,), encoded_bytes=2.0),
+    ]
+    timed = phased_clock(present, calls, 1.0, LINK, trigger_s=[0.1, 0.4], encode_bytes_per_s=10.0)
     assert timed.encode_s == pytest.approx((2 * 0.5 + 0.2) / 3)
-    assert timed.trigger_s == pytest.approx(0.1)
+    assert timed.trigger_s == pytest.approx((2 * 0.1 + 0.4) / 3)
+    with pytest.raises(SpecError, match=r"calls.group: got .0, 1.; expected those present in steps 1 to 1"):
+        phased_clock(present, [calls[0]._replace(step=1)], 1.0, LINK)
 
 
 def test_those_that_stay_go_on_in_their_own_time():

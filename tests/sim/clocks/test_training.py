@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.traffic.exchanges import Exchange, calls_at, communication_s
+from syncline.costmodel.traffic.exchanges import Exchange, calls_of, communication_s
 from syncline.errors import SpecError
 from syncline.seeds import generator
 from syncline.sim import Call, ComputeTime, LogNormalJitter, Pause, clock
@@ -32,12 +32,7 @@ def test_both_evaluators_read_the_same_clock(training):
 
 def test_a_training_of_20000_steps_on_256_workers_costs_what_the_closed_form_says():
     exchanges, steps, workers = [Exchange(1e8, period=32, label="params"), Exchange(1e6, period=5)], 20_000, 256
-    calls = [
-        Call(step, call.collective, call.payload_bytes, call.label)
-        for step in range(steps)
-        for call in calls_at(exchanges, step)
-    ]
-    told = clock(calls, 0.1, WAN, workers, steps)
+    told = clock(calls_of(exchanges, steps), 0.1, WAN, workers, steps)
     expected_s = communication_s(exchanges, steps, workers, WAN)
     assert told.wall_s == pytest.approx(0.1 * steps + expected_s, rel=1e-9)
     assert told.communication_s == told.exposed_communication_s == pytest.approx(expected_s / steps, rel=1e-9)

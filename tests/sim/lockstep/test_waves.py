@@ -86,7 +86,7 @@ def test_a_training_on_nodes_that_share_cards():
 
 def test_a_long_training_by_matrix_tells_the_history_of_the_events():
     compute_s = np.random.default_rng(1).exponential(0.01, (12, 4))
-    calls = [Call(step, "all_reduce", 1e6, "x") for step in range(12)]  # more often than there are workers
+    calls = [Call(step, "all_reduce", 1e6, label="x") for step in range(12)]  # more often than there are workers
     assert_same(run_events(data_parallel(compute_s, calls), WAN), run_lockstep(compute_s, calls, WAN))
 
 

@@ -50,7 +50,7 @@ def jittered(stages, microbatches, seed, slow=()):
 
 
 def history(timeline, stage):
-    mine = (timeline.worker == stage) & (timeline.what == "compute")
+    mine = (timeline.worker == stage) & timeline.computes
     rows = zip(timeline.label[mine], timeline.step[mine], timeline.start_s[mine], timeline.end_s[mine], strict=True)
     return [(str(label), int(i), float(start), float(end)) for label, i, start, end in rows]
 
@@ -309,7 +309,7 @@ def test_any_orders_finish_or_say_who_waits(stages, microbatches, random):
     made = schedule("1f1b", stages, microbatches)._replace(name="hand", orders=orders)
     try:
         timeline = play(made, Durations())
-        assert (timeline.what == "compute").sum() == 2 * stages * microbatches
+        assert timeline.computes.sum() == 2 * stages * microbatches
     except SynclineError as error:
         found = re.fullmatch(
             r"stage (\d) never runs (\w+) (\d): it waits for stage (\d), which is at (\w+) (\d) and itself waits for "

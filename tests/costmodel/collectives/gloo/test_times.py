@@ -22,7 +22,8 @@ from syncline.costmodel.collectives.gloo.times import (
     tree_ways,
     window_s,
 )
-from syncline.costmodel.fitting.gloo import Measured, errors, fit_costs
+from syncline.costmodel.fitting.gloo import errors, fit_costs
+from syncline.costmodel.fitting.timed import TimedCall
 from syncline.errors import SpecError
 
 SLOW = Link(1.0, 1.0)  # a second of latency, a second per byte
@@ -129,7 +130,7 @@ def test_costs_come_on_top():
         (lambda: GlooCosts(-1.0), "gloo.message_s: got -1.0"),
         (lambda: GlooCosts(byte_s=(("send", 0.0),)), "gloo.byte_s: got 'send'"),
         (lambda: fit_costs([]), "measured: got 'nothing'"),
-        (lambda: fit_costs([Measured("gather", 2, 1.0, SLOW, 0.0)]), "measured.seconds: got 0.0"),
+        (lambda: fit_costs([TimedCall("gather", 2, 1.0, 0.0, SLOW)]), "measured.seconds: got 0.0"),
     ],
 )
 def test_what_cannot_be(call, said):
@@ -146,7 +147,7 @@ def test_a_fit_finds_the_costs_in_spite_of_outliers():
     costs = GlooCosts(2e-4, ((2, 1e-3), (4, 2e-3)), (("all_reduce", 1e-10), ("broadcast", 0.0)))
     link = Link(1e-3, 1e8)
     points = [
-        Measured(kind, workers, nbytes, link, float(gloo_s(kind, workers, nbytes, link, costs)))
+        TimedCall(kind, workers, nbytes, float(gloo_s(kind, workers, nbytes, link, costs)), link)
         for kind in ("all_reduce", "broadcast")
         for workers in (2, 4)
         for nbytes in (4.0, 1e3, 1e5, 1e6, 1e7, 1e8)
@@ -160,18 +161,18 @@ def test_a_fit_finds_the_costs_in_spite_of_outliers():
     assert np.median(np.abs(errors(points, found))) < 1e-3
 
 
-def sweep() -> dict[tuple[float, float], list[Measured]]:
+def sweep() -> dict[tuple[float, float], list[TimedCall]]:
     """What was measured at rates up to 1 Gbit/s and a millisecond one way or more, by rate and latency."""
     if not SWEEP.exists():
         pytest.skip(f"reference measurements are not here: {SWEEP}")
-    settings: dict[tuple[float, float], list[Measured]] = {}
+    settings: dict[tuple[float, float], list[TimedCall]] = {}
     for row in csv.DictReader(SWEEP.open()):
         rate, latency_s, workers = float(row["rate"]), float(row["delay_s"]), int(row["hosts"])
         if latency_s >= 1e-3:
             gathers = row["collective"] == "all_gather"  # counted by its result there
             nbytes = int(row["bytes"]) / (workers if gathers else 1)
             link = Link(latency_s, rate / 8, efficiency=8948 / 9000)
-            point = Measured(row["collective"], workers, nbytes, link, float(row["median_s"]))
+            point = TimedCall(row["collective"], workers, nbytes, float(row["median_s"]), link)
             settings.setdefault((rate, latency_s), []).append(point)
     return settings
 

@@ -1,0 +1,101 @@
+"""One communication: what a worker hands to a collective.
+
+Closed forms produce these values, communicators note them in their ledger, clocks consume them. There is no other shape
+of a communication.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from syncline.costmodel.collectives.table import COLLECTIVES
+from syncline.errors import SpecError, one_of
+
+Ranks = range | tuple[int, ...]
+"""Ranks that take part in a collective, in their order."""
+
+
+class Call(NamedTuple):
+    """A collective as one worker calls it. It is made by the hundred thousand, so `check` is a step of its own.
+
+    Attributes:
+        step: training step whose end it follows, from 0.
+        collective: one of ``COLLECTIVES``.
+        payload_bytes: encoded bytes that the worker puts in, whatever algorithm carries them. For ``all_to_all`` and
+            ``reduce_scatter`` that is what it holds for all workers together; for ``all_gather`` and ``gather`` its own
+            part; for ``broadcast`` the root's tensor.
+        group: the ranks that take part; all workers if none.
+        algorithm: that carries it; chosen by whoever times the call if none.
+        encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
+        wait_steps: steps until its result is needed; 0: before the next step.
+        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
+        ready: part of the step's compute time after which it can start, from 0 to 1.
+        label: what is sent, for people; no number depends on it.
+
+    >>> Call(3, "all_reduce", 4e6, range(8), label="gradient").group_size
+    8
+    """
+
+    step: int
+    collective: str
+    payload_bytes: float
+    group: Ranks | None = None
+    algorithm: str | None = None
+    encoded_bytes: float = 0.0
+    wait_steps: int = 0
+    in_backward: bool = False
+    ready: float = 1.0
+    label: str = ""
+
+    @property
+    def group_size(self) -> int | None:
+        """How many take part; None if it is all."""
+        return None if self.group is None else len(self.group)
+
+    @classmethod
+    def of(cls, fields: Iterable[Any]) -> Call:
+        """The call of these fields in their order, as a file has them: its group is a list of ranks."""
+        call = cls(*fields)
+        return call if call.group is None else call._replace(group=tuple(call.group))
+
+    def check(self, path: str) -> None:
+        """Refuse a field that no call can have; ``path`` says whose it is.
+
+        Raises:
+            SpecError: with the field and what is accepted.
+        """
+        if self.collective not in COLLECTIVES:
+            raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
+        if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
+            raise SpecError(f"{path}.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
+        if not (math.isfinite(self.encoded_bytes) and self.encoded_bytes >= 0):
+            raise SpecError(f"{path}.encoded_bytes", self.encoded_bytes, "a finite number of bytes, at least 0")
+        if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
+            raise SpecError(f"{path}.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
+        if not 0 <= self.ready <= 1:
+            raise SpecError(f"{path}.ready", self.ready, "a part of the compute time, from 0 to 1")
+        if self.group is not None and not isinstance(self.group, range | tuple):
+            raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
+
+
+def grouped_by_step(calls: Iterable[Call], steps: int) -> dict[int, list[Call]]:
+    """The calls of each step that has any, in their order; all are checked.
+
+    Raises:
+        SpecError: a call of no step of these, or with a field that no call can have.
+    """
+    due: dict[int, list[Call]] = {}
+    for index, call in enumerate(calls):
+        if not 0 <= call.step < steps:
+            raise SpecError(f"calls[{index}].step", call.step, f"a step from 0 to {steps - 1}")
+        call.check(f"calls[{index}]")
+        due.setdefault(call.step, []).append(call)
+    return due
+
+
+def columns_of(calls: Sequence[Call]) -> dict[str, list[Any]]:
+    """Calls as columns of a table: what a ledger tells, with the size of each group in place of its ranks."""
+    names = ("step", "label", "collective", "payload_bytes", "group_size", "encoded_bytes", "wait_steps", "in_backward")
+    return {name: [getattr(call, name) for call in calls] for name in names}
