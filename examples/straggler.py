@@ -16,10 +16,10 @@ Output:
 """
 
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import network
 from syncline.optim import DDP, Local, sgdm
 from syncline.problems import Quadratic
 from syncline.sim import Call, clock
+from syncline.specs import network
 from syncline.training import rows_of, train
 
 WORKERS, STEPS = 4, 64

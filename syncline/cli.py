@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from syncline.commands.shell import INTERRUPTED, app, say
 from syncline.errors import SynclineError
@@ -17,6 +19,15 @@ from syncline.commands import trainings, processes, clocks, catalogue  # noqa: F
 __all__ = ["app", "main"]
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system says when a disk, a quota or a file is full."""
+
+
+def _line(error: Exception) -> str:
+    """An error and what is known about it, in one line."""
+    return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
+
+
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
     # Until a training listens there is nothing to save, and an exception would surface from within half an import.
@@ -24,8 +35,15 @@ def main() -> None:
     try:
         app()
     except SynclineError as error:
-        say(f"error: {error}")
+        say(_line(error))
         sys.exit(2)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        say(_line(error))
+        with suppress(OSError, ValueError):  # what standard output still holds could not be written at exit, either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

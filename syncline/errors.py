@@ -26,7 +26,17 @@ class SpecError(SynclineError):
         self.path, self.value, self.expected = path, value, expected
 
     def __str__(self) -> str:
-        return f"{self.path}: got {self.value!r}; expected {self.expected}"
+        return f"{self.path}: got {_shown(self.value)}; expected {self.expected}"
+
+
+MOST_SHOWN = 200
+"""Characters of a value in an error line."""
+
+
+def _shown(value: object) -> str:
+    """A value as Python writes it, or its beginning."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN + 100 else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
 @contextmanager

@@ -46,6 +46,12 @@ MANY = 10**9
 
 Steps = Annotated[int, Field(ge=1, le=MANY)]
 
+Workers = Annotated[int, Field(ge=1, le=MANY)]
+"""In a group."""
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""Of random streams; a table's column has 63 bits for it."""
+
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """A decay rate."""
 
@@ -174,6 +180,7 @@ _IN_WORDS = {
     "bool_parsing": "true or false",
     "string_type": "text",
     "string_too_short": "text that is not empty",
+    "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text that matches {pattern}",
 }
 """Pydantic's complaints that speak of Python or of pydantic, for people who write YAML."""

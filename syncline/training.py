@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -79,6 +80,13 @@ class History:
             interrupted=any(part.interrupted for part in parts),
         )
 
+    def last_evaluation(self) -> dict[str, Array]:
+        """Metrics after the last step, each ``(S,)``; NaN where a stop left no time to measure them."""
+        measured = len(self.eval_step) and self.eval_step[-1] == self.steps
+        return {
+            name: v[-1] if measured else np.full_like(v[-1], np.nan) for name, v in self.evaluation.items() if len(v)
+        }
+
     def final(self) -> list[dict[str, Any]]:
         """The last word on each seed: a flat record of metrics.
 
@@ -88,7 +96,7 @@ class History:
         rows = []
         for s, seed in enumerate(self.seeds):
             row: dict[str, Any] = {"seed": seed, "steps": self.steps, "diverged_at": self.diverged_at[s]}
-            row |= {name: float(values[-1, s]) for name, values in self.evaluation.items() if len(values)}
+            row |= {name: float(values[s]) for name, values in self.last_evaluation().items()}
             if self.steps:
                 row["train_loss"] = float(self.loss[-tenth:, s].mean())
                 row |= {
@@ -101,8 +109,11 @@ class History:
 
 
 @dataclass
-class _Recorder:
-    """Collects tensors without looking at them, so that a step never waits for a value."""
+class Recorder:
+    """What a training has measured so far; it can be read while the training goes on.
+
+    It collects tensors without looking at them, so that a step never waits for a value.
+    """
 
     losses: list[torch.Tensor] = field(default_factory=list)
     trace: dict[str, list[torch.Tensor]] = field(default_factory=dict)
@@ -113,7 +124,20 @@ class _Recorder:
         """Whether each seed had a loss that was not finite in the last so many steps."""
         return not bool(torch.isfinite(torch.stack(self.losses[-last:])).all(0).any())
 
-    def history(self, seeds: tuple[int, ...], interrupted: bool) -> History:
+    def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
+        """What belongs to completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
+        steps = slice(max(first, 1) - 1, last - 1)
+        evaluated = slice(bisect_left(self.eval_step, first), bisect_left(self.eval_step, last))
+        taken = Recorder(
+            self.losses[steps],
+            {name: values[steps] for name, values in self.trace.items()},
+            self.eval_step[evaluated],
+            {name: values[evaluated] for name, values in self.evaluation.items()} if self.eval_step[evaluated] else {},
+        )
+        return taken.history(seeds)
+
+    def history(self, seeds: tuple[int, ...], interrupted: bool = False) -> History:
+        """All of it."""
         # An interrupt can fall between two records of one moment: keep whole steps and whole evaluations only.
         steps, s = len(self.losses), len(seeds)
         evaluations = min((len(values) for values in self.evaluation.values()), default=0)
@@ -176,6 +200,7 @@ def train(
     eval_every: int = 0,
     schedule: LRScheduler | None = None,
     on_step: Callable[[int], None] | None = None,
+    recorder: Recorder | None = None,
 ) -> History:
     """Train for ``steps`` steps.
 
@@ -189,6 +214,7 @@ def train(
         schedule: stepped after each step.
         on_step: called with the number of completed steps, from 0. It may raise ``KeyboardInterrupt`` to end the
             training there, with an evaluation.
+        recorder: where to collect, for those who want to read it meanwhile.
 
     Returns:
         The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
@@ -197,7 +223,7 @@ def train(
         a task's trace is of all rows.
     """
     seeds = tuple(seeds)
-    rows, recorder = local_rows(method, seeds), _Recorder()
+    rows, recorder = local_rows(method, seeds), recorder or Recorder()
     presence = getattr(method.comm, "presence", None)
     attendance = Attendance(method, presence) if presence else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from typing import Any
 
@@ -19,11 +20,29 @@ def parse_yaml(text: str) -> Any:
     import yaml  # only here: who reads no file needs no parser
 
     try:
-        return yaml.load(text, Loader=_loader())
+        loader = _loader()(text)
+        node = loader.get_single_node()
+        if node is not None and _unfolded(node, {}) > MOST_VALUES:
+            raise ValueError(f"aliases that unfold to more than {MOST_VALUES:,} values")
+        return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+MOST_VALUES = 1_000_000
+"""In a file, with every alias written out: a few lines of aliases of aliases would fill the memory."""
+
+
+def _unfolded(node: Any, known: dict[int, float]) -> float:
+    """How many values a node stands for; infinitely many if it is inside itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        inside = node.value if isinstance(node.value, list) else []
+        parts = [part for one in inside for part in (one if isinstance(one, tuple) else (one,))]
+        known[id(node)] = 1.0 + sum(_unfolded(part, known) for part in parts)
+    return known[id(node)]
 
 
 @functools.cache

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ import pytest
 
 from syncline import __version__
 from syncline.costmodel import COLLECTIVES
+from syncline.experiments import limits, streams
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.specs import bundled
 
@@ -24,6 +27,10 @@ GPT = ("compare-text", "--set", "steps=2", "--set", "schedule={}", "--set", "met
        "--set", "problem.width=8", "--set", "problem.context=8", "--set", "problem.layers=1")  # fmt: skip
 CLOCK = {"method", "network", "workers", "step_time_s", "compute_s", "communication_s", "communication_share",
          "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "encode_s", "trigger_s"}  # fmt: skip
+
+
+PATIENCE_S = 600
+"""For machines that are many times slower, and busy; whatever takes so long has failed."""
 
 
 def everything_under(folder: Path) -> list[str]:
@@ -202,6 +209,7 @@ REFUSED = [
     (("compare", "digits-skewed", "--set", "seeds=[1, 1]"), "seeds: got (1, 1); expected seeds that differ"),
     (("compare", "rosenbrock-mt-dao"), "kind: got 'run'; expected one of 'compare'; a spec of kind 'run'"),
     (("run", "nothing.yaml"), "spec: got 'nothing.yaml'; expected a YAML file that exists"),
+    (("run", "n" * 5000), f"spec: got '{'n' * 199}... (5,002 characters); expected a YAML file"),
     (("list", "network"), "list: got 'network'; expected one of"),
     (("list", "methods", "--model", "gpt-16m"), "--model: got 'gpt-16m'; expected one of"),
     (("list", "models", "--model", "gpt-160m"), "--model: got 'gpt-160m'; expected no model"),
@@ -220,6 +228,29 @@ REFUSED = [
     (("run", "rosenbrock-mt-dao", "--network", "wan", "--network", "10gbe"), "--network: got ['wan', '10gbe']"),
     (("run", "rosenbrock-mt-dao", "--scale", "gpu"), "--scale: got 'gpu'; expected none, as this spec has no scales"),
     (("run", "basis-rotation-fig5", "--scale", "cpu"), "--scale: got 'cpu'; expected one of 'gpu'"),
+    (("run", "rosenbrock-mt-dao", "--set", "compute.seconds=0"), "compute.seconds: got 0.0; expected a time above 0"),
+    (("compare", *SMALL, "--set", "compute.seconds=0"), "compute.seconds: got 0.0; expected a time above 0"),
+    (("run", "rosenbrock-mt-dao", "--set", "threads=100000"), "threads: got 100000; expected at most"),
+    (("run", "rosenbrock-mt-dao", "--set", f"seeds=[{2**63}]"), f"seeds.0: got {2**63}; expected less than {2**63}"),
+    (
+        ("run", "rosenbrock-mt-dao", "--set", "workers=1e12"),
+        "workers: got 1000000000000.0; expected less than or equal",
+    ),
+    (
+        ("run", "rosenbrock-mt-dao", "--set", "workers=1000000000", "--set", "seeds=[0, 1, 2, 3, 4]"),
+        "workers: got 1000000000; expected a training that fits: this one needs 160 GB of memory at least",
+    ),
+    (
+        ("compare", *SMALL, "--set", "problem.batch_size=100000000"),
+        "problem.batch_size: got 100000000; expected a training that fits: this one needs 106 GB of memory at least",
+    ),
+    (
+        ("compare", *SMALL, "--set", f"name={'x' * 300}"),
+        f"name: got '{'x' * 199}... (302 characters); expected text of",
+    ),
+    (("compare", *SMALL, "--out", "y" * 300), f"--out: got '{'y' * 199}... (302 characters); expected a place"),
+    (("project", "lion-cub-fig2", "--set", f"workers=[1{'0' * 30}]"), "workers.0: got 1000000"),
+    (("project", "lion-cub-table1", "--set", f"workers=[1{'0' * 30}]"), "workers.0: got 1000000"),
     (("run", "rosenbrock-mt-dao", "--set", "compute={}"), "compute.seconds: got None; expected seconds per step"),
     (("compare", *SMALL, "--text", "x.txt"), "problem.path: got 'x.txt'; expected no such field here"),
     (("compare", *SMALL, "--set", "workers=2000"), "workers: got 2000; expected at most 1438 workers"),
@@ -231,7 +262,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command, tmp_path):
+def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "memory_bytes", lambda: 64e9)
     (tmp_path / "short.txt").write_text("too short")
     done = command(*arguments)
     errors = [line for line in done.err.splitlines() if not line.startswith("warning: ")]
@@ -240,42 +272,133 @@ def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command
     assert [name for name in everything_under(tmp_path) if name != "runs"] == ["short.txt"]
 
 
+def test_what_standard_output_cannot_take_is_one_line():
+    """A pipe that nobody reads is left in silence, a full disk is told."""
+    program = [sys.executable, "-c", "from syncline.cli import main; main()", "project", "--json"]
+    if Path("/dev/full").exists():
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+            )
+        assert done.returncode == 1 and done.stderr == "error: [Errno 28] No space left on device\n"
+    unread, write = os.pipe()
+    os.close(unread)
+    done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+def test_a_full_disk_is_one_line_that_says_where_the_rest_is(command, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("syncline.experiments.folder.RunFolder.trace", full)
+    done = command("run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=40", "--set", "seeds=[0]")
+    assert (done.code, done.out) == (1, "")
+    said = done.err.splitlines()[-1]
+    left = f"runs/.rosenbrock-mt-dao.partial-{os.getpid()}"
+    assert said == f"error: [Errno 28] No space left on device; what was finished until then is in {left}"
+    assert (tmp_path / left / "metrics.parquet").stat().st_size
+
+
 def test_columns_are_as_wide_as_the_reader_says(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, command("project").err.splitlines())) <= 60
 
 
-def interrupted(arguments: list[str], folder: Path, started: str) -> tuple[int, str]:
-    """Run a command, interrupt it as a terminal does once a file of it is there and it trains, and wait."""
+SHORT_AND_LONG = ["digits-skewed", "--set", "steps=100000000", "--set", "seeds=[0]", "--set", "eval_every=0", "--set",
+                  "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"]  # fmt: skip
+"""The first method has diverged, and is over, at the first look at its losses: after 50 steps."""
+
+
+def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> subprocess.Popen[str]:
+    """A command that is under way: what it has written is such that it is ready."""
     program = [sys.executable, "-c", "from syncline.cli import main; main()", *arguments]
     process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not any(folder.rglob(started)) and process.poll() is None and time.monotonic() < deadline:
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready(folder) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
+    return process
+
+
+def interrupted(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> tuple[int, str]:
+    """Run a command, interrupt it as a terminal does once it is ready, and wait."""
+    process = begun(arguments, folder, ready)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     return process.returncode, errors
+
+
+def on_disk(folder: Path, number: int) -> list[int]:
+    """The completed steps of a method that a run under way has noted."""
+    table = next(map(streams.read, folder.rglob(f"{number}-metrics.arrows")), None)
+    return [] if table is None else table["step"].to_pylist()
+
+
+def short_is_over(folder: Path) -> bool:
+    return on_disk(folder, 0)[-1:] == [50] and len(on_disk(folder, 1)) > 1
 
 
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_an_interrupted_comparison_keeps_what_was_finished(jobs, tmp_path):
-    # The first method is through quickly; its metrics are the sign that the second one has the processor.
-    methods = "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"
-    arguments = ["compare", "digits-skewed", "--set", methods, "--set", "steps=100000000", "--set", "seeds=[0]",
-                 "--set", "eval_every=0", "--jobs", jobs]  # fmt: skip
-    code, errors = interrupted(arguments, tmp_path, "metrics.parquet")
+    code, errors = interrupted(["compare", *SHORT_AND_LONG, "--jobs", jobs], tmp_path, short_is_over)
     assert code == 130 and "Traceback" not in errors
     assert "interrupted: what was finished until then is in the folder above" in errors
     assert os.listdir(tmp_path / "runs") == ["digits-skewed"]
-    told = json.loads((tmp_path / "runs" / "digits-skewed" / "run.json").read_text())
+    folder = tmp_path / "runs" / "digits-skewed"
+    assert not (folder / streams.FOLDER).exists()
+    told = json.loads((folder / "run.json").read_text())
     steps = {row["method"]: row["steps"] for row in told["rows"]}
-    assert steps["short"] == 50
-    assert told["interrupted"] == [name for name in steps if name == "long"]
+    assert steps["short"] == 50 and 0 < steps["long"] < 100_000_000
+    assert told["interrupted"] == ["long"]
+    assert pq.read_table(folder / "metrics.parquet").num_rows == sum(steps.values()) + 2
+
+
+def test_a_comparison_that_is_killed_leaves_no_process_and_its_steps_on_disk(tmp_path):
+    process = begun(["compare", *SHORT_AND_LONG, "--jobs", "2"], tmp_path, short_is_over)
+    started = children(process.pid)
+    assert started
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while any(map(runs, started)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(runs, started))
+    assert on_disk(tmp_path, 0) == list(range(51)) and len(on_disk(tmp_path, 1)) > 1
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started, as far as the system tells."""
+    of = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _stat(int(path.name))[1:2] == [str(pid)]]
+    return of or pytest.skip("no /proc that tells who started whom")
+
+
+def runs(pid: int) -> bool:
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and so on of a process; nothing if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def test_three_runs_with_one_name_are_one_run_and_two_that_are_refused(tmp_path):
+    """As when one comes after the other."""
+    arguments = ["compare", *SHORT_AND_LONG, "--jobs", "1", "--out", "cc"]
+    first = begun(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
+    done = [begun(arguments, tmp_path, lambda _: False).communicate(timeout=PATIENCE_S) for _ in range(2)]
+    assert all("--out: got 'cc'; expected a folder that does not exist yet" in errors for _, errors in done)
+    os.killpg(first.pid, signal.SIGINT)
+    first.communicate(timeout=PATIENCE_S)
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] in (["cc"], [])
 
 
 def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
     arguments = ["run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=100000000"]
-    code, errors = interrupted(arguments, tmp_path, "spec.yaml")
+    code, errors = interrupted(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
     assert code == 130 and "Traceback" not in errors
     folder = tmp_path / "runs" / "rosenbrock-mt-dao"
     told = json.loads((folder / "run.json").read_text())
@@ -286,5 +409,7 @@ def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupt_before_the_first_step_is_no_traceback_either(tmp_path):
-    code, errors = interrupted(["compare", "digits-skewed", "--jobs", "2"], tmp_path, "runs")
+    code, errors = interrupted(
+        ["compare", "digits-skewed", "--jobs", "2"], tmp_path, lambda folder: any(folder.iterdir())
+    )
     assert code == 130 and "Traceback" not in errors

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from syncline.yamls import parse_yaml
@@ -21,3 +23,18 @@ def test_what_is_no_yaml_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_yaml(text)
     assert "\n" not in str(caught.value)
+
+
+def test_aliases_that_would_fill_the_memory_are_refused():
+    """Ten lines of ten aliases each of the line before: ten billion values."""
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{new}: &{new} [{', '.join(['*' + old] * 10)}]" for old, new in itertools.pairwise("abcdefghij")]
+    with pytest.raises(ValueError, match=r"^aliases that unfold to more than 1,000,000 values$"):
+        parse_yaml("\n".join(lines))
+    with pytest.raises(ValueError, match="aliases that unfold"):
+        parse_yaml("a: &a [*a]")
+    assert parse_yaml("a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
+
+
+def test_an_empty_text_holds_nothing():
+    assert parse_yaml("") is None

@@ -123,7 +123,7 @@ def emit(result: dict[str, Any]) -> None:
     """The JSON object; numbers that JSON does not have become null."""
     from syncline.experiments.plain import plain
 
-    print(json.dumps(plain(result), indent=1))
+    print(json.dumps(plain(result), indent=1), flush=True)
 
 
 MOST_FILES = 20
@@ -167,5 +167,5 @@ def show_result(console: Console, result: dict[str, Any], as_json: bool, tables:
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
-        print(__version__)
+        print(__version__, flush=True)
         raise typer.Exit

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import resource_tracker
@@ -15,6 +16,10 @@ from typing import TypeVar
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from syncline.errors import SynclineError
+from syncline.experiments.overseen import overseen
 
 T = TypeVar("T")
 
@@ -23,16 +28,21 @@ class Board:
     """One counter per training and one flag for all, in a file that several processes map.
 
     A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
+
+    Attributes:
+        owner: the process that made it and that others train for.
+        heard: whether a training in this process has been told to stop, which changes under the lock ``hearing``.
     """
 
-    def __init__(self, path: Path, trainings: int) -> None:
-        self.path, self.trainings = path, trainings
+    def __init__(self, path: Path, trainings: int, owner: int | None = None) -> None:
+        self.path, self.trainings, self.owner = path, trainings, owner or os.getpid()
+        self.heard, self.hearing = False, threading.Lock()
         if not path.exists():
             np.zeros(trainings + 1, dtype=np.int64).tofile(path)
         self._words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
 
-    def __reduce__(self) -> tuple[type[Board], tuple[Path, int]]:
-        return Board, (self.path, self.trainings)
+    def __reduce__(self) -> tuple[type[Board], tuple[Path, int, int]]:
+        return Board, (self.path, self.trainings, self.owner)
 
     def report(self, training: int, done: int) -> None:
         """Note that a training has completed ``done`` steps.
@@ -42,6 +52,8 @@ class Board:
         """
         self._words[training] = done
         if self._words[-1]:
+            with self.hearing:
+                self.heard = True
             raise KeyboardInterrupt
 
     def reporter(self, training: int) -> Callable[[int], None]:
@@ -97,20 +109,34 @@ def uninterrupted_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None = None) -> Iterator[T]:
+def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: Board) -> Iterator[T]:
     """What the calls return, as they finish, in so many processes; one per core if none is said.
 
-    With more than one job, calls and results must be such that they can be sent to another process.
+    With more than one job, calls and results must be such that they can be sent to another process. Calls that were
+    asked to stop before they had anything are left out. If one raises, the others are asked to stop.
+
+    Raises:
+        SynclineError: a process was ended from outside.
     """
     jobs = min(jobs or cpu_count(), len(calls))
-    if jobs == 1:
-        yield from (call() for call in calls)
-        return
-    with uninterrupted_children():
-        results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
-            delayed(call)() for call in calls
-        )
-    yield from results
+    try:
+        if jobs == 1:
+            results: Iterable[T | None] = (overseen(call, progress) for call in calls)
+        else:
+            with uninterrupted_children():
+                results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
+                    delayed(overseen)(call, progress) for call in calls
+                )
+        yield from (result for result in results if result is not None)
+    except TerminatedWorkerError:
+        progress.stop()
+        raise SynclineError(
+            "a process that trained was ended from outside, as a system does that is out of memory; "
+            "with fewer --jobs less is needed at a time"
+        ) from None
+    except BaseException:
+        progress.stop()
+        raise
 
 
 class Watched:

@@ -12,7 +12,9 @@ from syncline.costmodel import Network
 from syncline.experiments.board import Board, Watched, board, side_by_side
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.limits import check_training
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
+from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import Trained, time_method, train_method
 from syncline.sim import Clock, chrome_trace
@@ -42,14 +44,14 @@ def compare(
         ``rows`` (one per method and network), ``folder``, ``target_loss``, ``interrupted``. After Ctrl-C there are rows
         of every method that completed a step.
     """
+    check_training(spec, *spec.methods)
     with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, Watched(progress, on_progress):
         folder.spec(spec)
         finished: list[Trained] = []
-        for trained in _train_all(spec, progress, jobs):
+        for trained in _train_all(spec, folder, progress, jobs):
             finished = _in_order([*finished, trained], spec)
-            # Written again after each method: a crash of the next one loses nothing.
-            folder.table("metrics", metrics_columns(finished))
-            folder.table("ledger", ledger_columns(finished))
+        folder.table("metrics", metrics_columns(finished))
+        folder.table("ledger", ledger_columns(finished))
         clocks: Clocks = {}
         for trained in finished:
             for link in spec.networks:
@@ -63,10 +65,13 @@ def compare(
     return {"rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted}
 
 
-def _train_all(spec: CompareSpec, progress: Board, jobs: int | None) -> Iterator[Trained]:
+def _train_all(spec: CompareSpec, folder: RunFolder, progress: Board, jobs: int | None) -> Iterator[Trained]:
     """Trainings as they finish; those that a stop left without a single step are not among them."""
-    calls = [partial(train_method, spec, m, progress.reporter(i)) for i, m in enumerate(spec.methods)]
-    for trained in side_by_side(calls, jobs):
+    calls = [
+        partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name))
+        for i, method in enumerate(spec.methods)
+    ]
+    for trained in side_by_side(calls, jobs, progress):
         if trained.history.steps:
             yield trained
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from syncline import __version__
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
 
@@ -62,10 +63,11 @@ class RunFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
             if kind is None:
+                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have it all
                 self.path = free_path(self.path)  # who knows of no claims may have taken the name meanwhile
                 self.working.rename(self.path)
-            elif issubclass(kind, SynclineError) and not _worth_keeping(self.working):
-                shutil.rmtree(self.working)
+            elif issubclass(kind, SynclineError | KeyboardInterrupt) and not _worth_keeping(self.working):
+                shutil.rmtree(self.working, ignore_errors=True)  # a training beside may still write
             elif error is not None:
                 error.add_note(f"what was finished until then is in {self.working}")
         finally:
@@ -108,8 +110,10 @@ def environment() -> dict[str, Any]:
 
 
 def _worth_keeping(working: Path) -> bool:
-    """Whether a working folder has more than its beginnings: a table, or lines of real processes."""
-    return any(path.stat().st_size for pattern in ("*.parquet", "ranks/*.jsonl") for path in working.glob(pattern))
+    """Whether a working folder has more than its beginnings: a table, steps, or lines of real processes."""
+    return any(
+        path.stat().st_size for pattern in ("*.parquet", "streams/*", "ranks/*") for path in working.glob(pattern)
+    )
 
 
 def _keep(left: Path, path: Path) -> None:
@@ -119,6 +123,7 @@ def _keep(left: Path, path: Path) -> None:
     elif not _worth_keeping(left):
         shutil.rmtree(left)
     else:
+        streams.merge(left)
         kept = free_path(path.with_name(f"{path.name}-killed"))
         left.rename(kept)
         print(f"warning: a run that was killed left its results: they are in {kept}", file=sys.stderr)

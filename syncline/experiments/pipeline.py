@@ -13,7 +13,7 @@ from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline, task_spans
-from syncline.sim.pipelines.schedules import LIMITED
+from syncline.sim.pipelines.schedules import schedule_kind
 
 if TYPE_CHECKING:
     from syncline.sim import PipelineReport
@@ -101,7 +101,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
 
 def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
     """The makespan with free links and no jitter; None where stages differ or nothing is known in closed form."""
-    if name not in CLOSED_FORMS or (name in LIMITED and spec.in_flight is not None):
+    if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.in_flight is not None):
         return None
     seconds = spec.stage_seconds(name)
     if any(len(set(of_stages)) > 1 for of_stages in seconds):

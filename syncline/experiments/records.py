@@ -33,11 +33,11 @@ def clock_record(clock: Clock) -> dict[str, float]:
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
     """Median, lowest and highest final loss over the seeds; infinite where most seeds diverged."""
-    losses = trained.history.evaluation.get("loss")
-    if losses is None or not len(losses):
+    losses = trained.history.last_evaluation().get("loss")
+    if losses is None:
         return math.inf, math.inf, math.inf
     lost = np.array([step is not None for step in trained.history.diverged_at])
-    last = np.where(lost, np.nan, losses[-1])
+    last = np.where(lost, np.nan, losses)
     middle, low, high = median_and_range(last[:, None])
     return float(middle[0]), float(low[0]), float(high[0])
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from syncline.experiments.board import board
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.limits import check_training
+from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
+from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import time_method, train_method
@@ -32,6 +36,7 @@ def run(
     """
     if not isinstance(spec, RunSpec):
         return run_study(spec, out, exact=exact, on_progress=on_progress)
+    check_training(spec, spec.method)
     with RunFolder(out, exact) as folder, board(1) as progress:
         folder.spec(spec)
 
@@ -40,7 +45,10 @@ def run(
                 on_progress(done)
             progress.report(0, done)
 
-        trained = train_method(spec, spec.method, on_step)
+        stream = TrainingStream(folder.working, 0, spec.method.name)
+        trained = overseen(partial(train_method, spec, spec.method, on_step, stream), progress)
+        if trained is None:
+            raise KeyboardInterrupt  # before there was anything
         folder.table("metrics", metrics_columns([trained]))
         folder.table("ledger", ledger_columns([trained]))
         timed = time_method(spec, trained, spec.network)

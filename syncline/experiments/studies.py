@@ -42,7 +42,7 @@ def run_study(
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
-        for new in side_by_side(calls, jobs or own_jobs):
+        for new in side_by_side(calls, jobs or own_jobs, progress):
             records += new
             if new:  # written again each time: a crash of the next one loses nothing
                 folder.table("metrics", record_columns(records))

@@ -10,8 +10,10 @@ import numpy as np
 from syncline.costmodel.traffic.call import columns_of
 
 if TYPE_CHECKING:
+    from syncline.costmodel import Call
     from syncline.experiments.trained import Trained
     from syncline.sim import Timeline
+    from syncline.training import History
 
 
 def metrics_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
@@ -21,7 +23,15 @@ def metrics_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null where nothing was measured;
     traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
-    parts = [_metrics(one, s) for one in trained for s in range(len(one.history.seeds))]
+    return _below([_metrics(one.method, one.history, s) for one in trained for s in range(len(one.history.seeds))])
+
+
+def metrics_part(method: str, history: History, first: int) -> dict[str, list[Any]]:
+    """Some rows of a training under way, from completed step ``first`` on; the history is of these rows alone."""
+    return _below([_metrics(method, history, s, first) for s in range(len(history.seeds))])
+
+
+def _below(parts: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
     names = list(dict.fromkeys(name for part in parts for name in part))
     rows = [len(part["step"]) for part in parts]
     return {
@@ -29,25 +39,30 @@ def metrics_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     }
 
 
-def _metrics(trained: Trained, s: int) -> dict[str, list[Any]]:
-    history = trained.history
-    count = history.steps + 1
+def _metrics(method: str, history: History, s: int, first: int = 0) -> dict[str, list[Any]]:
+    before = [] if first else [None]  # row 0 is before the first step
+    count = history.steps + len(before)
     columns: dict[str, list[Any]] = {
-        "method": [trained.method] * count,
+        "method": [method] * count,
         "seed": [history.seeds[s]] * count,
-        "step": list(range(count)),
-        "train_loss": [None, *history.loss[:, s].tolist()],
+        "step": list(range(first, first + count)),
+        "train_loss": before + history.loss[:, s].tolist(),
     }
     for name, values in history.evaluation.items():
         column: list[Any] = [None] * count
         for step, value in zip(history.eval_step.tolist(), values[:, s].tolist(), strict=False):
-            column[step] = value
+            column[step - first] = value
         columns[f"eval_{name}"] = column
     for name, values in history.trace.items():
         flat = values[:, s].reshape(history.steps, -1)
         for i, column_of in enumerate(flat.T):
-            columns[name if values.ndim == 2 else f"{name}_{i}"] = [None, *column_of.tolist()]
+            columns[name if values.ndim == 2 else f"{name}_{i}"] = before + column_of.tolist()
     return columns
+
+
+def ledger_part(method: str, calls: Sequence[Call]) -> dict[str, list[Any]]:
+    """Some calls of a training under way."""
+    return {"method": [method] * len(calls)} | columns_of(calls) if calls else {}
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:

@@ -13,11 +13,13 @@ from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
+from syncline.experiments.limits import check_training
 from syncline.sim import Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
 
 if TYPE_CHECKING:
+    from syncline.experiments.streams import TrainingStream
     from syncline.problems import Task
 
 SECONDS_BETWEEN_REPORTS = 0.05
@@ -61,7 +63,12 @@ class Trained:
         return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
 
 
-def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None = None) -> Trained:
+def train_method(
+    spec: Training,
+    method: MethodBase,
+    on_step: Callable[[int], None] | None = None,
+    stream: TrainingStream | None = None,
+) -> Trained:
     """Train ``method`` as ``spec`` says, all workers and all seeds in this process.
 
     Args:
@@ -69,6 +76,7 @@ def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], No
         method: which of the spec's methods.
         on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
             ``KeyboardInterrupt`` to stop the training, which then returns what it has.
+        stream: where to note what there is while it goes on.
 
     Raises:
         SpecError: what only the problem can tell: a text that is too short, more workers than images, no FLOPs.
@@ -77,14 +85,15 @@ def train_method(spec: Training, method: MethodBase, on_step: Callable[[int], No
 
     from syncline.training import History
 
+    check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if not method.one_seed_at_a_time:
-        return _train_seeds(spec, method, spec.seeds, on_step, start_s)
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream)
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(spec, method, (seed,), report, start_s)
+        return _train_seeds(spec, method, (seed,), report, start_s, stream)
 
     for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
@@ -100,18 +109,26 @@ def _train_seeds(
     seeds: tuple[int, ...],
     on_step: Callable[[int], None] | None,
     start_s: float,
+    stream: TrainingStream | None,
 ) -> Trained:
     """Seeds side by side."""
     from syncline.comm import SimulatedCommunicator
-    from syncline.training import parameter_groups, rows_of, train
+    from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.presence(spec.workers))
     task = spec.problem.build(rows_of(comm, seeds))
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
-    report = _seldom(on_step, spec.steps) if on_step else None
-    history = train(task, optimizer, seeds, spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=report)
+    recorder = Recorder()
+    noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
+    report = _seldom(_both(on_step, noted.note if noted else None), spec.steps)
+    history = train(
+        task, optimizer, seeds, spec.steps,
+        eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder,
+    )  # fmt: skip
+    if noted:
+        noted.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
         method.name,
@@ -151,6 +168,17 @@ def base_s(spec: Training, flops: float | None) -> float:
     samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
     tokens = None if samples is None or length is None else samples * length
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
+
+
+def _both(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
+    """Note, then tell; who is told may end the training."""
+
+    def call(done: int) -> None:
+        for hear in (note, on_step):
+            if hear is not None:
+                hear(done)
+
+    return call
 
 
 def _seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:

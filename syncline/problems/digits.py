@@ -51,6 +51,10 @@ class Digits:
         if not 0 <= self.skew <= 1:
             raise SpecError("problem.skew", self.skew, "a number from 0 (alike) to 1 (sorted by label)")
 
+    def module(self) -> nn.Module:
+        """The network without memory, on the meta device."""
+        return shape_only(lambda: mlp(self.hidden))
+
     def build(
         self,
         rows: Rows,
@@ -60,7 +64,7 @@ class Digits:
         how: How = "auto",
     ) -> NetworkTask:
         """The task of ``rows``; see ``per_worker_gradients`` for ``how``."""
-        module = shape_only(lambda: mlp(self.hidden))
+        module = self.module()
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
             module,

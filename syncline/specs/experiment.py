@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_
 
 from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
 from syncline.errors import SpecError, one_of, within
-from syncline.fields import Positive, Seconds, Spec, Steps, parsed, refusal
+from syncline.fields import Positive, Seconds, Seed, Spec, Steps, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
 from syncline.registry import reference_to
 from syncline.specs.clock import BandwidthField, ClockSpec
@@ -248,13 +248,14 @@ class ScheduleSpec(Spec):
         return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
 
 
-Seed = Annotated[int, Field(ge=0)]
+MOST_LETTERS = 200
+"""Of a name: a folder is called by it, and file systems take 255 bytes with what is put around it."""
 
 
 class Experiment(Spec):
     """What every spec has."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    name: str = Field(min_length=1, max_length=MOST_LETTERS, pattern=r"^[A-Za-z0-9._-]+$")
     description: str = ""
     source: str = ""
 
@@ -267,9 +268,9 @@ class Training(ClockSpec, Experiment):
     """What every spec of a training has."""
 
     problem: ProblemField
-    workers: int = Field(ge=1)
+    workers: Workers
     steps: Steps
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
     compute: ComputeSpec = ComputeSpec()
@@ -283,6 +284,8 @@ class Training(ClockSpec, Experiment):
         if len(set(self.seeds)) < len(self.seeds):
             raise refusal("seeds", self.seeds, "seeds that differ from each other")
         self.compute.check(self.workers, self.steps)
+        if self.compute.seconds == 0:
+            raise refusal("compute.seconds", self.compute.seconds, "a time above 0, which steps are measured by")
         self.faults.check(self.workers, self.steps)
         return self
 
@@ -360,7 +363,7 @@ class ProjectSpec(ClockSpec, Experiment):
     kind: Literal["project"]
     model: ModelField
     tokens_per_worker: int = Field(ge=1)
-    workers: int = Field(ge=1)
+    workers: Workers
     steps: Steps = 10_000
     methods: tuple[MethodSpec, ...] = Field(min_length=1)
     networks: tuple[NetworkField, ...] = Field(min_length=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
 
 def _read(name_or_path: str | Path) -> dict[str, Any]:
     path = bundled().get(str(name_or_path), Path(name_or_path))
-    if not path.is_file():
+    if not os.path.isfile(path):  # which takes a name that is too long for a file as what it is
         if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
             raise SpecError("spec", str(name_or_path), "a YAML file that exists")
         raise SpecError("spec", str(name_or_path), f"a YAML file, or {one_of(bundled(), str(name_or_path))}")

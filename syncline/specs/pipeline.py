@@ -27,7 +27,20 @@ if TYPE_CHECKING:
     from syncline.sim.pipelines.run import Durations, Pipeline
     from syncline.sim.pipelines.schedules import Schedule
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b", "greedy"]
+
+def _schedule_name(value: Any) -> str:
+    from syncline.sim.pipelines.schedules import schedule_kind
+
+    try:
+        schedule_kind(str(value))
+    except SpecError as error:
+        raise refusal("", value, error.expected) from None
+    return str(value)
+
+
+ScheduleName = Annotated[str, BeforeValidator(_schedule_name)]
+"""One of ``syncline.sim.SCHEDULES``, or ``module:name``."""
+
 
 MOST_TASKS = 400_000
 """Forward passes of a schedule, beyond which an answer would take minutes."""
@@ -128,14 +141,15 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> PipelineSpec:
-        from syncline.sim.pipelines.schedules import LIMITED
+        from syncline.sim.pipelines.schedules import limited, schedule_kind
 
+        kinds = [schedule_kind(name) for name in self.schedules]
         check_distinct("schedules", list(self.schedules))
         check_distinct("networks", [network.name for network in self.networks])
-        if self.chunks is not None and "interleaved" not in self.schedules:
+        if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
             raise refusal("chunks", self.chunks, "nothing without the schedule 'interleaved', whose chunks it counts")
-        if self.in_flight is not None and not set(LIMITED) & set(self.schedules):
-            raise refusal("in_flight", self.in_flight, f"nothing without one of the schedules {', '.join(LIMITED)}")
+        if self.in_flight is not None and not any(kind.takes_limits for kind in kinds):
+            raise refusal("in_flight", self.in_flight, f"nothing without one of the schedules {', '.join(limited())}")
         parts = self.stages * max(map(self.chunks_of, self.schedules))
         if self.model is not None and parts > self.model.layers:
             most = self.model.layers * self.stages // parts
@@ -154,14 +168,16 @@ class PipelineSpec(Experiment):
         return self
 
     def chunks_of(self, schedule: str) -> int:
-        """Parts of the model per stage: 1 but for the interleaved schedule, which has 2 unless more are given."""
-        return (self.chunks or 2) if schedule == "interleaved" else 1
+        """Parts of the model per stage: 1 but for a schedule that interleaves, which has 2 unless more are given."""
+        from syncline.sim.pipelines.schedules import schedule_kind
+
+        return (self.chunks or 2) if schedule_kind(schedule).takes_chunks else 1
 
     def build_schedule(self, name: str) -> Schedule:
         """Who runs what when."""
-        from syncline.sim.pipelines.schedules import LIMITED, schedule
+        from syncline.sim.pipelines.schedules import schedule, schedule_kind
 
-        limits = self.in_flight if name in LIMITED else None
+        limits = self.in_flight if schedule_kind(name).takes_limits else None
         one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
         return schedule(name, self.stages, self.microbatches, self.chunks_of(name), in_flight=one_for_all)
 
@@ -250,7 +266,7 @@ class PipelineSpec(Experiment):
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         lines = []
-        if self.weight is not None and "zb-h1" not in self.schedules:
+        if self.weight is not None and not any(self.build_schedule(name).splits_backward for name in self.schedules):
             lines.append("weight has no effect: none of the schedules splits the backward pass, as zb-h1 does")
         if self.seed and not self.jitter:
             lines.append("seed has no effect without jitter")

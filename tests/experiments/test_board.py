@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from syncline.experiments.board import board, uninterrupted_children
+from syncline.errors import SynclineError
+from syncline.experiments.board import board, side_by_side, uninterrupted_children
+from syncline.experiments.overseen import overseen
 
 
 def test_what_one_process_reports_another_one_reads():
@@ -47,3 +50,55 @@ def test_an_interrupt_waits_for_the_children_to_start_and_never_reaches_them():
     child.send_signal(signal.SIGINT)
     child.communicate("go on\n", timeout=30)
     assert child.returncode == 0
+
+
+def test_a_step_that_is_long_is_interrupted_after_a_stop():
+    def long_step():
+        begun.set()
+        until = time.monotonic() + 600
+        while time.monotonic() < until:
+            time.sleep(0.01)
+
+    def press():
+        begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    begun = threading.Event()
+    threading.Thread(target=press).start()
+    with board(1) as shared:
+        assert overseen(long_step, shared) is None
+        assert shared.stopped
+
+
+def test_a_training_that_has_heard_of_the_stop_is_left_alone():
+    def training():
+        shared.stop()
+        with pytest.raises(KeyboardInterrupt):
+            shared.report(0, 7)
+        return "what it has"
+
+    with board(1) as shared:
+        assert overseen(training, shared) == "what it has"
+        assert shared.heard
+        assert overseen(training, shared) is None  # one that has not begun
+
+
+def test_of_calls_side_by_side_those_with_nothing_are_left_out_and_a_mistake_stops_the_others():
+    with board(2) as shared:
+        assert list(side_by_side([lambda: 1, lambda: None, lambda: 3], 1, shared)) == [1, 3]
+        with pytest.raises(SynclineError, match="nothing"):
+            list(side_by_side([_refuse], 1, shared))
+        assert shared.stopped
+
+
+def _refuse():
+    raise SynclineError("nothing")
+
+
+def test_a_process_that_is_ended_from_outside_is_told_in_one_line():
+    with board(2) as shared, pytest.raises(SynclineError, match="ended from outside"):
+        list(side_by_side([_die, _die], 2, shared))
+
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)

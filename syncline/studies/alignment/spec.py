@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from syncline.fields import Positive, Rate, Spec, Steps, refusal
+from syncline.fields import Positive, Rate, Seed, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField
 
 Basis = Literal["ada-sgd", "adam", "rotated", "rotated-ema"]
@@ -15,7 +15,6 @@ gradient's point; ``rotated-ema``: in that of an average of ``g g^T``, with deca
 
 BASES = get_args(Basis)
 
-Seed = Annotated[int, Field(ge=0)]
 Range = Annotated[tuple[Positive, Positive], Field(description="lowest and highest, drawn log-uniformly")]
 
 

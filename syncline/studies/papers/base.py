@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 Printed = Annotated[Decimal, Field(gt=0)]
 """A number as a paper prints it: its digits say how exact it is."""
 
-Workers = Annotated[int, Field(ge=1)]
-
 TEXT_HEADINGS = ("method", "model", "network", "unit", "vote", "cheapest", "optimizer", "by collectives")
 
 

@@ -29,7 +29,7 @@ class CurvaDionTableSpec(PaperTable):
     flag: Seconds
     sync_rate: float = Field(ge=0, le=1)
     payload_bytes: Positive
-    workers: int = Field(ge=1)
+    workers: int = Field(ge=1, le=10**9)
     networks: tuple[MeasuredSync, ...] = Field(min_length=1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,10 +19,10 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.experiments.columns import Column, Record, count_of, seconds_of, text_of
-from syncline.fields import Positive, Spec
+from syncline.fields import Positive, Spec, Workers
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.experiment import ModelField
-from syncline.studies.papers.base import PaperTable, Workers, digits, paper_table
+from syncline.studies.papers.base import PaperTable, digits, paper_table
 
 if TYPE_CHECKING:
     from syncline.specs.study import Figures
@@ -45,13 +45,17 @@ SLIPS = {
 """Where the printed row and our own closed form part."""
 
 
+MOST_PLAYED = 4096
+"""Workers of a collective whose every message is played: those of an all-to-all are as many as the square."""
+
+
 class VoteTableSpec(PaperTable):
     """Lion Cub's Table 1: what its four votes cost, as printed and by the collectives that they are made of."""
 
     kind: Literal["vote-table"]
     model: ModelField
     word_bits: int = Field(default=32, ge=1)
-    workers: tuple[Workers, ...] = Field(min_length=1)
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_PLAYED)], ...] = Field(min_length=1)
     networks: tuple[LinkField, ...] = Field(min_length=1)
 
 

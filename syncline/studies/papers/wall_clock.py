@@ -18,9 +18,9 @@ from syncline.costmodel import (
     unified_total_s,
 )
 from syncline.experiments.columns import Column, Record, seconds_of, text_of
-from syncline.fields import Period, Seconds, Spec, Steps, parsed, refusal
+from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.specs.experiment import HardwareField, ModelField
-from syncline.studies.papers.base import PaperTable, Workers, bandwidth_of, paper_table
+from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table
 from syncline.units import parse_bandwidth
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.fields import Positive, Spec, Steps, refusal
+from syncline.fields import Positive, Seed, Spec, Steps, Workers, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Seed, Training, check_distinct
+from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 from syncline.studies.draws import DistributionField
 
 
@@ -74,7 +74,7 @@ class QuantisersSpec(Experiment):
     """What becomes of a sum's sign when workers send small integers: on vectors, and in trainings."""
 
     kind: Literal["quantisers"]
-    workers: int = Field(ge=1)
+    workers: Workers
     seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
     vectors: VectorsSpec | None = None
     training: TuningSpec | None = None

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.fields import Spec
-from syncline.specs.experiment import Experiment, Seed, check_distinct
+from syncline.fields import Seed, Spec
+from syncline.specs.experiment import Experiment, check_distinct
 from syncline.studies.draws import DistributionField
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -16,7 +16,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class PaperVotes(Spec):
     """What a paper measured of one number of workers: shares of all parameters."""
 
-    workers: int = Field(ge=2)
+    workers: int = Field(ge=2, le=10**9)
     tie_rate: Share
     match: Share
     flip: Share

@@ -10,7 +10,7 @@ from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
-from syncline.sim.pipelines.schedules import one_f_one_b
+from syncline.sim.pipelines.schedules.one_f_one_b import one_f_one_b
 
 TIMES = st.floats(0.0, 10.0)
 

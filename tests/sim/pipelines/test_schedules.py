@@ -8,7 +8,8 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import bubble, pipeline_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.run import Durations, Pipeline, report, run_pipeline
-from syncline.sim.pipelines.schedules import PipelineTask, schedule, zb_h1
+from syncline.sim.pipelines.schedules import PipelineTask, schedule
+from syncline.sim.pipelines.schedules.zb_h1 import zb_h1
 
 FREE = Link(0.0, 1e15)
 SIZES = [(1, 1), (2, 2), (2, 8), (3, 6), (4, 4), (4, 12), (8, 16)]

@@ -1,0 +1,94 @@
+"""What a training asks of the machine, held against what that has: before anything is trained."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncline.costmodel import TensorShape
+from syncline.errors import SpecError
+from syncline.units import format_bytes
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase, Training
+
+THREADS = 256
+"""More than any sum gains from; far beyond, starting them ends the process instead of failing."""
+
+CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says how much memory a container may have; in version 2 and 1."""
+
+
+def check_training(spec: Training, *methods: MethodBase) -> None:
+    """Refuse a training that this machine cannot hold.
+
+    Raises:
+        SpecError: more threads than a machine has, more memory than this one has.
+    """
+    most = max(THREADS, os.cpu_count() or 1)
+    if spec.threads > most:
+        raise SpecError("threads", spec.threads, f"at most {most} on this machine")
+    for method in methods:
+        _check_memory(spec, method)
+
+
+def _check_memory(spec: Training, method: MethodBase) -> None:
+    tensors = tensors_of_problem(spec.problem)
+    if tensors is None:
+        return
+    rows = spec.workers * len(spec.seeds)
+    parameters = sum(tensor.elements for tensor in tensors)
+    # A parameter and its gradient, and what the method keeps; in fp32.
+    models = 4.0 * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
+    batches = rows * batch_bytes(spec.problem, tensors)
+    has = memory_bytes()
+    if has is None or models + batches <= has:
+        return
+    if batches > models:
+        field, value = "problem.batch_size", spec.problem.batch_size
+    elif spec.workers == 1 == len(spec.seeds):
+        field, value = "problem", spec.problem.name
+    else:
+        field, value = ("workers", spec.workers) if spec.workers >= len(spec.seeds) else ("seeds", len(spec.seeds))
+    needs = f"{format_bytes(models + batches)} of memory at least ({parameters:,} parameters, {rows:,} copies)"
+    raise SpecError(
+        field, value, f"a training that fits: this one needs {needs}, and the machine has {format_bytes(has)}"
+    )
+
+
+def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
+    """The parameters of one worker, without building them; None of a problem that does not tell."""
+    if hasattr(problem, "module"):
+        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in problem.module().named_parameters()]
+    if hasattr(problem, "start_point"):
+        return [TensorShape("x", tuple(problem.start_point().shape))]
+    return None
+
+
+def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
+    """Of one worker's batch and the draws that it is made of, in bytes: what there is at least, of any network."""
+    size = getattr(problem, "batch_size", 0)
+    inputs = getattr(problem, "context", None) or next((t.shape[1] for t in tensors if len(t.shape) == 2), 0)
+    return float(size) * (8 + 4 * inputs)
+
+
+def memory_bytes() -> float | None:
+    """What this process can have: of the machine, its container and its limit the least; None if nothing tells."""
+    return min(_memories(), default=None)
+
+
+def _memories() -> Iterator[float]:
+    with suppress(OSError, ValueError):  # a system that does not say
+        yield float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    for path in map(Path, CGROUPS):
+        text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
+        if text.isdecimal():  # "max" is none
+            yield float(text)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit > 0 and math.isfinite(limit):
+        yield float(limit)

@@ -1,0 +1,142 @@
+"""Pipeline schedules, a file each: in which order each stage runs its forwards, backwards and weight gradients.
+
+A schedule is data: a list of tasks per stage. How long tasks take, and when their inputs arrive, is somebody else's.
+Stages count from 0; the one before the last is K - 2. With v chunks, stage k holds the parts k, K + k, 2 K + k, ... of
+the model, so micro-batches pass all stages v times.
+
+``base`` says what a schedule is. A file of one's own and a line in ``SCHEDULES`` add another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncline.errors import SpecError
+from syncline.registry import Registry
+from syncline.sim.pipelines.schedules.base import (
+    TASK_KINDS,
+    Kind,
+    Order,
+    PipelineTask,
+    Schedule,
+    ScheduleKind,
+    source_stage,
+    target_stage,
+    usual_limits,
+)
+from syncline.sim.pipelines.schedules.gpipe import GPIPE
+from syncline.sim.pipelines.schedules.greedy import GREEDY
+from syncline.sim.pipelines.schedules.interleaved import INTERLEAVED
+from syncline.sim.pipelines.schedules.one_f_one_b import ASYNC_ONE_F_ONE_B, ONE_F_ONE_B
+from syncline.sim.pipelines.schedules.zb_h1 import ZB_H1
+
+__all__ = [
+    "SCHEDULES",
+    "TASK_KINDS",
+    "Kind",
+    "Order",
+    "PipelineTask",
+    "Schedule",
+    "ScheduleKind",
+    "schedule",
+    "schedule_kind",
+    "source_stage",
+    "target_stage",
+]
+
+SCHEDULES: Registry[ScheduleKind] = Registry(
+    "schedules",
+    "syncline.schedules",
+    {
+        "gpipe": GPIPE,
+        "1f1b": ONE_F_ONE_B,
+        "interleaved": INTERLEAVED,
+        "zb-h1": ZB_H1,
+        "async-1f1b": ASYNC_ONE_F_ONE_B,
+        "greedy": GREEDY,
+    },
+)
+"""Every schedule by the name that a spec calls it."""
+
+
+def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
+    """The schedule of that name: one of ``SCHEDULES``, or ``module:name`` of one, or of a function that builds it.
+
+    Raises:
+        SpecError: there is none, or it is no schedule.
+    """
+    kind = SCHEDULES.get(name, path)
+    if isinstance(kind, ScheduleKind):
+        return kind
+    if not callable(kind):
+        raise SpecError(path, name, "a function of stages and micro-batches that returns a Schedule")
+    return ScheduleKind(kind)
+
+
+def schedule(
+    name: str, stages: int, microbatches: int, chunks: int = 1, in_flight: int | Sequence[int] | None = None
+) -> Schedule:
+    """The schedule of that name.
+
+    Args:
+        name: one of ``SCHEDULES``, or ``module:name``.
+        stages: K, at least 1.
+        microbatches: M, at least 1.
+        chunks: v, of a schedule that takes them, at least 2 there; 1 for all others.
+        in_flight: for those that take limits, the most micro-batches that may be between forward and backward at a
+            stage: of each, or of all (in a fixed order at most the usual limit); usually K - k at stage k from 0.
+
+    Raises:
+        SpecError: what cannot be.
+    """
+    kind = schedule_kind(name)
+    for field, count in (("stages", stages), ("microbatches", microbatches)):
+        if count < 1:
+            raise SpecError(field, count, "at least 1")
+    if kind.takes_chunks:
+        if chunks < 2:
+            raise SpecError("chunks", chunks, f"at least 2 for the {name} schedule; with 1 it is 1f1b")
+    elif chunks != 1:
+        raise SpecError("chunks", chunks, f"1, as {name} does not interleave; the interleaved schedule does")
+    if in_flight is None:
+        return _checked(kind.build(stages, microbatches, *([chunks] if kind.takes_chunks else [])), name, stages)
+    if not kind.takes_limits:
+        raise SpecError("in_flight", in_flight, f"nothing with {name}; a limit is for {', '.join(limited())}")
+    return kind.build(stages, microbatches, _limits(in_flight, stages, microbatches, kind.fixed_order))
+
+
+def limited() -> tuple[str, ...]:
+    """Names of the schedules that an in-flight limit makes another of."""
+    return tuple(name for name in SCHEDULES if schedule_kind(name).takes_limits)
+
+
+def _checked(made: object, name: str, stages: int) -> Schedule:
+    """What a function of one's own built, if that is a schedule of so many stages."""
+    if not isinstance(made, Schedule):
+        raise SpecError("schedule", name, f"a function that returns a Schedule; it returned {type(made).__name__}")
+    if len(made.orders or made.limits) != stages:
+        raise SpecError("schedule", name, f"an order for each of the {stages} stages; it has {len(made.orders)}")
+    return made
+
+
+def _limits(in_flight: int | Sequence[int], stages: int, microbatches: int, fixed: bool) -> tuple[int, ...]:
+    """The limit of each stage, checked: with one that is too small a stage would wait for ever."""
+    if isinstance(in_flight, Sequence):
+        limits = tuple(in_flight)
+    else:  # ahead of its usual place a fixed order only waits
+        limits = tuple(min(in_flight, usual) if fixed else in_flight for usual in usual_limits(stages))
+    if len(limits) != stages:
+        raise SpecError("in_flight", in_flight, f"one limit, or one for each of the {stages} stages")
+    for stage, limit in enumerate(limits):
+        if limit < 1:
+            raise SpecError("in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
+    for stage in range(1, stages if fixed else 0):
+        before, limit = (min(one, microbatches) for one in limits[stage - 1 : stage + 1])
+        if limit > before:
+            raise SpecError(
+                "in_flight",
+                limit,
+                f"at most {before} at stage {stage + 1}: before its backward 1 it waits for forward {before + 1} of "
+                f"stage {stage}, which with the limit {before} waits for that backward first",
+            )
+    return limits

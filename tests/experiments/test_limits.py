@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from syncline.errors import SpecError
+from syncline.experiments import limits
+from syncline.problems import PROBLEMS
+from syncline.problems.base import Rows
+from tests.experiments.examples import bowl, digits
+
+
+@pytest.mark.parametrize("kind", ["digits", "teacher-student", "text-gpt", "quadratic", "rosenbrock", "spiral"])
+def test_the_parameters_that_are_counted_are_those_that_are_built(kind):
+    problem = PROBLEMS[kind]()
+    tensors = limits.tensors_of_problem(problem)
+    built = problem.build(Rows((0,), (0,), 1)).params
+    assert tensors is not None
+    assert [(one.name, one.shape) for one in tensors] == [(name, tuple(p.shape[1:])) for name, p in built.items()]
+
+
+def test_a_training_that_does_not_fit_is_refused_by_what_is_largest(monkeypatch):
+    spec = digits()
+    limits.check_training(spec, *spec.methods)
+    monkeypatch.setattr(limits, "memory_bytes", lambda: 1e5)
+    with pytest.raises(SpecError, match=r"^workers: got 4; .* and the machine has 100 kB$"):
+        limits.check_training(spec, spec.methods[0])
+    with pytest.raises(SpecError, match=r"^problem.batch_size: got 4096; "):
+        big = digits("problem.batch_size=4096")
+        limits.check_training(big, big.methods[0])
+    with pytest.raises(SpecError, match=r"^seeds: got 40; "):
+        many = bowl(workers=1, seeds=list(range(40)))
+        monkeypatch.setattr(limits, "memory_bytes", lambda: 100.0)
+        limits.check_training(many, many.methods[0])
+    with pytest.raises(SpecError, match=r"^problem: got 'quadratic'; "):
+        one = bowl(workers=1, seeds=[0])
+        monkeypatch.setattr(limits, "memory_bytes", lambda: 10.0)
+        limits.check_training(one, one.methods[0])
+
+
+def test_a_machine_that_tells_no_memory_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(limits, "memory_bytes", lambda: None)
+    limits.check_training(bowl(workers=10**9), *bowl().methods)
+
+
+def test_memory_is_the_machine_s_or_what_a_container_may_have_of_it(monkeypatch, tmp_path):
+    whole = limits.memory_bytes()
+    assert whole is not None and whole > 1e8
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "none").write_text("max\n")
+    monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "nowhere")))
+    assert limits.memory_bytes() == pytest.approx(whole) or limits.memory_bytes() > whole
+    monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    assert limits.memory_bytes() == 1e6
