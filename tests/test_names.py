@@ -9,14 +9,6 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "syncline"
 
-TWICE = {
-    "Landscape", "Measured", "Part", "Plan", "Points", "Question", "Rows",
-    "Training", "calibrate", "local_process",
-    "main", "of_others", "plot", "power_iteration", "register", "rows_of", "side_by_side", "spread", "summary",
-    "tensors_of", "validate",
-}  # fmt: skip
-"""Names that still have two meanings; none may join them."""
-
 
 def defined(module: Path) -> Iterator[str]:
     """What a module defines at its top level, without constants and variables of types, which are its own affair."""
@@ -36,4 +28,4 @@ def test_a_name_is_defined_once() -> None:
             for name in defined(module):
                 if not name.startswith("_"):
                     where[name].append(str(module.relative_to(PACKAGE)))
-    assert {name: modules for name, modules in where.items() if len(modules) > 1 and name not in TWICE} == {}
+    assert {name: modules for name, modules in where.items() if len(modules) > 1} == {}

@@ -63,7 +63,7 @@ def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
     return {**knobs, **lists, OTHER: others, GIVEN: knobs}
 
 
-def of_others(group: dict[str, Any]) -> dict[str, Any]:
+def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
     """The knobs of those parameters of a shared group that the other rule has, after what moved since it was added.
 
     A learning rate keeps its proportion to the group's; of the decay rates the first follows, the others stay; every
@@ -108,7 +108,7 @@ def placed(groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]) -
     """
     numbered = iter(rules)
     for group in groups:
-        others = of_others(group) if OTHER in group else group
+        others = of_other_rules(group) if OTHER in group else group
         for p in group["params"]:
             rule, is_other = next(numbered)
             yield p, rule, others if is_other else group

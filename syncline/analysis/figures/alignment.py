@@ -108,7 +108,7 @@ def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, Metho
     ax.set_aspect("equal")
 
 
-class Measured(NamedTuple):
+class Scatter(NamedTuple):
     """One method's points ``(n,)``, and ``line``: the (x, y) of their medians, drawn through."""
 
     x: ArrayLike
@@ -128,7 +128,7 @@ class Plot(NamedTuple):
         title: above.
     """
 
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, Scatter]
     x: str
     y: str
     marks: Sequence[float] = ()

@@ -28,7 +28,7 @@ _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
 
 @dataclass(frozen=True)
-class Landscape:
+class Surface:
     """A function of two variables to be minimised, with what a picture of it shows.
 
     Args:
@@ -80,7 +80,7 @@ def distance_over_steps(
 
 
 def landscape_trajectories(
-    landscape: Landscape,
+    landscape: Surface,
     trajectories: Mapping[str, ArrayLike],
     *,
     title: str = "",
@@ -114,7 +114,7 @@ def landscape_trajectories(
 
 def landscape_convergence(
     series: Sequence[SeedSeries],
-    landscape: Landscape,
+    landscape: Surface,
     trajectories: Mapping[str, ArrayLike],
     *,
     styles: Mapping[str, MethodStyle] | None = None,
@@ -171,7 +171,7 @@ def _draw_distance(
 
 
 def _draw_landscape(
-    ax: Axes, landscape: Landscape, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
+    ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
     ways = {name: _way(name, landscape.start, positions) for name, positions in trajectories.items()}
     x0, x1, y0, y1 = landscape.limits or _limits_of([*ways.values(), np.array([landscape.optimum, landscape.start])])

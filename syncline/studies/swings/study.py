@@ -41,7 +41,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     import torch
 
     from syncline.analysis.hessian import oscillation
-    from syncline.analysis.products import cauchy_norm_11, direction_beside, power_iteration
+    from syncline.analysis.products import cauchy_norm_11, direction_beside, dominant_pair
     from syncline.comm import SimulatedCommunicator
     from syncline.problems import DelayedTask
     from syncline.problems.streams import torch_generator
@@ -67,7 +67,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
         for t in range(spec.at_step):
             step(t)
         products = products_of(task, spec.batches)
-        dominant = power_iteration(products, spec.iterations, torch_generator(seed, "power iteration"))
+        dominant = dominant_pair(products, spec.iterations, torch_generator(seed, "power iteration"))
         beside = direction_beside(dominant.vector, torch_generator(seed, "beside"))
         norms = [
             cauchy_norm_11(one, spec.draws, torch_generator(seed, "cauchy"))
