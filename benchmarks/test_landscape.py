@@ -10,7 +10,8 @@ import torch
 
 from benchmarks.conftest import Compare
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import MTDAO, Local, adam
+from syncline.methods import MTDAO, Local
+from syncline.optim import adam
 from syncline.problems import Rosenbrock
 from syncline.training import rows_of, train
 

@@ -16,7 +16,8 @@ Output:
 """
 
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import DDP, Local, sgdm
+from syncline.methods import DDP, Local
+from syncline.optim import sgdm
 from syncline.problems import Quadratic
 from syncline.sim import Call, clock
 from syncline.specs import network

@@ -30,7 +30,8 @@ from matplotlib.figure import Figure
 from syncline.analysis.style import figure_style
 from syncline.analysis.theory import rmmc_bias_over_curvature, rmmc_exact, rmmc_leading_order
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import CurvaDion, Dion
+from syncline.methods import CurvaDion
+from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
 from syncline.problems import Digits
 from syncline.seeds import seed64
 from syncline.training import parameter_groups, rows_of, train
@@ -134,6 +135,12 @@ class AtOnce(Evenly):
         return t < self.count
 
 
+def dion(params, trigger, **options):
+    """Dion that exchanges when a trigger of one's own says so."""
+    rule = MatrixSplit(DionRule(), adam())
+    return DionMethod(params, LR, rule, trigger=trigger, factors=False, hold=False, **options)
+
+
 def final_loss(make_method, seed, skew):
     """Validation loss of the workers' mean after a training, and its method."""
     comm = SimulatedCommunicator(WORKERS)
@@ -150,7 +157,7 @@ for skew in (0.0, 0.8):
             loss, method = final_loss(lambda p, **k: CurvaDion(p, LR, threshold=tau, **k), seed, skew)
             fires = np.array([bool(change.amax() > tau) for change in method.trigger.records])
             others = [
-                final_loss(lambda p, **k: Dion(p, LR, trigger=schedule(fires.sum(), STEPS), **k), seed, skew)[0]
+                final_loss(lambda p, **k: dion(p, schedule(fires.sum(), STEPS), **k), seed, skew)[0]
                 for schedule in (Evenly, AtOnce)
             ]
             losses.append((loss, *others)), fired.append(fires)

@@ -31,7 +31,8 @@ from syncline.analysis.style import figure_style
 from syncline.analysis.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import model
-from syncline.optim import DDP, DeMo, demo_rule, sgdm
+from syncline.methods import DDP
+from syncline.optim import DeMo, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.methods import method_of
@@ -96,7 +97,7 @@ def best_loss(k, basis, alpha=1.0):
     found = []
     for lr in RATES:
         reducer = DeMo(k=k, beta=0.9, alpha=alpha, basis=basis)
-        _, _, history = trained(lambda p, **world: DDP(p, lr, demo_rule("sgd"), reducer=reducer, **world))
+        _, _, history = trained(lambda p, **world: Method(p, lr, demo_rule("sgd"), EveryStep(), reducer=reducer, **world))
         final = history.evaluation["loss"][-1]
         found.append((np.median(np.nan_to_num(final, nan=np.inf)), lr))
     return min(found)

@@ -46,7 +46,8 @@ from syncline.studies.quantisers import study as quantisers
 from syncline.studies.vote_ties import study as vote_ties
 from syncline.studies.quantisers.study import quantised_sums
 from syncline.studies.vote_ties.study import tie_rate
-from syncline.optim import DDP, LionCub, OneBitVote, QuantisedVote, lion, quantise_lp, sign_agreement
+from syncline.methods import DDP, LionCub
+from syncline.optim import lion, quantise_lp, sign_agreement
 from syncline.problems import Digits
 from syncline.problems.heavy_tails import gaussian, laplace, stable
 from syncline.problems.streams import generator
@@ -274,7 +275,7 @@ def drift(ties):
     """Positions in units of eta, after each step: coordinates without gradient, then with noise alone."""
     comm, source = SimulatedCommunicator(WORKERS), generator(0, "lion cub notebook", "drift")
     x = torch.nn.Parameter(torch.zeros(WORKERS, 2 * COORDINATES))
-    method = LionCub([x], ETA, vote=OneBitVote(ties), comm=comm, worker_axis=True)
+    method = LionCub([x], ETA, vote="one-bit", ties=ties, comm=comm, worker_axis=True)
     way = np.zeros((STEPS + 1, 2 * COORDINATES))
     for step in range(STEPS):
         noise = torch.randn(WORKERS, COORDINATES, generator=source)
@@ -325,11 +326,11 @@ figure
 SEEDS = (0, 1, 2)
 METHODS = {
     "lion": lambda p, lr, **world: DDP(p, lr, lion(), **world),
-    "one-bit": lambda p, lr, **world: LionCub(p, lr, vote=OneBitVote("alternate"), **world),
-    "8-bit L1": lambda p, lr, **world: LionCub(p, lr, vote=QuantisedVote(8, 1.0), **world),
-    "8-bit Qinf": lambda p, lr, **world: LionCub(p, lr, vote=QuantisedVote(8, math.inf, True), **world),
+    "one-bit": lambda p, lr, **world: LionCub(p, lr, vote="one-bit", ties="alternate", **world),
+    "8-bit L1": lambda p, lr, **world: LionCub(p, lr, bits=8, p=1.0, **world),
+    "8-bit Qinf": lambda p, lr, **world: LionCub(p, lr, bits=8, p="inf", stochastic=True, **world),
 }
-PLUS = {"one-bit, always plus": lambda p, lr, **world: LionCub(p, lr, vote=OneBitVote("plus"), **world)}
+PLUS = {"one-bit, always plus": lambda p, lr, **world: LionCub(p, lr, vote="one-bit", ties="plus", **world)}
 
 
 def trained(make_method, lr, skew):

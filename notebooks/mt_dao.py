@@ -31,7 +31,8 @@ from syncline.analysis.style import figure_style
 from syncline.analysis.theory import momentum_information_nats, momentum_noise_variance, quasi_hyperbolic_stability
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import half_life
-from syncline.optim import MTDAO, Local, adam
+from syncline.methods import MTDAO, Local
+from syncline.optim import adam
 from syncline.problems import Rosenbrock
 from syncline.seeds import seed64
 from syncline.training import rows_of, train

@@ -24,8 +24,9 @@ import torch
 from syncline.analysis import Curve, SeedSeries, distance_over_steps, loss_against_clock
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import Link, model, ring_all_reduce_s
+from syncline.methods import DDP, MTDAO, DiLoCo, Local
+from syncline.optim import adam
 from syncline.specs import network
-from syncline.optim import DDP, MTDAO, DiLoCo, Local, adam
 from syncline.problems import Digits, Rosenbrock
 from syncline.sim import clock
 from syncline.training import rows_of, train

@@ -8,7 +8,7 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.problems import PROBLEMS, Digits, Rows
 from syncline.training import parameter_groups
-from tests.optim.table import METHODS
+from tests.methods.table import METHODS
 
 META = torch.device("meta")
 

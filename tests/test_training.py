@@ -9,7 +9,8 @@ import torch
 from syncline.backend import run_processes
 from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.optim import DDP, Local, sgdm, warmup_stable_decay, wsd_factor
+from syncline.methods import DDP, Local
+from syncline.optim import sgdm, warmup_stable_decay, wsd_factor
 from syncline.problems import PROBLEMS, Quadratic
 from syncline.training import CHECK_EVERY, rows_of, train
 

@@ -7,12 +7,29 @@ A method is a spec class in a file here, composed of the parts in ``syncline.opt
 
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from syncline.methods.base import MethodBase, Tensors, tensors_of
 from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_offered, method_of, named, register
 
+_constructors: dict[str, Any] = {}
 for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+    _imported = import_module(f"{__name__}.{_module.name}")
+    for _name, _one in vars(_imported).items():
+        if f"{_name}Spec" in vars(_imported) and callable(_one):
+            _constructors[_name] = _one
+
+
+def __getattr__(name: str) -> Any:
+    """A method's constructor: ``from syncline.methods import MTDAO``."""
+    if name not in _constructors:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _constructors[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_constructors})
+
 
 __all__ = [
     "METHODS",

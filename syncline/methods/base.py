@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from syncline.costmodel import Exchange, Hardware, TensorShape
 from syncline.fields import Positive, Spec
@@ -51,6 +51,11 @@ def every(sent: str, period: int) -> str:
     return f"({sent}) / {period}" if " + " in sent else f"{sent} / {period}"
 
 
+def _wire_name(value: Any) -> Any:
+    """A wire format that is given as an object, by its name."""
+    return getattr(value, "name", value)
+
+
 class MethodBase(Spec):
     """What every method has. ``other_lr`` is for parameters that are no matrices, where a rule makes the difference."""
 
@@ -72,7 +77,7 @@ class MethodBase(Spec):
     other_lr: Positive | None = None
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: Positive | None = None
-    wire: Literal["dense", "bf16", "fp16"] = "dense"
+    wire: Annotated[Literal["dense", "bf16", "fp16"], BeforeValidator(_wire_name)] = "dense"
 
     @property
     def name(self) -> str:
@@ -121,7 +126,7 @@ class MethodBase(Spec):
         return 0
 
     @abstractmethod
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         """The optimizer."""
 
     @property
@@ -152,7 +157,8 @@ class MethodBase(Spec):
         encoded = 0 if self.wire == "dense" else FP32_BYTES * count
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
-    def _common(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
+    def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
+        """What all methods hand to ``Method``, beside their parts."""
         from syncline.comm import WIRE_FORMATS
 
         return {

@@ -19,12 +19,13 @@ from syncline.methods.base import (
     tensors_of,
 )
 from syncline.methods.compressible import CompressibleBase
+from syncline.methods.constructor import constructor
 from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method, UpdateRule
+    from syncline.optim import Method, Reducer, UpdateRule
 
 
 class DataParallelBase(CompressibleBase):
@@ -48,16 +49,27 @@ class DataParallelBase(CompressibleBase):
     def _sent_periods(self) -> Iterable[int]:
         return [1]
 
-    def _with_rule(self, params: Iterable[Any], rule: UpdateRule, comm: Communicator, worker_axis: bool) -> Method:
-        from syncline.optim import DDP
+    def _with_rule(
+        self, params: Iterable[Any], rule: UpdateRule, comm: Communicator | None, worker_axis: bool
+    ) -> Method:
+        from syncline.optim import CompressedMean, EveryStep, MeanGradient, Method
 
-        reducer = {"reducer": self.compressor.reducer()} if self.compressor else {}
-        return DDP(params, self.lr, rule, **reducer, **self._common(comm, worker_axis))
+        reducer: Reducer = MeanGradient(in_backward=self.sends_in_backward)
+        if self.compressor:
+            reducer = CompressedMean(self.compressor.build(), self.compressor.error_feedback)
+        options = self.common_options(comm, worker_axis)
+        return Method(params, self.lr, rule, EveryStep(), reducer=reducer, **options)
 
 
 @register
 class DDPSpec(DataParallelBase):
-    """Data parallelism: the gradient is averaged in every step."""
+    """Data parallelism: the gradient is averaged in every step.
+
+    What travels: one all-reduce of the gradient per step, ``4 N`` bytes in fp32. With one worker it is the serial
+    optimizer.
+
+    Args:
+    """
 
     source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
     means_alone: ClassVar[bool] = True
@@ -92,7 +104,7 @@ class DDPSpec(DataParallelBase):
         return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
     @override
@@ -102,3 +114,6 @@ class DDPSpec(DataParallelBase):
             return 0.0
         flops = sum(newton_schulz_flops(*t.sides) for t in tensors_of(model) if t.is_matrix)
         return flops / (hardware.peak_flops * hardware.mfu)
+
+
+DDP = constructor(DDPSpec)

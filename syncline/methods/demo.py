@@ -95,9 +95,9 @@ class DeMoSpec(MethodBase):
         return elements(tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         from syncline.comm import SparsePairs
-        from syncline.optim import DDP, DeMo, demo_rule
+        from syncline.optim import DeMo, EveryStep, Method, demo_rule
 
         reducer = DeMo(
             self.k,
@@ -109,4 +109,11 @@ class DeMoSpec(MethodBase):
             SparsePairs(self.index_bits, self.value),
             self.period,
         )
-        return DDP(params, self.lr, demo_rule(self.base), reducer=reducer, **self._common(comm, worker_axis))
+        return Method(
+            params,
+            self.lr,
+            demo_rule(self.base),
+            EveryStep(),
+            reducer=reducer,
+            **self.common_options(comm, worker_axis),
+        )

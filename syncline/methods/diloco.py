@@ -18,6 +18,7 @@ from syncline.methods.base import (
     tensors_of,
 )
 from syncline.methods.compressible import CompressibleBase
+from syncline.methods.constructor import constructor
 from syncline.methods.parts.rules import AdamRule, RuleSpec
 from syncline.methods.registry import register
 
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
 
 @register
 class DiLoCoSpec(CompressibleBase):
-    """DiLoCo: local rounds joined by an outer Nesterov step."""
+    """DiLoCo: local rounds joined by an outer Nesterov step.
+
+    The pseudo-gradient of a round is start minus end, averaged over the workers. What travels: one all-reduce of
+    ``4 N`` bytes every K steps. With ``outer_lr = 1, outer_momentum = 0`` it is parameter averaging.
+
+    Args:
+        period: H, inner steps per round.
+        outer_lr: outer learning rate.
+        outer_momentum: outer Nesterov momentum.
+
+    Source: Douillard et al. (2023).
+    """
 
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
@@ -68,9 +80,12 @@ class DiLoCoSpec(CompressibleBase):
         return kept + self._kept_errors(tensors, reference=False)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import DiLoCo
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import Method, Nesterov, Periodic
 
-        common = self._averaging() | self._common(comm, worker_axis)
-        outer = {"outer_lr": self.outer_lr, "outer_momentum": self.outer_momentum}
-        return DiLoCo(params, self.lr, self.rule.build(), self.period, **outer, **common)
+        outer = Nesterov(self.outer_lr, self.outer_momentum)
+        options = self._averaging() | self.common_options(comm, worker_axis)
+        return Method(params, self.lr, self.rule.build(), Periodic({"params": self.period}), outer=outer, **options)
+
+
+DiLoCo = constructor(DiLoCoSpec)

@@ -22,12 +22,14 @@ from syncline.methods.base import (
     tensors_of,
 )
 from syncline.methods.compressible import CompressibleBase
+from syncline.methods.constructor import constructor
 from syncline.methods.parts.rules import OTHER_RULES, OtherRule
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
+    from syncline.optim.triggers import Trigger
 
 
 FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
@@ -119,20 +121,39 @@ class DionBase(CompressibleBase):
         held = elements(tensors) if self.local_step == "hold" else 0
         return kept + held + errors + OTHER_RULES[self.other].state_elements(others)
 
-    def _options(self, comm: Communicator, worker_axis: bool) -> dict[str, Any]:
-        own = {
-            "rank_fraction": self.rank_fraction,
-            "mu": self.mu,
-            "exchange": self.exchange,
-            "local_step": self.local_step,
-            "other": OTHER_RULES[self.other].build(),
-        }
-        return own | self._averaging() | self._common(comm, worker_axis)
+    def _with_trigger(
+        self, params: Iterable[Any], trigger: Trigger, comm: Communicator | None, worker_axis: bool
+    ) -> Method:
+        from syncline.optim import DionMethod, DionRule, MatrixSplit
+
+        rule = MatrixSplit(DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other].build())
+        how: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
+        options = self._averaging() | self.common_options(comm, worker_axis)
+        return DionMethod(params, self.lr, rule, trigger=trigger, **how, **options)
 
 
 @register
 class DionSpec(DionBase):
-    """Dion: low-rank orthonormal updates; with ``period`` above 1, Scheduled-Sync Dion."""
+    """Dion: low-rank orthonormal updates; with ``period`` above 1, Scheduled-Sync Dion.
+
+    In a step that exchanges, either the full gradient is averaged, or Dion's factors: ``P = orth(mean(M Q))`` and
+    ``R = mean(M^T P)`` with every worker's own M, ``4 (m + n) r`` bytes where that is less than ``4 m n``;
+    everything that is no matrix (or not worth factors) is averaged as a gradient. In other steps each worker updates by
+    itself.
+
+    Args:
+        rank_fraction: rank over the smaller side.
+        mu: momentum.
+        exchange: ``gradient`` or ``compressed``.
+        local_step: what a step without an exchange does. ``step``: every worker takes Dion's step on its own gradient,
+            as in the public code, and workers drift apart. ``hold``: gradients are added up until the next exchange and
+            nobody moves, so that workers stay equal.
+        other: rule of everything else.
+        compressor: through which everything that is exchanged travels: gradients with error feedback, factors without,
+            as what their rounding leaves out stays in M (P is orthonormalised, and R is exact for whatever P there is).
+
+    Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
+    """
 
     source: ClassVar[str] = "Dion (Ahn et al., 2025), Algorithm 1"
 
@@ -170,15 +191,25 @@ class DionSpec(DionBase):
         return self._synced(model, workers, self.period)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import Dion, Every
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import Every
 
-        return Dion(params, self.lr, trigger=Every(self.period), **self._options(comm, worker_axis))
+        return self._with_trigger(params, Every(self.period), comm, worker_axis)
 
 
 @register
 class CurvaDionSpec(DionBase):
     """CurvaDion: Dion that exchanges when a layer's momentum norm changes (RMMC above ``threshold``).
+
+    Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
+    in the public code. Between exchanges workers take Dion's step on their own gradients (or hold them, see
+    ``local_step`` of ``Dion``), and neither parameters nor factors are ever averaged again.
+
+    Args:
+        threshold: tau; 0 is Dion, infinity never exchanges.
+        form: ``paper`` or ``code``, see ``RMMC``.
+
+    Source: CurvaDion, Algorithm 2.
 
     ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
     """
@@ -224,8 +255,13 @@ class CurvaDionSpec(DionBase):
         return sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import CurvaDion
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import RMMC
 
-        options = self._options(comm, worker_axis)
-        return CurvaDion(params, self.lr, threshold=self.threshold, form=self.form, **options)
+        return self._with_trigger(params, RMMC(self.threshold, self.form), comm, worker_axis)
+
+
+CurvaDion = constructor(CurvaDionSpec)
+
+
+Dion = constructor(DionSpec)

@@ -21,6 +21,7 @@ from syncline.methods.base import (
     every,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 from syncline.methods.voting import VotingBase
 
@@ -31,7 +32,22 @@ if TYPE_CHECKING:
 
 @register
 class LionCubSpec(VotingBase):
-    """Lion whose workers vote; the momenta of ``momentum_layers`` are averaged every ``momentum_period`` steps."""
+    """Lion whose workers vote; the momenta of ``momentum_layers`` are averaged every ``momentum_period`` steps.
+
+        c_m = beta1 m_m + (1 - beta1) g_m;   m_m <- beta2 m_m + (1 - beta2) g_m;   x <- x - lr vote(c_1, ..., c_P)
+
+    Parameters stay equal on all workers, momenta do not, unless they are averaged every ``momentum_period`` steps. With
+    one worker it is Lion, up to what the vote makes of zeros.
+
+    Args:
+        beta1: as for ``LionRule``.
+        beta2: as for ``LionRule``.
+        momentum_period: K, steps between averages of the momenta.
+        momentum_layers: whose: ``all``, ``none``, ``first-and-last`` (by the parameters' names, a layer being what
+            stands before the last dot), or patterns of names (``embedding*``).
+
+    Source: Lion Cub, Algorithm 1 and section 5.
+    """
 
     source: ClassVar[str] = "Lion Cub, Algorithm 1"
 
@@ -93,16 +109,18 @@ class LionCubSpec(VotingBase):
         return elements(tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import LionCub
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import LionCubMethod, LionRule
 
-        return LionCub(
+        return LionCubMethod(
             params,
             self.lr,
+            LionRule(self.beta1, self.beta2, signed=False),
             vote=self.build_vote(),
-            beta1=self.beta1,
-            beta2=self.beta2,
             momentum_period=self.momentum_period,
             momentum_layers=self.momentum_layers,
-            **self._common(comm, worker_axis),
+            **self.common_options(comm, worker_axis),
         )
+
+
+LionCub = constructor(LionCubSpec)

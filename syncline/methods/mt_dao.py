@@ -20,17 +20,47 @@ from syncline.methods.base import (
     tensors_of,
 )
 from syncline.methods.compressible import CompressibleBase
+from syncline.methods.constructor import constructor
 from syncline.methods.parts.outer import OuterSpec
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
+    from syncline.optim import Method, OuterOptimizer, UpdateRule
 
 
 @register
 class MTDAOSpec(CompressibleBase):
-    """MT-DAO: several momenta, each with its weight and its period."""
+    """MT-DAO: several momenta, each with its weight and its period.
+
+        u_j <- beta_j u_j + (1 - beta_j) g
+        x   <- x - lr [(1 - sum omega_j) g + sum omega_j u_j] / (sqrt(v) + eps)
+
+    and parameters, each momentum and the second moment averaged every ``K_x``, ``K_j``, ``K_v`` steps. A momentum whose
+    half-life is long against its period remembers the common direction from one average to the next. What travels:
+    ``4 N (1/K_x + sum_j 1/K_j + 1/K_v)`` bytes per step. ``N = 1, omega = 1`` is Local Adam;
+    ``omega = 0`` has no momentum.
+
+    Args:
+        betas: decay rates of the N momenta.
+        omegas: their weights, sum at most 1; the gradient has the rest.
+        base: ``adam``, ``adopt`` or ``sgdm`` (Algorithms 1, 2, 3), or ``muon`` (Appendix H.7).
+        beta2: decay of the second moment; the base's default if none.
+        eps: the base's default if none.
+        bias_correction: correct momenta and second moment for their start at zero (Adam only).
+        period: K_x.
+        momentum_periods: K_j, one per momentum; K_x if none.
+        second_moment_period: K_v; K_x if none.
+        phase: ``aligned`` averages every state at the end of its period, so that equal periods travel together;
+            ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
+            ``(t + 1) % K_x == 0``.
+        outer: what is done with averaged parameters; adopted if none.
+        switch_step: until this step, the base optimizer: one momentum of decay ``warmup_beta`` with all the weight.
+            0 is MT-DAO from the start.
+        warmup_beta: decay of all momenta until the switch.
+
+    Source: MT-DAO, Algorithms 1 to 3. Algorithm 1 as printed reads no average; 2 and 3 fix the form used here.
+    """
 
     family: ClassVar[str] = "time scales"
     source: ClassVar[str] = "MT-DAO, Algorithms 1 to 3"
@@ -68,6 +98,8 @@ class MTDAOSpec(CompressibleBase):
             raise refusal("momentum_periods", self.momentum_periods, f"one period per beta ({len(self.betas)})")
         if sum(self.omegas) > 1 + 1e-12:
             raise refusal("omegas", self.omegas, "weights whose sum is at most 1")
+        if self.switch_step and not self.betas:
+            raise refusal("switch_step", self.switch_step, "0 where there is no momentum to switch")
         return self
 
     @property
@@ -123,23 +155,22 @@ class MTDAOSpec(CompressibleBase):
         return kept + (self.outer.state_elements(tensors) if self.outer else 0)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import MTDAO
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import Method, Periodic
 
-        return MTDAO(
-            params,
-            self.lr,
-            **self._time_scales(),
-            phase=self.phase,
-            switch_step=self.switch_step,
-            warmup_beta=self.warmup_beta,
-            **self._averaging(),
-            **self._common(comm, worker_axis),
-        )
+        rule = self._rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
+        sync = Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
+        options = self._averaging() | self.common_options(comm, worker_axis)
+        return Method(params, self.lr, rule, sync, outer=self._outer(), **options)
 
-    def _time_scales(self) -> dict[str, Any]:
-        """Momenta, their weights and periods, and what is done with an average: streamed or not."""
-        names = ("betas", "omegas", "base", "beta2", "eps", "bias_correction")
-        periods = ("period", "momentum_periods", "second_moment_period")
-        outer = self.outer.build() if self.outer else None
-        return {name: getattr(self, name) for name in (*names, *periods)} | {"outer": outer}
+    def _rule(self, **switch: Any) -> UpdateRule:
+        from syncline.optim import multi_momentum_rule
+
+        knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
+        return multi_momentum_rule(self.base, self.betas, self.omegas, **knobs, **switch)
+
+    def _outer(self) -> OuterOptimizer | None:
+        return self.outer.build() if self.outer else None
+
+
+MTDAO = constructor(MTDAOSpec)

@@ -83,8 +83,10 @@ class PowerSGDSpec(MethodBase):
         return elements([t for t in tensors_of(model) if self._rank_of(t)])
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import DDP, PowerSGD
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import EveryStep, Method, PowerSGD
 
         reducer = PowerSGD(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
-        return DDP(params, self.lr, self.rule.build(), reducer=reducer, **self._common(comm, worker_axis))
+        return Method(
+            params, self.lr, self.rule.build(), EveryStep(), reducer=reducer, **self.common_options(comm, worker_axis)
+        )

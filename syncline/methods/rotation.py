@@ -21,6 +21,7 @@ from syncline.methods.base import (
     elements,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.ddp import DataParallelBase
 from syncline.methods.registry import register
 
@@ -102,7 +103,7 @@ class RotationBase(DataParallelBase):
         return stage_frequencies(list(delays), self.frequency, reversed_order=self.allocation == "reversed")
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         """Parameter groups of late gradients tell their ``delay``.
 
         The delays of a pipeline's stages are those of all groups, or a group's ``delays`` where it is built alone.
@@ -171,6 +172,9 @@ class BasisRotationSpec(RotationBase):
         return basis_rotation(self.basis_source, self.geometry, self.frequency, **own, **self._options())
 
 
+BasisRotation = constructor(BasisRotationSpec)
+
+
 @register
 class SOAPSpec(RotationBase):
     """SOAP: bases are renewed after the update, and the momentum is kept in them."""
@@ -198,6 +202,9 @@ class SOAPSpec(RotationBase):
         return soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
 
 
+SOAP = constructor(SOAPSpec)
+
+
 @register
 class GaLoreSpec(RotationBase):
     """GaLore at full rank: singular vectors of one gradient, on the smaller side."""
@@ -222,3 +229,6 @@ class GaLoreSpec(RotationBase):
         from syncline.optim import galore
 
         return galore(self.frequency, **self._options())
+
+
+GaLore = constructor(GaLoreSpec)

@@ -18,6 +18,7 @@ from syncline.methods.base import (
     elements,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 from syncline.methods.voting import VotingBase
 
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
 @register
 class SignSGDSpec(VotingBase):
-    """signSGD with majority vote; with ``momentum`` it is Signum, whose momenta stay local."""
+    """signSGD with majority vote; with ``momentum`` it is Signum, whose momenta stay local.
+
+        u_m <- beta u_m + (1 - beta) g_m;   x <- x - lr vote(u_1, ..., u_P)
+
+    Signum is Lion Cub with ``beta1 = beta2``. With one worker and no momentum it is sign descent.
+
+    Args:
+        momentum: beta; 0 keeps no state.
+
+    Source: Bernstein et al., "signSGD with Majority Vote" (2019).
+    """
 
     source: ClassVar[str] = "signSGD (Bernstein et al., 2019)"
 
@@ -70,8 +81,11 @@ class SignSGDSpec(VotingBase):
         return elements(tensors_of(model)) if self.momentum else 0
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import SignSGD
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import Method, Periodic, sgdm
 
-        common = self._common(comm, worker_axis)
-        return SignSGD(params, self.lr, momentum=self.momentum, vote=self.build_vote(), **common)
+        rule, sync = sgdm(self.momentum, "ema"), Periodic({"direction": 1})
+        return Method(params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis))
+
+
+SignSGD = constructor(SignSGDSpec)

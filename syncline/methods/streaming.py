@@ -19,6 +19,7 @@ from syncline.methods.base import (
     elements,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.rules import AdamRule, RuleSpec
 from syncline.methods.parts.stream import StreamSpec
@@ -31,7 +32,21 @@ if TYPE_CHECKING:
 
 @register
 class StreamingMTDAOSpec(MTDAOSpec):
-    """Streaming MT-DAO: fragments of each state are averaged in turn, in the background."""
+    """Streaming MT-DAO: fragments of each state are averaged in turn, in the background.
+
+    Args:
+        betas: as for ``MTDAO``.
+        omegas: as for ``MTDAO``; all weight on one fast momentum is Streaming Local Adam.
+        base: as for ``MTDAO``.
+        beta2: as for ``MTDAO``.
+        eps: as for ``MTDAO``.
+        bias_correction: as for ``MTDAO``.
+        period: as for ``MTDAO``.
+        momentum_periods: as for ``MTDAO``.
+        second_moment_period: as for ``MTDAO``.
+
+    Source: MT-DAO, Algorithm 5.
+    """
 
     family: ClassVar[str] = "streaming"
     source: ClassVar[str] = "MT-DAO, Algorithm 5"
@@ -67,17 +82,24 @@ class StreamingMTDAOSpec(MTDAOSpec):
         return self.stream.exchanges(tensors, self.periods(), self.state_elements, self._plain)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import StreamingMTDAO
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import Streaming
 
-        return StreamingMTDAO(
-            params, self.lr, **self._time_scales(), **self.stream.model_dump(), **self._common(comm, worker_axis)
-        )
+        options = self.stream.model_dump() | self.common_options(comm, worker_axis)
+        return Streaming(params, self.lr, self._rule(), self.periods(), outer=self._outer(), **options)
 
 
 @register
 class StreamingDiLoCoSpec(MethodBase):
-    """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local."""
+    """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local.
+
+    Args:
+        period: H, inner steps between two averages of a fragment.
+        outer_lr: outer learning rate; 0.4 as the paper recommends.
+        outer_momentum: outer Nesterov momentum.
+
+    Source: Streaming DiLoCo (Douillard et al., 2025).
+    """
 
     family: ClassVar[str] = "streaming"
     source: ClassVar[str] = "Streaming DiLoCo (Douillard et al., 2025)"
@@ -110,16 +132,15 @@ class StreamingDiLoCoSpec(MethodBase):
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import StreamingDiLoCo
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import Nesterov, Streaming
 
-        return StreamingDiLoCo(
-            params,
-            self.lr,
-            self.rule.build(),
-            self.period,
-            outer_lr=self.outer_lr,
-            outer_momentum=self.outer_momentum,
-            **self.stream.model_dump(),
-            **self._common(comm, worker_axis),
-        )
+        outer = Nesterov(self.outer_lr, self.outer_momentum)
+        options = self.stream.model_dump() | self.common_options(comm, worker_axis)
+        return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer=outer, **options)
+
+
+StreamingDiLoCo = constructor(StreamingDiLoCoSpec)
+
+
+StreamingMTDAO = constructor(StreamingMTDAOSpec)

@@ -19,6 +19,7 @@ from syncline.methods.base import (
     every,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.one_bit_adam import OneBitBase, chunks, signs_formula
 from syncline.methods.registry import register
 
@@ -29,7 +30,43 @@ if TYPE_CHECKING:
 
 @register
 class ZeroOneAdamSpec(OneBitBase):
-    """0/1 Adam: local steps in a scaling refreshed ever more seldom, averaged by signs ever more seldom."""
+    """0/1 Adam: local steps in a scaling refreshed ever more seldom, averaged by signs ever more seldom.
+
+        m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
+
+    When workers average, with ``s`` the sum of the learning rates of their steps since they last did, and ``a`` where
+    they then were:
+
+        m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
+
+    When the second moment is refreshed: ``v <- beta2 v + (1 - beta2) (mean g)^2``, in full precision.
+
+    Errors are kept of ``u / s`` and not of ``u``, so that a learning rate or an interval that changes does not blow
+    them up; with both constant it is the same. Momentum and second moment have seen the step's gradient when x moves,
+    as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and v by
+    ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
+    nothing moves, as for ``OneBitAdam``.
+
+    Args:
+        freeze_step: when the second moment stays for good and intervals begin to grow.
+        kappa: refreshes of the second moment before the steps between them double.
+        double_every: steps before the steps between averages double.
+        max_interval: H, the longest interval.
+        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's.
+            Until ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all
+            have, their mean where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean``
+            elsewhere. Step 0 moves nothing. At the freeze all errors are forgotten; from then on what is averaged,
+            and owed, is the way that each has come, weight decay too, times ``sqrt(v) + eps``. It has no bias
+            correction.
+        beta1: decay of the momentum.
+        beta2: decay of the second moment.
+        eps: added to the root.
+        bias_correction: as above; without it, the paper's form.
+        scale: as for ``OneBitMean``.
+
+    Source: Lu et al. (2023), Algorithm 1 and section 5.
+    """
 
     source: ClassVar[str] = "0/1 Adam (Lu et al., 2023)"
 
@@ -105,8 +142,13 @@ class ZeroOneAdamSpec(OneBitBase):
         return (4 if self.form == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator, worker_axis: bool = True) -> Method:
-        from syncline.optim import ZeroOneAdam
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import ZeroOneAdamMethod
+        from syncline.optim.zero_one_adam import CodeSchedule, ZeroOneSchedule
 
-        schedule = {name: getattr(self, name) for name in ("kappa", "double_every", "max_interval", "form")}
-        return ZeroOneAdam(params, self.lr, **schedule, **self._options(comm, worker_axis))
+        knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.form)
+        schedule = CodeSchedule(*knobs) if self.form == "code" else ZeroOneSchedule(*knobs)
+        return ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
+
+
+ZeroOneAdam = constructor(ZeroOneAdamSpec)

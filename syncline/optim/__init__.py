@@ -1,24 +1,20 @@
-"""The methods: real optimizer math over the worker axis, composed from parts."""
+"""The parts of methods: real optimizer math over the worker axis, and the one loop that plays parts together."""
 
 from syncline.optim.attendance import Attendance
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
-from syncline.optim.ddp import DDP
 from syncline.optim.demo import DeMo, demo_rule
-from syncline.optim.des_loc import DESLOC
-from syncline.optim.diloco import DiLoCo
-from syncline.optim.dion import CurvaDion, Dion, DionRule
+from syncline.optim.dion import DionMethod, DionRule
 from syncline.optim.error_feedback import CompressedAverages, CompressedMean
 from syncline.optim.lion import LionRule, lion
-from syncline.optim.lion_cub import LionCub
-from syncline.optim.local import Local
+from syncline.optim.lion_cub import LionCubMethod
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.method import MeanGradient, Method
-from syncline.optim.mt_dao import MTDAO, multi_momentum_rule
+from syncline.optim.mt_dao import multi_momentum_rule
 from syncline.optim.muon import muon
 from syncline.optim.nesterov import NesterovAdam
 from syncline.optim.one_bit import OneBitMean
-from syncline.optim.one_bit_adam import OneBitAdam
+from syncline.optim.one_bit_adam import OneBitAdamMethod
 from syncline.optim.outer import FedAdam, Nesterov
 from syncline.optim.power_sgd import PowerSGD
 from syncline.optim.quantised_vote import QuantisedVote
@@ -47,18 +43,14 @@ from syncline.optim.rules import (
 )
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.scion import scion
-from syncline.optim.sign_sgd import SignSGD
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
-from syncline.optim.streaming import Streaming, StreamingDiLoCo, StreamingMTDAO
+from syncline.optim.streaming import Streaming
 from syncline.optim.sync import EveryStep, Periodic
 from syncline.optim.triggers import RMMC, Every
 from syncline.optim.votes import DirectVote, OneBitVote, ServerVote, Vote
-from syncline.optim.zero_one_adam import ZeroOneAdam
+from syncline.optim.zero_one_adam import ZeroOneAdamMethod, ZeroOneSchedule
 
 __all__ = [
-    "DDP",
-    "DESLOC",
-    "MTDAO",
     "QSGD",
     "RMMC",
     "AdamScaling",
@@ -67,19 +59,16 @@ __all__ = [
     "CompressedAverages",
     "CompressedMean",
     "Compressor",
-    "CurvaDion",
     "DeMo",
     "DelayCompensation",
-    "DiLoCo",
-    "Dion",
+    "DionMethod",
     "DionRule",
     "DirectVote",
     "Every",
     "EveryStep",
     "FedAdam",
-    "LionCub",
+    "LionCubMethod",
     "LionRule",
-    "Local",
     "LpMean",
     "MatrixSplit",
     "MeanGradient",
@@ -87,7 +76,7 @@ __all__ = [
     "MomentumRule",
     "Nesterov",
     "NesterovAdam",
-    "OneBitAdam",
+    "OneBitAdamMethod",
     "OneBitMean",
     "OneBitVote",
     "Orthogonalised",
@@ -98,17 +87,15 @@ __all__ = [
     "Reducer",
     "RotatedAdam",
     "ServerVote",
-    "SignSGD",
     "Signed",
     "Streaming",
-    "StreamingDiLoCo",
-    "StreamingMTDAO",
     "SyncPolicy",
     "TopK",
     "Unscaled",
     "UpdateRule",
     "Vote",
-    "ZeroOneAdam",
+    "ZeroOneAdamMethod",
+    "ZeroOneSchedule",
     "ada_sgd",
     "adam",
     "adopt",

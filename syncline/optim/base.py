@@ -3,7 +3,31 @@
 A method is a composition: an *update rule* (the local direction), a *sync policy* (when which state is exchanged), a
 *reducer* (what becomes of gradients, or directions, when they are), a *compressor* or *wire format* (what travels), an
 *outer optimizer* (what is done with an average). This file holds the protocols; ``method.py`` has the one loop that
-plays them together; the parts are in the files beside it.
+plays them together, and names the hooks that a method may override; the parts are in the files beside it.
+
+The known methods as combinations of parts, one file each in ``syncline.methods``:
+
+    kind              | rule                 | when what is exchanged               | reducer        | outer
+    ddp               | any                  | gradient, every step                 | mean           | -
+    powersgd          | any                  | gradient, every step                 | PowerSGD       | -
+    demo              | sgd, sign or muon    | gradient, every step                 | DeMo           | -
+    basis-rotation    | RotatedAdam          | gradient, every step                 | mean           | -
+    soap              | RotatedAdam          | gradient, every step                 | mean           | -
+    galore            | RotatedAdam          | gradient, every step                 | mean           | -
+    sign-sgd          | sgdm                 | direction, every step                | a vote         | -
+    lion-cub          | Lion without sign    | direction, every step; momenta, K    | a vote         | -
+    local             | any                  | params and all states, K             | -              | -
+    diloco            | any                  | params, K                            | -              | Nesterov
+    des-loc           | adam or adopt        | params and states, each its K        | -              | -
+    mt-dao            | several momenta      | params and states, each its K        | -              | any
+    streaming-diloco  | any                  | params, K, in fragments              | -              | Nesterov
+    streaming-mt-dao  | several momenta      | params and states, in fragments      | -              | any
+    dion              | DionRule, another    | gradient or factors, K               | mean           | -
+    curvadion         | DionRule, another    | gradient or factors, on a trigger    | mean           | -
+    one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean     | -
+    zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean     | -
+
+``ddp``, ``local``, ``diloco``, ``mt-dao`` and ``dion`` take any compressor besides.
 
 Every tensor here has a leading worker axis of ``R`` rows; nothing loops over workers and nothing is read back to the
 host.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -71,6 +71,7 @@ class TopK:
         SpecError: for a fraction out of range; in use, for tensors whose indices are too wide.
     """
 
+    kind: ClassVar[str] = "top-k"
     fraction: float = 0.01
     pairs: SparsePairs = PAIRS
 
@@ -136,6 +137,7 @@ class LpMean:
     Source: Lion Cub, equation 1, there on one worker's own scale.
     """
 
+    kind: ClassVar[str] = "lp"
     bits: int = 8
     p: float = 1.0
 
@@ -191,6 +193,7 @@ class QSGD:
     Source: QSGD (Alistarh et al., 2017), section 3.1 and Lemma 3.1.
     """
 
+    kind: ClassVar[str] = "qsgd"
     bits: int = 4
 
     def __post_init__(self) -> None:

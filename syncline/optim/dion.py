@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from syncline.comm import DENSE, WireFormat
 from syncline.costmodel import dion_rank, is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
-from syncline.optim.compressors import QSGD, Compressor, TopK
+from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedMean
 from syncline.optim.low_rank import apart, kept_where_zero, power_iteration
 from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
-from syncline.optim.rules import adam, check_unit
+from syncline.optim.rules import check_unit
 from syncline.optim.sync import EveryStep
-from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger
+from syncline.optim.triggers import MOMENTUM, Trigger
 from syncline.seeds import seed64
 
 RIGHT = "right"
@@ -29,12 +29,10 @@ RIGHT = "right"
 HELD = "held"
 """Gradients that wait for the next exchange."""
 
-CLIPPED_FACTORS = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
-
 
 @dataclass(frozen=True)
 class DionRule:
-    """Dion's update of a matrix, alone; ``Dion`` puts the averages where they belong.
+    """Dion's update of a matrix, alone; ``DionMethod`` puts the averages where they belong.
 
         M <- M + G;  P = orth(M Q);  R = M^T P;  M <- M - (1 - mu) P R^T;  Q <- R / (||R||_col + eps)
         d  = (m / n)^0.5 P Q^T
@@ -113,44 +111,25 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
     return columns.expand(x.shape[0], length, rank).contiguous()
 
 
-def check_factors(compressor: Compressor, exchange: str, wire: WireFormat) -> None:
-    """Refuse what factors cannot travel through, or two formats at once."""
-    if wire != DENSE:
-        raise SpecError("wire", wire, "dense beside a compressor, which itself says what travels")
-    if exchange == "compressed" and isinstance(compressor, TopK):
-        expected = "one that keeps all of P's columns, which are orthonormalised: a sparse P loses some; LpMean does"
-        raise SpecError("compressor", compressor, expected)
-    if exchange == "compressed" and isinstance(compressor, QSGD):
-        expected = "one without noise, as orthonormalising P makes it a bias and undoes what it is for; LpMean is one"
-        raise SpecError("compressor", compressor, expected)
+class DionMethod(Method):
+    """Low-rank orthonormal updates of matrices, exchanged when a trigger fires; other rules for everything else.
 
-
-class Dion(Method):
-    """Low-rank orthonormal updates of matrices; Adam (or ``other``) for everything else.
-
-    In a step that exchanges, either the full gradient is averaged, or Dion's factors: ``P = orth(mean(M Q))`` and
-    ``R = mean(M^T P)`` with every worker's own M, ``4 (m + n) r`` bytes where that is less than ``4 m n``;
-    everything that is no matrix (or not worth factors) is averaged as a gradient. In other steps each worker updates by
-    itself.
+    What is exchanged is the full gradient or, with ``factors``, ``P = orth(mean(M Q))`` and ``R = mean(M^T P)`` with
+    every worker's own M; everything that is no matrix (or not worth factors) is averaged as a gradient. In other steps
+    each worker updates by itself.
 
     Args:
         params: parameters or parameter groups; see ``MatrixSplit`` for which are matrices.
         lr: learning rate of the matrices.
-        rank_fraction: rank over the smaller side.
-        mu: momentum.
-        trigger: ``Every(1)`` is Dion, ``Every(H)`` is Scheduled-Sync Dion, ``RMMC(tau)`` is CurvaDion.
-        exchange: ``gradient`` or ``compressed``.
-        local_step: what a step without an exchange does. ``step``: every worker takes Dion's step on its own gradient,
-            as in the public code, and workers drift apart. ``hold``: gradients are added up until the next exchange and
-            nobody moves, so that workers stay equal.
-        other: rule of everything else.
+        rule: ``DionRule`` for matrices, another for the rest.
+        trigger: when it exchanges.
+        factors: whether factors travel in the place of gradients.
+        hold: what a step without an exchange does: gradients are added up until the next exchange and nobody moves;
+            else every worker takes Dion's step on its own gradient, and workers drift apart.
         compressor: through which everything that is exchanged travels: gradients with error feedback, factors without,
             as what their rounding leaves out stays in M (P is orthonormalised, and R is exact for whatever P there is).
         error_feedback: whether gradients have it.
-        **options: ``other_lr``, ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
-
-    Raises:
-        SpecError: for a value out of range.
+        **options: of ``Method``.
 
     Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
     """
@@ -159,30 +138,19 @@ class Dion(Method):
         self,
         params: Iterable[Any],
         lr: float,
+        rule: MatrixSplit,
         *,
-        rank_fraction: float = 0.25,
-        mu: float = 0.95,
-        trigger: Trigger | None = None,
-        exchange: Literal["gradient", "compressed"] = "gradient",
-        local_step: Literal["step", "hold"] = "step",
-        other: UpdateRule | None = None,
+        trigger: Trigger,
+        factors: bool,
+        hold: bool,
         compressor: Compressor | None = None,
         error_feedback: bool = True,
         **options: Any,
     ) -> None:
-        if exchange not in ("gradient", "compressed"):
-            raise SpecError("exchange", exchange, "'gradient' or 'compressed'")
-        if local_step not in ("step", "hold"):
-            raise SpecError("local_step", local_step, "'step' or 'hold'")
-        if exchange == "compressed" and options.get("clip_norm") is not None:
-            raise SpecError("clip_norm", options["clip_norm"], CLIPPED_FACTORS)
-        self.trigger = trigger or Every()
-        self.exchange, self.local_step, self._exchanging = exchange, local_step, False
+        self.trigger, self.factors, self.hold, self._exchanging = trigger, factors, hold, False
         self._compressor = compressor
         if compressor is not None:
-            check_factors(compressor, exchange, options.get("wire", DENSE))
             options["reducer"] = CompressedMean(compressor, error_feedback)
-        rule = MatrixSplit(DionRule(rank_fraction, mu), other or adam())
         super().__init__(params, lr, rule, EveryStep(), **options)
         if compressor is not None:
             compressor.check(self.comm.world_size)
@@ -192,12 +160,13 @@ class Dion(Method):
 
     def _is_factored(self, row: Row) -> bool:
         """Whether this row's factors travel instead of its gradient."""
-        if self.exchange == "gradient" or not isinstance(row.rule, DionRule):
+        if not self.factors or not isinstance(row.rule, DionRule):
             return False
         return is_worth_factors(*matrix_sides(row.x.shape[1:]), row.state[RIGHT].shape[-1])
 
-    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
-        if self.local_step == "hold":
+    @override
+    def exchange(self, rows: list[Row], t: int) -> list[Row]:
+        if self.hold:
             rows = [row._replace(g=row.kept(HELD).add_(row.g)) for row in rows]
         matrices = self._matrices(rows)
         for row in matrices:
@@ -205,8 +174,8 @@ class Dion(Method):
                 row.state.update(self.trigger.init(row.x))
         self._exchanging = self.trigger.fires(matrices, self.comm, t)
         if not self._exchanging:
-            return [] if self.local_step == "hold" else rows
-        if self.local_step == "hold":
+            return [] if self.hold else rows
+        if self.hold:
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
                 row.kept(HELD).zero_()
@@ -215,10 +184,11 @@ class Dion(Method):
         given = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
         return [row._replace(g=g) for row, g in given if g is not None]
 
-    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    @override
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         factored = [row for row in rows if self._exchanging and self._is_factored(row)]
         if not factored:
-            return super()._directions(rows, t)
+            return super().directions(rows, t)
 
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
             if self._compressor:
@@ -236,32 +206,3 @@ class Dion(Method):
             else:
                 directions.append(row.rule.direction(row.g, row.state, row.group, t))
         return directions
-
-
-class CurvaDion(Dion):
-    """Dion that exchanges only when a layer's momentum norm changes by more than ``threshold`` (RMMC).
-
-    Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
-    in the public code. Between exchanges workers take Dion's step on their own gradients (or hold them, see
-    ``local_step`` of ``Dion``), and neither parameters nor factors are ever averaged again.
-
-    Args:
-        params: as for ``Dion``.
-        lr: as for ``Dion``.
-        threshold: tau; 0 is Dion, infinity never exchanges.
-        form: ``paper`` or ``code``, see ``RMMC``.
-        **options: as for ``Dion``.
-
-    Source: CurvaDion, Algorithm 2.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        *,
-        threshold: float = 0.1,
-        form: Literal["paper", "code"] = "paper",
-        **options: Any,
-    ) -> None:
-        super().__init__(params, lr, trigger=RMMC(threshold, form), **options)

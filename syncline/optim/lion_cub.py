@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from syncline.costmodel.compute.layers import chosen_layers
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
 from syncline.optim.lion import LionRule
 from syncline.optim.method import Method
-from syncline.optim.quantised_vote import QuantisedVote
 from syncline.optim.sync import Periodic
 
 MomentumLayers = Literal["all", "none", "first-and-last"] | tuple[str, ...]
 
 
-class LionCub(Method):
+class LionCubMethod(Method):
     """Every worker mixes its own gradient into its own momentum; the group moves by the sign of a vote.
 
         c_m = beta1 m_m + (1 - beta1) g_m;   m_m <- beta2 m_m + (1 - beta2) g_m;   x <- x - lr vote(c_1, ..., c_P)
@@ -27,13 +28,12 @@ class LionCub(Method):
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
-        vote: ``OneBitVote``, ``DirectVote``, ``ServerVote`` (Distributed Lion) or ``QuantisedVote``, the default.
-        beta1: as for ``LionRule``.
-        beta2: as for ``LionRule``.
+        rule: Lion without its sign.
+        vote: what becomes of the update vectors.
         momentum_period: K, steps between averages of the momenta.
         momentum_layers: whose: ``all``, ``none``, ``first-and-last`` (by the parameters' names, a layer being what
             stands before the last dot), or patterns of names (``embedding*``).
-        **options: ``weight_decay``, ``clip_norm``, ``wire`` (of the momenta), ``comm``, ``worker_axis`` of ``Method``.
+        **options: of ``Method``; ``wire`` is of the momenta.
 
     Raises:
         SpecError: for a value out of range, layers chosen by name among parameters without names, or a pattern that
@@ -46,19 +46,17 @@ class LionCub(Method):
         self,
         params: Iterable[Any],
         lr: float,
+        rule: LionRule,
         *,
-        vote: Reducer | None = None,
-        beta1: float = 0.9,
-        beta2: float = 0.99,
-        momentum_period: int = 10,
-        momentum_layers: MomentumLayers = "none",
+        vote: Reducer,
+        momentum_period: int,
+        momentum_layers: MomentumLayers,
         **options: Any,
     ) -> None:
-        rule = LionRule(beta1, beta2, signed=False)
         averaged = {} if momentum_layers == "none" else dict.fromkeys(rule.states, momentum_period)
         self.momentum_layers = momentum_layers
         sync = Periodic({"direction": 1} | averaged)
-        super().__init__(params, lr, rule, sync, reducer=vote or QuantisedVote(), **options)
+        super().__init__(params, lr, rule, sync, reducer=vote, **options)
         self._momenta_averaged()
 
     def _momenta_averaged(self) -> list[bool]:
@@ -67,7 +65,8 @@ class LionCub(Method):
             raise SpecError("momentum_layers", self.momentum_layers, "'all' or 'none' for parameters without names")
         return chosen_layers(self.names, self.momentum_layers)
 
-    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    @override
+    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         if names:
             averaged = self._momenta_averaged()
-            super()._average([row for row in rows if averaged[row.number]], names)
+            super().average([row for row in rows if averaged[row.number]], names)

@@ -64,6 +64,15 @@ class Method(torch.optim.Optimizer):
        ``x <- (1 - lr weight_decay) x - lr d``.
     3. Everything else that is due is averaged in one call; averaged parameters pass through the outer optimizer.
 
+    What parts cannot say, a method says by overriding a hook; they are called in this order:
+
+    - ``rows``: parameters with their states, each parameter's first time too;
+    - ``exchange``: gradients before the rule sees them, if ``gradient`` is due;
+    - ``directions``: what the rules make of them;
+    - ``exchange_directions``: what all workers' become, if ``direction`` is due;
+    - ``averaged_rows``: of which rows an average is, if anything else is due;
+    - ``average``: what is averaged after the step; called with no names where nothing is due.
+
     Args:
         params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
         lr: learning rate.
@@ -154,7 +163,7 @@ class Method(torch.optim.Optimizer):
         groups = self.param_groups
         return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
 
-    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
+    def rows(self, *, without_gradient: bool = False) -> list[Row]:
         """Parameters as rows: those with a gradient, or those that can have one too, whose ``g`` may mean nothing.
 
         An empty parameter has nothing to move and nothing to send, and is none of them.
@@ -197,14 +206,14 @@ class Method(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         t = self.comm.ledger.step = self.steps_done
-        rows, due = self._rows(), self.sync.due(t)
+        rows, due = self.rows(), self.sync.due(t)
         if "gradient" in due and rows:
-            rows = self._exchange(rows, t)
+            rows = self.exchange(rows, t)
         if self.clip_norm is not None:
             rows = clip_rows(rows, self.clip_norm)
-        directions = self._directions(rows, t)
+        directions = self.directions(rows, t)
         if "direction" in due:
-            directions = self._exchange_directions(rows, directions, t)
+            directions = self.exchange_directions(rows, directions, t)
         for row, d in zip(rows, directions, strict=True):
             if d is not None:
                 lr, weight_decay = row.group["lr"], row.group["weight_decay"]
@@ -212,17 +221,17 @@ class Method(torch.optim.Optimizer):
                     row.x.mul_(1 - lr * weight_decay)
                 row.x.add_(d, alpha=-lr)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
-        self._average(self._averaged_rows(rows) if names else rows, names)
+        self.average(self.averaged_rows(rows) if names else rows, names)
         for group in self.param_groups:
             group["step"] += 1
         return loss
 
-    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+    def exchange(self, rows: list[Row], t: int) -> list[Row]:
         """The rows with what takes the place of their gradients, without those that rest."""
         reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
-    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """The direction of each row; a method whose rule talks to the other workers does so here."""
         out: list[Tensor | None] = [None] * len(rows)
         together: dict[int, list[int]] = {}
@@ -238,17 +247,17 @@ class Method(torch.optim.Optimizer):
                 out[place] = d
         return out
 
-    def _exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
+    def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """What takes the place of the directions of those rows that move."""
         moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]
         reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
         return [None if d is None else next(reduced) for d in directions]
 
-    def _averaged_rows(self, rows: list[Row]) -> list[Row]:
+    def averaged_rows(self, rows: list[Row]) -> list[Row]:
         """What an average is of: also parameters without a gradient in just this step, or on just this worker."""
-        return self._rows(without_gradient=True)
+        return self.rows(without_gradient=True)
 
-    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states, all in one call; ``params`` through the outer optimizer."""
         due = [(name, row) for name in names for row in rows if name == "params" or name in row.rule.states]
         if not due:

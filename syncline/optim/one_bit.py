@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, PackedSigns, encoded_from, for_all, once
 from syncline.errors import SpecError
@@ -114,8 +115,9 @@ class OneBitMethod(Method):
         self.one_bit = OneBitMean(scale)
         super().__init__(params, lr, rule, sync, **options)
 
-    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
-        rows = super()._rows(without_gradient=without_gradient)
+    @override
+    def rows(self, *, without_gradient: bool = False) -> list[Row]:
+        rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if WORKER_ERROR not in row.state:
                 row.state.update(self.one_bit.init(row.x, self.comm.world_size))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
-from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.one_bit import OneBitMethod, Scale
 from syncline.optim.rules import SECOND_MOMENT, adam, momentum_names
@@ -30,7 +30,7 @@ class WarmUp:
         """See ``SyncPolicy.check``: nothing is named that is not always there."""
 
 
-class OneBitAdam(OneBitMethod):
+class OneBitAdamMethod(OneBitMethod):
     """Adam on mean gradients; from ``freeze_step`` on the second moment stays, and momenta are averaged by signs:
 
         m_i = beta1 m + (1 - beta1) g_i;   m <- OneBitMean(m_i);   x <- x - lr m^ / (sqrt(v^) + eps)
@@ -64,21 +64,20 @@ class OneBitAdam(OneBitMethod):
         lr: float,
         *,
         freeze_step: int,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        bias_correction: bool = True,
-        scale: Scale = "rms",
+        beta1: float,
+        beta2: float,
+        eps: float,
+        bias_correction: bool,
+        scale: Scale,
         **options: Any,
     ) -> None:
-        if freeze_step < 1:
-            raise SpecError("freeze_step", freeze_step, "an integer >= 1: what is frozen must have seen a gradient")
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), WarmUp(freeze_step), scale, **options)
 
-    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    @override
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         if t < self.freeze_step or not rows:
-            return super()._directions(rows, t)
+            return super().directions(rows, t)
         for row in rows:
             row.state[MOMENTUM].lerp_(row.g, 1 - row.group["betas"][0])
         means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)

@@ -163,6 +163,8 @@ class MomentumRule:
         form: ``ema`` (factor 1 - beta) or ``heavy-ball`` (torch's SGD: ``u <- beta u + g``).
         bias_correction: divide ``u_j`` by ``1 - beta_j^(t+1)`` where it is used; for the ``ema`` form only.
         nesterov: the weights are the decay rates, also where a group or a schedule sets these.
+        switch_step: until this step one momentum of decay ``warmup_beta`` has all the weight; 0 for no switch.
+        warmup_beta: decay of all momenta until the switch.
 
     Raises:
         SpecError: for a rate or a weight out of range.
@@ -176,8 +178,11 @@ class MomentumRule:
     form: Literal["ema", "heavy-ball"] = "ema"
     bias_correction: bool = False
     nesterov: bool = False
+    switch_step: int = 0
+    warmup_beta: float = 0.9
 
     def __post_init__(self) -> None:
+        check_unit("warmup_beta", self.warmup_beta)
         for j, beta in enumerate(self.betas):
             check_unit(f"betas.{j}", beta)
         if len(self.omegas) != len(self.betas):
@@ -197,11 +202,15 @@ class MomentumRule:
         return momentum_names(len(self.betas)) + self.scaling.states
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas`` and ``omegas``, where there are momenta, and the scaling's; Nesterov's omegas are the betas."""
+        """``betas`` and ``omegas``, where there are momenta, the scaling's, and the switch, if there is one.
+
+        Nesterov's omegas are the betas.
+        """
         rates: dict[str, Any] = {"betas": self.betas} if self.betas else {}
         if self.betas and not self.nesterov:
             rates["omegas"] = self.omegas
-        return {**rates, **self.scaling.hyperparameters()}
+        switch = {"switch_step": self.switch_step, "warmup_beta": self.warmup_beta} if self.switch_step else {}
+        return {**rates, **switch, **self.scaling.hyperparameters()}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Itself."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Details, Handle
 from syncline.costmodel import balanced_parts
 from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Row, UpdateRule
 from syncline.optim.method import Method
-from syncline.optim.mt_dao import Base, mt_dao_periods, multi_momentum_rule
-from syncline.optim.outer import Nesterov
-from syncline.optim.rules import adam
 from syncline.optim.sync import Periodic
 
 PENDING = "pending_"
@@ -102,11 +100,12 @@ class Streaming(Method):
 
     def _members(self, slot: Slot) -> list[Row]:
         """The fragment's rows that have this state. The cut does not depend on which have a gradient just now."""
-        rows = self._rows(without_gradient=True)
+        rows = self.rows(without_gradient=True)
         part = balanced_parts([row.x[0].numel() for row in rows], self.fragments)[slot.fragment]
         return [rows[i] for i in part if slot.state == "params" or slot.state in rows[i].rule.states]
 
-    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    @override
+    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Send what is due after this step, then merge what was sent ``tau`` steps ago."""
         t = self.steps_done
         for slot in self._slots(t):
@@ -139,6 +138,7 @@ class Streaming(Method):
         if self.alpha:
             own.lerp_(before, self.alpha)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """Torch's, with what is in flight awaited and kept, so that a resumed run merges it when it is due."""
         for slot, (rows, handle) in self._in_flight.items():
@@ -146,6 +146,7 @@ class Streaming(Method):
                 row.state[PENDING + slot.state] = tensor.clone()
         return super().state_dict()
 
+    @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Torch's, and what was in flight is in flight again."""
         super().load_state_dict(state_dict)
@@ -156,74 +157,3 @@ class Streaming(Method):
             if rows:
                 kept = [row.state.pop(PENDING + slot.state) for row in rows]
                 self._in_flight[slot] = Sent(rows, Handle(lambda kept=kept: kept))  # type: ignore[misc]
-
-
-class StreamingMTDAO(Streaming):
-    """MT-DAO whose parameters and momenta stream, each state with its own period.
-
-    Args:
-        params: parameters or parameter groups.
-        lr: learning rate.
-        betas: as for ``MTDAO``.
-        omegas: as for ``MTDAO``; all weight on one fast momentum is Streaming Local Adam.
-        base: as for ``MTDAO``.
-        beta2: as for ``MTDAO``.
-        eps: as for ``MTDAO``.
-        bias_correction: as for ``MTDAO``.
-        period: as for ``MTDAO``.
-        momentum_periods: as for ``MTDAO``.
-        second_moment_period: as for ``MTDAO``.
-        **options: ``fragments``, ``tau``, ``alpha`` and ``outer`` of ``Streaming``, and the options of ``Method``.
-
-    Source: MT-DAO, Algorithm 5.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        *,
-        betas: Sequence[float] = (0.999,),
-        omegas: Sequence[float] = (0.95,),
-        base: Base = "adam",
-        beta2: float | None = None,
-        eps: float | None = None,
-        bias_correction: bool = True,
-        period: int = 128,
-        momentum_periods: Sequence[int] | None = None,
-        second_moment_period: int | None = None,
-        **options: Any,
-    ) -> None:
-        rule = multi_momentum_rule(base, betas, omegas, beta2=beta2, eps=eps, bias_correction=bias_correction)
-        periods = mt_dao_periods(rule, period, momentum_periods, second_moment_period)
-        super().__init__(params, lr, rule, periods, **options)
-
-
-class StreamingDiLoCo(Streaming):
-    """DiLoCo whose fragments stream; states stay local.
-
-    Args:
-        params: parameters or parameter groups.
-        lr: inner learning rate.
-        rule: inner rule; Adam if none.
-        period: H, inner steps between two averages of a fragment.
-        outer_lr: outer learning rate; 0.4 as the paper recommends.
-        outer_momentum: outer Nesterov momentum.
-        **options: ``fragments``, ``tau``, ``alpha`` of ``Streaming``, and the options of ``Method``.
-
-    Source: Streaming DiLoCo (Douillard et al., 2025).
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        rule: UpdateRule | None = None,
-        period: int = 100,
-        *,
-        outer_lr: float = 0.4,
-        outer_momentum: float = 0.9,
-        **options: Any,
-    ) -> None:
-        outer = Nesterov(outer_lr, outer_momentum)
-        super().__init__(params, lr, rule or adam(), {"params": period}, outer=outer, **options)

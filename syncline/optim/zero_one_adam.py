@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from syncline.costmodel.traffic.refreshes import aligned_rounds
-from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
 from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
@@ -31,6 +30,13 @@ class ZeroOneSchedule:
     step 0. Averages: in every step until ``freeze_step``, then after step t when ``(t + 1) % interval == 0``, with an
     interval that doubles every ``double_every`` steps, up to ``max_interval``. So the scaling never changes between two
     averages.
+
+    ``form``: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
+    gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's. Until
+    ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have, their mean
+    where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean`` elsewhere. Step 0 moves
+    nothing. At the freeze all errors are forgotten; from then on what is averaged, and owed, is the way that each has
+    come, weight decay too, times ``sqrt(v) + eps``. It has no bias correction.
     """
 
     freeze_step: int
@@ -38,13 +44,6 @@ class ZeroOneSchedule:
     double_every: int
     max_interval: int
     form: Form
-
-    def __post_init__(self) -> None:
-        for name in ("freeze_step", "kappa", "double_every", "max_interval"):
-            if getattr(self, name) < 1:
-                raise SpecError(name, getattr(self, name), "an integer >= 1")
-        if self.form not in get_args(Form):
-            raise SpecError("form", self.form, "'paper', 'merged' or 'code'")
 
     def _round(self, t: int) -> tuple[int, int]:
         """Refreshes 2^i steps apart, of which there are kappa, begin at step ``kappa (2^i - 1)``: i and that step."""
@@ -102,7 +101,7 @@ class CodeSchedule(ZeroOneSchedule):
         return ("gradient",) if t < self.freeze_step else super().due(t)
 
 
-class ZeroOneAdam(OneBitMethod):
+class ZeroOneAdamMethod(OneBitMethod):
     """Local steps in a scaling that is the same on all workers, and what they add up to averaged by signs:
 
         m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
@@ -118,21 +117,12 @@ class ZeroOneAdam(OneBitMethod):
     them up; with both constant it is the same. Momentum and second moment have seen the step's gradient when x moves,
     as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and v by
     ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
-    nothing moves, as for ``OneBitAdam``.
+    nothing moves, as for ``OneBitAdamMethod``.
 
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
-        freeze_step: when the second moment stays for good and intervals begin to grow.
-        kappa: refreshes of the second moment before the steps between them double.
-        double_every: steps before the steps between averages double.
-        max_interval: H, the longest interval.
-        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
-            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's.
-            Until ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have,
-            their mean where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean`` elsewhere.
-            Step 0 moves nothing. At the freeze all errors are forgotten; from then on what is averaged, and owed, is
-            the way that each has come, weight decay too, times ``sqrt(v) + eps``. It has no bias correction.
+        schedule: when the second moment is refreshed, and when workers average.
         beta1: decay of the momentum.
         beta2: decay of the second moment.
         eps: added to the root.
@@ -153,27 +143,21 @@ class ZeroOneAdam(OneBitMethod):
         params: Iterable[Any],
         lr: float,
         *,
-        freeze_step: int,
-        kappa: int = 16,
-        double_every: int = 1000,
-        max_interval: int = 16,
-        form: Form = "merged",
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        bias_correction: bool = True,
-        scale: Scale = "rms",
+        schedule: ZeroOneSchedule,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        bias_correction: bool,
+        scale: Scale,
         **options: Any,
     ) -> None:
         self.bias_correction = bias_correction
-        schedule = (CodeSchedule if form == "code" else ZeroOneSchedule)(
-            freeze_step, kappa, double_every, max_interval, form
-        )
-        self._is_code = form == "code"
+        self._is_code = schedule.form == "code"
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
 
-    def _rows(self, *, without_gradient: bool = False) -> list[Row]:
-        rows = super()._rows(without_gradient=without_gradient)
+    @override
+    def rows(self, *, without_gradient: bool = False) -> list[Row]:
+        rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if ANCHOR not in row.state:
                 row.state[ANCHOR] = row.x.detach().clone()
@@ -182,14 +166,15 @@ class ZeroOneAdam(OneBitMethod):
         return rows
 
     @override
-    def _exchange(self, rows: list[Row], t: int) -> list[Row]:
+    def exchange(self, rows: list[Row], t: int) -> list[Row]:
         if self._is_code and t > 0 and not self.sync.refreshes(t):
             means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
             return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
-        exchanged = super()._exchange(rows, t)
+        exchanged = super().exchange(rows, t)
         return [] if self._is_code and t == 0 else exchanged
 
-    def _directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    @override
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         if self.sync.refreshes(t) and rows:
             self._refresh(rows)
         share = t + 1 if self.bias_correction else 0
@@ -225,11 +210,13 @@ class ZeroOneAdam(OneBitMethod):
     def _denominator(self, row: Row, t: int) -> Tensor:
         return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)
 
-    def _averaged_rows(self, rows: list[Row]) -> list[Row]:
+    @override
+    def averaged_rows(self, rows: list[Row]) -> list[Row]:
         """Those that moved since the last average: the momentum that arrives is a step too."""
-        return [row for row in self._rows(without_gradient=True) if row.number in row.group[RATE_SUMS]]
+        return [row for row in self.rows(without_gradient=True) if row.number in row.group[RATE_SUMS]]
 
-    def _average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    @override
+    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)
@@ -240,7 +227,7 @@ class ZeroOneAdam(OneBitMethod):
             if not self._is_code:
                 row.state[ACCUMULATED].zero_()
         if self._is_code and t == self.sync.freeze_step - 1:
-            for row in self._rows(without_gradient=True):
+            for row in self.rows(without_gradient=True):
                 row.state[WORKER_ERROR].zero_()
                 row.state[SERVER_ERROR].zero_()
         for group in self.param_groups:

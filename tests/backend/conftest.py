@@ -13,7 +13,7 @@ LOADED = (
     "syncline.experiments.launching.process",
     "syncline.experiments.launching.stage_process",
     "syncline.experiments.launching.torchrun",
-    "tests.optim.worlds",
+    "tests.methods.worlds",
     "typer",
     *(f"tests.backend.{path.stem}" for path in sorted(Path(__file__).parent.glob("test_*.py"))),
 )

@@ -21,7 +21,7 @@ from syncline.experiments.launching.launch import PRELOAD
 from syncline.experiments.launching.parts import in_lanes
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of
-from tests.optim.table import METHODS
+from tests.methods.table import METHODS
 
 STEPS, PROCESSES = 13, 2
 

@@ -39,7 +39,8 @@ def here(tmp_path: Path) -> Path:
 
 SCRIPT = """
 import runpy, sys, torch, torch.distributed as dist
-from syncline.optim import DDP, adam
+from syncline.methods import DDP
+from syncline.optim import adam
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncline.costmodel import mean_step, network
+from syncline.costmodel import mean_step
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.trained import tensors_of, time_method, train_method
 from syncline.problems import Rows
@@ -58,12 +58,19 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
 
 def test_one_training_under_two_names_has_one_clock() -> None:
     """Local Adam is MT-DAO with one momentum that has all the weight: the same calls, so the same clock."""
-    fields = ["steps=24", "seeds=[0]", "problem.skew=0", "compute.seconds=0.001", "compute.encode=1 MB/s"]
+    fields = [
+        "networks=[10gbe]",
+        "steps=24",
+        "seeds=[0]",
+        "problem.skew=0",
+        "compute.seconds=0.001",
+        "compute.encode=1 MB/s",
+    ]
     shared = "lr: 0.003, period: 8, wire: bf16"
     local, mt_dao = f"{{kind: local, {shared}}}", f"{{kind: mt-dao, betas: [0.9], omegas: [1.0], {shared}}}"
     spec = load_spec("digits-skewed", [*fields, f"methods=[{local}, {mt_dao}]"], CompareSpec)
     trainings = [train_method(spec, method) for method in spec.methods]
-    one, other = (time_method(spec, trained, network("10gbe")) for trained in trainings)
+    one, other = (time_method(spec, trained, spec.networks[0]) for trained in trainings)
     assert trainings[0].ledger == trainings[1].ledger
     assert one.step_time_s == other.step_time_s == pytest.approx(8.26e-3, rel=1e-3)
     assert one.encode_s == other.encode_s == pytest.approx(7.21e-3, rel=1e-3)

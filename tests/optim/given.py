@@ -9,7 +9,17 @@ from torch import Tensor
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import Call
-from syncline.optim import Method
+from syncline.optim import (
+    DionMethod,
+    DionRule,
+    Every,
+    LionCubMethod,
+    LionRule,
+    MatrixSplit,
+    Method,
+    QuantisedVote,
+    adam,
+)
 
 Build = Callable[..., Method]
 
@@ -62,3 +72,30 @@ def assert_same(got: Given, expected: Given, *, exact: bool = False, atol: float
     for one, other in zip(got.path, expected.path, strict=True):
         for x, y in zip(one, other, strict=True):
             torch.testing.assert_close(x, y, **tolerance)
+
+
+def dion(
+    params,
+    lr,
+    *,
+    trigger=None,
+    exchange="gradient",
+    local_step="step",
+    other=None,
+    rank_fraction=0.25,
+    mu=0.95,
+    **options,
+) -> Method:
+    """Dion with a trigger or a rule for the rest that no name stands for."""
+    rule = MatrixSplit(DionRule(rank_fraction, mu), other or adam())
+    how = {"factors": exchange == "compressed", "hold": local_step == "hold"}
+    return DionMethod(params, lr, rule, trigger=trigger or Every(), **how, **options)
+
+
+def lion_cub(
+    params, lr, *, vote=None, beta1=0.9, beta2=0.99, momentum_period=10, momentum_layers="none", **options
+) -> Method:
+    """Lion Cub with a vote that is an object."""
+    momenta = {"momentum_period": momentum_period, "momentum_layers": momentum_layers}
+    rule = LionRule(beta1, beta2, signed=False)
+    return LionCubMethod(params, lr, rule, vote=vote or QuantisedVote(), **momenta, **options)

@@ -8,7 +8,8 @@ import torch
 
 from syncline.comm import Absence, Presence, SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.optim import DDP, DESLOC, MTDAO, Attendance, DiLoCo, Local, adam, sgdm
+from syncline.methods import DDP, DESLOC, MTDAO, DiLoCo, Local
+from syncline.optim import Attendance, adam, sgdm
 from syncline.problems import Quadratic, Rows
 from syncline.training import rows_of, train
 

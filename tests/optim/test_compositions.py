@@ -10,16 +10,15 @@ import torch
 
 from syncline.comm import SparsePairs
 from syncline.errors import SpecError
+from syncline.methods import DDP, MTDAO, DiLoCo, Dion, Local
+from syncline.methods.parts.given import GivenPart
 from syncline.optim import (
-    DDP,
-    MTDAO,
     QSGD,
     CompressedMean,
     DeMo,
-    DiLoCo,
-    Dion,
-    Local,
+    EveryStep,
     LpMean,
+    Method,
     Streaming,
     TopK,
     adam,
@@ -53,7 +52,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_a_compressor_that_leaves_nothing_out_is_no_compressor(name: str, feedback: bool) -> None:
     plain = run(METHODS[name], STEPS, STARTS)
-    through = run(lambda p, **o: METHODS[name](p, compressor=EVERYTHING, error_feedback=feedback, **o), STEPS, STARTS)
+    through = run(lambda p, **o: METHODS[name](p, compressor=GivenPart(EVERYTHING, feedback), **o), STEPS, STARTS)
     assert_same(through, plain)
 
 
@@ -61,7 +60,7 @@ def test_a_compressor_that_leaves_nothing_out_is_no_compressor(name: str, feedba
 def test_a_reducer_that_leaves_nothing_out_is_data_parallelism(feedback: bool) -> None:
     reducer = CompressedMean(EVERYTHING, feedback)
     assert_same(
-        run(lambda p, **o: DDP(p, 0.1, sgdm(0.9), reducer=reducer, **o), STEPS, STARTS),
+        run(lambda p, **o: Method(p, 0.1, sgdm(0.9), EveryStep(), reducer=reducer, **o), STEPS, STARTS),
         run(lambda p, **o: DDP(p, 0.1, sgdm(0.9), **o), STEPS, STARTS),
     )
 
@@ -96,7 +95,7 @@ def test_dion_through_many_bits_is_dion(exchange: Any) -> None:
 def test_what_arrived_and_what_is_owed_are_all_gradients(compressor: Any) -> None:
     """SGD with learning rate 1: the way from the start is the sum of what arrived."""
     reducer = CompressedMean(compressor)
-    got = run(lambda p, **o: DDP(p, 1.0, sgdm(), reducer=reducer, **o), STEPS)
+    got = run(lambda p, **o: Method(p, 1.0, sgdm(), EveryStep(), reducer=reducer, **o), STEPS)
     for i, x in enumerate(got.params):
         owed = got.state(i, "error").mean(0)
         total = torch.stack([step[i] for step in STEPS]).sum(0).mean(0)
@@ -105,7 +104,7 @@ def test_what_arrived_and_what_is_owed_are_all_gradients(compressor: Any) -> Non
 
 
 def test_without_feedback_what_is_left_out_is_lost() -> None:
-    got = run(lambda p, **o: DDP(p, 1.0, sgdm(), reducer=CompressedMean(TopK(0.2), False), **o), STEPS)
+    got = run(lambda p, **o: Method(p, 1.0, sgdm(), EveryStep(), reducer=CompressedMean(TopK(0.2), False), **o), STEPS)
     assert all("error" not in got.method.state[p] for p in got.params)
     total = torch.stack([step[0] for step in STEPS]).sum(0).mean(0)
     assert float((-got.params[0][0].detach() - total).abs().max()) > 0.1
@@ -157,7 +156,7 @@ def test_a_second_moment_is_not_small_beside_a_momentum(compressor: Any) -> None
     scales = torch.logspace(-4, 0, 12, dtype=torch.float64)
     steps = [[gaussian(4, 12, seed=t) * scales] for t in range(24)]
     feedback = not isinstance(compressor, QSGD)
-    build = {"compressor": compressor, "error_feedback": feedback}
+    build = {"compressor": GivenPart(compressor, feedback)}
     given = Given(lambda p, **o: Local(p, 0.01, adam(0.9, 0.99), 4, **build, **o), steps)
     for t in range(24):
         given.run(t, t + 1)
@@ -199,7 +198,7 @@ def test_demo_that_rests_moves_by_what_it_gathered() -> None:
     steps = gradients(7, 3, (4, 4))
     demo = DeMo(k=16, chunk=4, beta=0.5, basis="identity", pairs=SparsePairs(32, "fp64"), period=3)
     got = run(
-        lambda p, **o: DDP(p, 1.0, demo_rule("sgd"), reducer=demo, weight_decay=0.1, **o),
+        lambda p, **o: Method(p, 1.0, demo_rule("sgd"), EveryStep(), reducer=demo, weight_decay=0.1, **o),
         steps,
         [torch.ones(1, 4, 4).double()],
     )
@@ -220,13 +219,16 @@ def test_demo_that_rests_moves_by_what_it_gathered() -> None:
 @pytest.mark.parametrize(
     ("build", "field"),
     [
-        (lambda p, **o: DDP(p, 0.1, sgdm(), compressor=TopK(), **o), "compressor"),
+        (lambda p, **o: Method(p, 0.1, sgdm(), EveryStep(), compressor=TopK(), **o), "compressor"),
         (lambda p, **o: Streaming(p, 0.1, sgdm(), {"params": 4}, compressor=TopK(), **o), "compressor"),
         (lambda p, **o: Local(p, 0.1, sgdm(), compressor=LpMean(2), **o), "bits"),
-        (lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=TopK(), **o), "compressor"),
-        (lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=QSGD(), **o), "compressor"),
+        (lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=TopK(), **o), "compressor.kind"),
+        (
+            lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=GivenPart(QSGD(), False), **o),
+            "compressor.kind",
+        ),
         (lambda p, **o: Dion(p, 0.1, compressor=LpMean(2), **o), "bits"),
-        (lambda p, **o: DDP(p, 0.1, sgdm(), reducer=DeMo(period=0), **o), "period"),
+        (lambda p, **o: Method(p, 0.1, sgdm(), EveryStep(), reducer=DeMo(period=0), **o), "period"),
     ],
 )
 def test_what_makes_no_sense_is_refused(build: Any, field: str) -> None:

@@ -12,8 +12,8 @@ import torch
 from syncline.comm import SimulatedCommunicator, SparsePairs
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError
-from syncline.methods import method_of
-from syncline.optim import DDP, DeMo, Method, demo_rule, sgdm
+from syncline.methods import DDP, method_of
+from syncline.optim import DeMo, EveryStep, Method, demo_rule, sgdm
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR, BETA = 3, 0.1, 0.9
@@ -22,7 +22,7 @@ FP64 = SparsePairs(64, "fp64")
 
 def demo(base: str = "sgd", *, lr: float = LR, **options) -> partial[Method]:
     options = {"beta": BETA, "pairs": FP64, **options}
-    return partial(DDP, lr=lr, rule=demo_rule(base), reducer=DeMo(**options))
+    return partial(Method, lr=lr, rule=demo_rule(base), sync=EveryStep(), reducer=DeMo(**options))
 
 
 def literal_demo(given: list, chunk: int, k: int, alpha: float, average: str, base: str) -> list[np.ndarray]:
@@ -126,7 +126,9 @@ def test_rounding_on_the_wire_stays_in_the_momentum(index_bits: int, value: str)
 def test_one_gather_of_exactly_the_pairs(pairs: SparsePairs) -> None:
     """(12, 8) in blocks of 4 x 4 is 6 blocks of 3 pairs; 7 is prime, so that its blocks have one entry."""
     reducer = DeMo(k=3, chunk=4, pairs=pairs)
-    got = run(partial(DDP, lr=LR, rule=demo_rule("sgd"), reducer=reducer), gradients(2, M, (12, 8), (7,)))
+    got = run(
+        partial(Method, lr=LR, rule=demo_rule("sgd"), sync=EveryStep(), reducer=reducer), gradients(2, M, (12, 8), (7,))
+    )
     expected = pairs.nbytes(18, 16) + pairs.nbytes(7, 1)
     assert expected == reducer.nbytes((12, 8)) + reducer.nbytes((7,))
     assert [(r.step, r.collective, r.payload_bytes) for r in got.records] == [
@@ -139,7 +141,7 @@ def test_one_ordinary_parameter_with_packed_indices() -> None:
     p = torch.nn.Parameter(torch.zeros(8))
     p.grad = gaussian(8).float()
     reducer = DeMo(k=1, chunk=8, basis="identity", pairs=SparsePairs(0, "fp32"))
-    DDP([p], 1.0, demo_rule("sgd"), reducer=reducer, comm=SimulatedCommunicator(1)).step()
+    Method([p], 1.0, demo_rule("sgd"), EveryStep(), reducer=reducer, comm=SimulatedCommunicator(1)).step()
     largest = p.grad.abs().argmax()
     assert torch.equal(p.detach(), -p.grad * torch.nn.functional.one_hot(largest, 8))
 

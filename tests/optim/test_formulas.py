@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 
 from syncline.comm import BF16, SimulatedCommunicator
 from syncline.errors import SpecError
+from syncline.methods import DDP, DESLOC, MTDAO, DiLoCo, Local
 from syncline.optim import (
-    DDP,
-    DESLOC,
-    MTDAO,
     CompressedMean,
     DeMo,
-    DiLoCo,
     EveryStep,
-    Local,
     MeanGradient,
     Method,
     Nesterov,
@@ -441,10 +437,10 @@ P = [torch.nn.Parameter(torch.zeros(1))]
         (lambda: DDP(P, 1.0, sgdm(0.5, "nesterov")), "'ema' or 'heavy-ball'"),
         (lambda: DDP(P, 1.0, adam(), clip_norm=0.0), "clip_norm: got 0.0"),
         (lambda: DDP(P, 1.0, adam(), weight_decay=-1.0), "weight_decay: got -1.0"),
-        (lambda: Local(P, 1.0, adam(), period=0), "periods.params: got 0"),
+        (lambda: Local(P, 1.0, adam(), period=0), "period: got 0"),
         (lambda: MTDAO(P, 1.0, betas=(0.9, 0.9), omegas=(0.5,)), "omegas"),
-        (lambda: MTDAO(P, 1.0, betas=(0.9, 0.9), omegas=(0.6, 0.6)), "sum at most 1"),
-        (lambda: MTDAO(P, 1.0, momentum_periods=(1, 2)), "one period per momentum"),
+        (lambda: MTDAO(P, 1.0, betas=(0.9, 0.9), omegas=(0.6, 0.6)), "sum is at most 1"),
+        (lambda: MTDAO(P, 1.0, momentum_periods=(1, 2)), "one period per beta"),
         (lambda: MTDAO(P, 1.0, phase="odd"), "'aligned' or 'paper'"),
         (lambda: MTDAO(P, 1.0, base="lion"), "'adam', 'adopt', 'sgdm' or 'muon'"),
         (lambda: DiLoCo(P, 1.0, outer_lr=0.0), "outer_lr: got 0.0"),
@@ -495,7 +491,7 @@ def test_a_parameter_without_a_gradient_just_now_is_averaged_all_the_same() -> N
 @pytest.mark.parametrize("reducer", [MeanGradient(), DeMo(), PowerSGD(), CompressedMean(TopK())])
 def test_a_step_without_any_gradient_sends_nothing(reducer: Reducer) -> None:
     p = torch.nn.Parameter(torch.ones(2, 3))
-    method = DDP([p], 0.5, sgdm(), reducer=reducer, comm=SimulatedCommunicator(1))
+    method = Method([p], 0.5, sgdm(), EveryStep(), reducer=reducer, comm=SimulatedCommunicator(1))
     method.step()
     assert torch.equal(p, torch.ones(2, 3))
     assert method.comm.ledger.records == []

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.optim import DDP, MTDAO, Dion, LionCub, Local, adam, lion, muon, sgdm
-from tests.optim.table import METHODS
+from syncline.methods import DDP, MTDAO, Dion, LionCub, Local
+from syncline.optim import adam, lion, muon, sgdm
+from tests.methods.table import METHODS
+from tests.methods.test_table import assert_sent
 from tests.optim.test_shapes import CONV_NET, M, stepped
-from tests.optim.test_table import assert_sent
 
 
 def parameter(*shape: int) -> torch.nn.Parameter:

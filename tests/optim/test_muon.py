@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.optim import DDP, MTDAO, Local, adam, muon, sgdm
+from syncline.methods import DDP, MTDAO, Local
+from syncline.optim import adam, muon, sgdm
 from syncline.optim.matrices import shape_scale
 from tests.optim.given import assert_same, gaussian, gradients, run
 

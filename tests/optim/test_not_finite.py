@@ -11,7 +11,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.problems import Digits
 from syncline.problems.base import Task
 from syncline.training import parameter_groups, rows_of, train
-from tests.optim.table import METHODS
+from tests.methods.table import METHODS
 
 M, AT = 4, 3
 TINY = Digits(hidden=5, batch_size=4)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.optim import MTDAO, FedAdam, Nesterov, sgdm
+from syncline.methods import MTDAO
+from syncline.optim import FedAdam, Nesterov, sgdm
 from syncline.optim.streaming import Streaming
 from tests.optim.given import assert_same, gaussian, gradients, run
 

@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel.compute.rotation import rotation_work
 from syncline.errors import SpecError
-from syncline.methods import method_of
-from syncline.optim import DDP, RotatedAdam, adam, basis_rotation, full_rotation, galore, rotated, soap
+from syncline.methods import DDP, method_of
+from syncline.optim import RotatedAdam, adam, basis_rotation, full_rotation, galore, rotated, soap
 from syncline.optim.bases import exact_basis, in_order, power_basis, rayleigh_order, rotate, rotate_back
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 

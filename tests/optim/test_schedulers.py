@@ -10,9 +10,10 @@ import torch
 from torch.optim import lr_scheduler as torchs
 
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import DDP, DeMo, Dion, adam, demo_rule, lion, muon, sgdm
-from tests.optim.given import gaussian
-from tests.optim.table import METHODS
+from syncline.methods import DDP, Dion
+from syncline.optim import DeMo, EveryStep, Method, adam, demo_rule, lion, muon, sgdm
+from tests.methods.table import METHODS
+from tests.optim.given import dion, gaussian
 
 STEPS = 6
 
@@ -143,7 +144,7 @@ def still(optimizer: torch.optim.Optimizer) -> object:
         (partial(DDP, rule=muon()), partial(DDP, rule=muon(0.5, other=adam(0.5)))),
         (partial(DDP, rule=muon(other=lion())), partial(DDP, rule=muon(0.5, other=lion(0.5)))),
         (partial(DDP, rule=lion()), partial(DDP, rule=lion(0.5))),
-        (Dion, partial(Dion, mu=0.5, other=adam(0.5))),
+        (Dion, partial(dion, mu=0.5, other=adam(0.5))),
     ],
     ids=["muon", "muon-lion", "lion", "dion"],
 )
@@ -158,7 +159,7 @@ def test_every_rules_first_rate_is_cycled(cycled, expected) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [partial(DDP, rule=sgdm(0.0)), partial(DDP, rule=demo_rule("signum"), reducer=DeMo())],
+    [partial(DDP, rule=sgdm(0.0)), partial(Method, rule=demo_rule("signum"), sync=EveryStep(), reducer=DeMo())],
     ids=["sgd", "demo"],
 )
 def test_a_rule_without_momentum_has_nothing_to_cycle(build) -> None:

@@ -10,11 +10,12 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
 from syncline.experiments.projection.memory import memory_of
-from syncline.optim import DDP, Dion, Method, PowerSGD, muon, scion, sgdm, soap
+from syncline.methods import DDP, Dion
+from syncline.optim import EveryStep, Method, PowerSGD, muon, scion, sgdm, soap
 from syncline.optim.matrices import MatrixSplit
+from tests.methods.table import METHODS
+from tests.methods.test_table import assert_sent
 from tests.optim.given import Given, gradients, run
-from tests.optim.table import METHODS
-from tests.optim.test_table import assert_sent
 
 rows = pytest.mark.parametrize("name", METHODS)
 
@@ -62,7 +63,7 @@ def test_a_small_convolutional_net(name: str) -> None:
 
 
 def ddp(rule, **options):
-    return lambda params, **more: DDP(params, 0.1, rule, **options, **more)
+    return lambda params, **more: Method(params, 0.1, rule, EveryStep(), **options, **more)
 
 
 CONV = (8, 6, 5)

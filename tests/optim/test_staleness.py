@@ -10,9 +10,11 @@ from torch.testing import assert_close
 
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
+from syncline.methods import DDP
 from syncline.optim import (
-    DDP,
     DelayCompensation,
+    EveryStep,
+    Method,
     NesterovAdam,
     UpdateRule,
     ada_sgd,
@@ -27,7 +29,7 @@ from syncline.optim import (
 )
 from syncline.problems import DelayedTask, Digits, Quadratic, Rows, Task
 from syncline.training import parameter_groups, rows_of
-from tests.optim.table import METHODS
+from tests.methods.table import METHODS
 
 TINY = Digits(hidden=5, batch_size=4)
 
@@ -37,8 +39,10 @@ def bowl(curvature: float = 1.0, start: float = 1.0) -> Task:
     return Quadratic(spectrum=(curvature,), start=(start,)).build(Rows.whole_group(1), dtype=torch.float64)
 
 
-def ddp(task: Task, rule: UpdateRule, lr: float = 0.1, **options) -> DDP:
-    return DDP(task.params.values(), lr, rule, comm=SimulatedCommunicator(1), worker_axis=True, **options)
+def ddp(task: Task, rule: UpdateRule, lr: float = 0.1, **options) -> Method:
+    return Method(
+        task.params.values(), lr, rule, EveryStep(), comm=SimulatedCommunicator(1), worker_axis=True, **options
+    )
 
 
 def path(task: Task, method: torch.optim.Optimizer, steps: int) -> list[float]:
@@ -141,7 +145,7 @@ def test_a_negative_strength_is_refused() -> None:
 # Weight prediction.
 
 
-def stepped(rule: UpdateRule, gradients: list[list[float]], lr: float = 0.1) -> tuple[DDP, torch.nn.Parameter]:
+def stepped(rule: UpdateRule, gradients: list[list[float]], lr: float = 0.1) -> tuple[Method, torch.nn.Parameter]:
     p = torch.nn.Parameter(torch.zeros(1, len(gradients[0]), dtype=torch.float64))
     method = DDP([p], lr, rule, comm=SimulatedCommunicator(1), worker_axis=True)
     for g in gradients:

@@ -8,15 +8,18 @@ from functools import partial
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from syncline.errors import SpecError
-from syncline.methods import method_of
-from syncline.optim import MTDAO, DiLoCo, Local, Streaming, StreamingDiLoCo, StreamingMTDAO, adam, muon, sgdm
+from syncline.methods import MTDAO, DiLoCo, Local, StreamingDiLoCo, StreamingMTDAO, method_of
+from syncline.optim import Streaming, adam, muon, sgdm
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
 M, LR = 3, 0.1
 SHAPES = ((6, 4), (5,), (3, 3), (7,))
+
+
+def stream(fragments: int = 1, tau: int = 0, alpha: float = 0.0) -> dict[str, float]:
+    return {"fragments": fragments, "tau": tau, "alpha": alpha}
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
@@ -44,7 +47,7 @@ def test_streaming_diloco_from_its_formula(tau: int) -> None:
     """The pseudo-gradient is of when it was sent; the outer step is on the start of the round."""
     period, alpha, lr, mu, given = 5, 0.5, 0.4, 0.9, gradients(17, M, (4,))
     start = gaussian(4, seed=9)
-    build = partial(StreamingDiLoCo, lr=LR, rule=sgdm(), period=period, tau=tau, alpha=alpha)
+    build = partial(StreamingDiLoCo, lr=LR, rule=sgdm(), period=period, stream=stream(tau=tau, alpha=alpha))
     got = run(build, given, [start])
     x, anchor, b, flying = start.expand(M, 4), start, torch.zeros(4).double(), {}
     for t, (g,) in enumerate(given):
@@ -61,13 +64,18 @@ def test_streaming_diloco_from_its_formula(tau: int) -> None:
 def test_one_fragment_at_once_is_the_plain_method() -> None:
     """Bit for bit: the same sums in the same order."""
     given = gradients(13, M, *SHAPES)
+    plain = {"stream": stream()}
     mt_dao = {"betas": (0.9, 0.99), "omegas": (0.3, 0.5), "period": 3, "momentum_periods": (4, 5)}
     assert_same(
-        run(partial(StreamingMTDAO, lr=LR, **mt_dao), given), run(partial(MTDAO, lr=LR, **mt_dao), given), exact=True
+        run(partial(StreamingMTDAO, lr=LR, **plain, **mt_dao), given),
+        run(partial(MTDAO, lr=LR, **mt_dao), given),
+        exact=True,
     )
     diloco = {"period": 4, "outer_lr": 0.7, "outer_momentum": 0.8}
     assert_same(
-        run(partial(StreamingDiLoCo, lr=LR, **diloco), given), run(partial(DiLoCo, lr=LR, **diloco), given), exact=True
+        run(partial(StreamingDiLoCo, lr=LR, **plain, **diloco), given),
+        run(partial(DiLoCo, lr=LR, **diloco), given),
+        exact=True,
     )
     periods = dict.fromkeys(("params", "momentum_1", "second_moment"), 4)
     for rule in (adam(), muon()):
@@ -82,7 +90,7 @@ def test_a_period_sends_the_plain_methods_bytes(fragments: int, base: str) -> No
     given = gradients(24, M, *SHAPES)
     options = {"base": base, "period": 6, "second_moment_period": 12}
     plain = run(partial(MTDAO, lr=LR, **options), given)
-    streamed = run(partial(StreamingMTDAO, lr=LR, fragments=fragments, tau=2, alpha=0.5, **options), given)
+    streamed = run(partial(StreamingMTDAO, lr=LR, stream=stream(fragments, 2, 0.5), **options), given)
     assert streamed.comm.ledger.payload_bytes() == plain.comm.ledger.payload_bytes()
     for first in (0, 12):  # the longest period
         sent = Counter(r.label for r in streamed.records if first <= r.step < first + 12)
@@ -92,9 +100,9 @@ def test_a_period_sends_the_plain_methods_bytes(fragments: int, base: str) -> No
 
 
 STREAMING = partial(
-    StreamingMTDAO, lr=LR, betas=(0.99,), omegas=(0.9,), period=6, second_moment_period=8, fragments=3, tau=3, alpha=0.4
+    StreamingMTDAO, lr=LR, betas=(0.99,), omegas=(0.9,), period=6, second_moment_period=8, stream=stream(3, 3, 0.4)
 )
-ROUNDS = partial(StreamingDiLoCo, lr=LR, period=5, fragments=2, tau=4, alpha=0.5)
+ROUNDS = partial(StreamingDiLoCo, lr=LR, period=5, stream=stream(2, 4, 0.5))
 
 
 @pytest.mark.parametrize("build", [STREAMING, ROUNDS, partial(STREAMING, base="muon")])
@@ -154,12 +162,18 @@ P = [torch.nn.Parameter(torch.zeros(1))]
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: StreamingDiLoCo(P, LR, fragments=0), "fragments: got 0; expected an integer >= 1"),
-        (lambda: StreamingDiLoCo(P, LR, period=4, tau=4), "tau: got 4; expected from 0 to 3, less than every period"),
-        (lambda: StreamingDiLoCo(P, LR, tau=-1), "tau: got -1"),
-        (lambda: StreamingDiLoCo(P, LR, alpha=1.5), "alpha: got 1.5; expected a number from 0 to 1"),
-        (lambda: StreamingDiLoCo(P, LR, period=0), "periods.params: got 0; expected an integer >= 1"),
-        (lambda: StreamingMTDAO(P, LR, period=8, momentum_periods=(2,), tau=3), "tau: got 3; expected from 0 to 1"),
+        (lambda: StreamingDiLoCo(P, LR, stream=stream(0)), "stream.fragments: got 0; expected at least 1"),
+        (
+            lambda: StreamingDiLoCo(P, LR, period=4, stream=stream(tau=4)),
+            "stream.tau: got 4; expected less than every.*most 3",
+        ),
+        (lambda: StreamingDiLoCo(P, LR, stream=stream(tau=-1)), "stream.tau: got -1"),
+        (lambda: StreamingDiLoCo(P, LR, stream=stream(alpha=1.5)), "stream.alpha: got 1.5; expected .*1"),
+        (lambda: StreamingDiLoCo(P, LR, period=0), "period: got 0; expected at least 1"),
+        (
+            lambda: StreamingMTDAO(P, LR, period=8, momentum_periods=(2,), stream=stream(tau=3)),
+            "tau: got 3; expected .*most 1",
+        ),
         (lambda: Streaming(P, LR, sgdm(), {"velocity": 3}), "sync: got 'velocity'"),
     ],
 )
@@ -170,5 +184,5 @@ def test_misuse_is_one_helpful_line(call, message: str) -> None:
 
 
 def test_a_switch_that_streaming_does_not_have_is_refused() -> None:
-    with pytest.raises(ValidationError, match="switch_step"):
+    with pytest.raises(SpecError, match="switch_step"):
         method_of({"kind": "streaming-mt-dao", "lr": LR, "switch_step": 9})

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import RMMC, Dion, DionRule
+from syncline.optim import RMMC, DionRule
 from syncline.optim.base import Row
-from tests.optim.given import gradients, run
+from tests.optim.given import dion, gradients, run
 
 RULE = DionRule()
 
@@ -67,7 +67,7 @@ def test_a_zero_momentum_changes_without_dividing_by_zero() -> None:
 def test_in_a_run_the_change_is_that_of_dions_momentum(form: str) -> None:
     """The norm of ``M + G`` with each worker's own gradient, M after Dion's error feedback."""
     trigger, given = RMMC(0.0, form), gradients(4, 2, (6, 4))
-    build = partial(Dion, lr=0.1, trigger=trigger)
+    build = partial(dion, lr=0.1, trigger=trigger)
     norms, buffers = [], []
     for t in range(4):
         before = run(build, given[:t]).state(0, "momentum") if t else torch.zeros(2, 6, 4).double()

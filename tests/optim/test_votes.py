@@ -21,12 +21,12 @@ from syncline.comm import (
 )
 from syncline.costmodel import Call
 from syncline.errors import SpecError
-from syncline.optim import DirectVote, LionCub, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
+from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
 from syncline.optim.base import Row
 from syncline.optim.noise import coins, uniform
 from syncline.optim.votes import TIES
 from syncline.seeds import seed64
-from tests.optim.given import assert_same, gaussian, gradients, run
+from tests.optim.given import assert_same, gaussian, gradients, lion_cub, run
 
 SHAPES = ((7, 5), (3,), ())
 VOTES: dict[str, Vote] = {
@@ -59,7 +59,7 @@ def some_zeros(steps: int, workers: int) -> list[list[torch.Tensor]]:
 
 def play(name: str, comm: Communicator, steps: int = 20) -> tuple[list[torch.Tensor], list[Call]]:
     params = [torch.nn.Parameter(torch.zeros(len(comm.local_workers), *s)) for s in SHAPES]
-    method = LionCub(params, 0.1, vote=VOTES[name], beta1=0.5, beta2=0.5, comm=comm, worker_axis=True)
+    method = lion_cub(params, 0.1, vote=VOTES[name], beta1=0.5, beta2=0.5, comm=comm, worker_axis=True)
     for step in some_zeros(steps, comm.world_size):
         for p, g in zip(params, step, strict=True):
             p.grad = g[list(comm.local_workers)].float()
@@ -141,10 +141,10 @@ def test_votes_from_a_literal_count(ties: str, t: int, workers: int) -> None:
 def test_without_zeros_and_ties_all_votes_by_signs_are_one() -> None:
     """An odd number of workers cannot tie."""
     given = gradients(6, 5, (3, 4), (7,))
-    expected = run(partial(LionCub, lr=0.1, vote=ServerVote("naive")), given)
+    expected = run(partial(lion_cub, lr=0.1, vote=ServerVote("naive")), given)
     for ties in TIES:
         for vote in (OneBitVote(ties), DirectVote(ties), ServerVote("efficient", ties)):
-            assert_same(run(partial(LionCub, lr=0.1, vote=vote), given), expected, exact=True)
+            assert_same(run(partial(lion_cub, lr=0.1, vote=vote), given), expected, exact=True)
 
 
 @pytest.mark.parametrize("vote", [OneBitVote("alternate"), ServerVote("efficient", "alternate")])

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from syncline.costmodel import TensorShape, calls_at
-from syncline.methods import method_of
-from syncline.optim import ZeroOneAdam
+from syncline.methods import ZeroOneAdam, method_of
 from syncline.optim.zero_one_adam import CodeSchedule
 from tests.optim.given import Given, gradients
 from tests.optim.test_one_bit import LiteralMean

@@ -25,10 +25,10 @@ from syncline.costmodel.traffic.packing import (
 )
 from syncline.fields import Spec, from_name, refusal, tag
 from syncline.methods.base import FP32_BYTES, elements
+from syncline.methods.parts.given import or_given
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor
-    from syncline.optim.base import Reducer
 
 
 class CompressorBase(Spec):
@@ -85,12 +85,6 @@ class CompressorBase(Spec):
             )
             for calls in zip(*per_tensor, strict=True)
         ]
-
-    def reducer(self) -> Reducer:
-        """The reducer of gradients that it makes."""
-        from syncline.optim import CompressedMean
-
-        return CompressedMean(self.build(), self.error_feedback)
 
 
 class TopKCompressor(CompressorBase):
@@ -210,6 +204,7 @@ CompressorSpec = Annotated[
     | Annotated[QSGDCompressor, Tag("kind:qsgd")],
     Discriminator(tag),
     BeforeValidator(from_name),
+    or_given("syncline.optim:Compressor"),
 ]
 
 

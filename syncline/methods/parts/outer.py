@@ -12,6 +12,7 @@ from syncline.costmodel import (
 )
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
+from syncline.methods.parts.given import or_given
 
 if TYPE_CHECKING:
     from syncline.optim import OuterOptimizer
@@ -64,4 +65,5 @@ OuterSpec = Annotated[
     Annotated[NesterovOuter, Tag("kind:nesterov")] | Annotated[FedAdamOuter, Tag("kind:fedadam")],
     Discriminator(tag),
     BeforeValidator(_with_kind),
+    or_given("syncline.optim:OuterOptimizer"),
 ]

@@ -12,6 +12,7 @@ from syncline.costmodel import (
 )
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
+from syncline.methods.parts.given import or_given
 
 if TYPE_CHECKING:
     from syncline.optim import UpdateRule
@@ -191,4 +192,5 @@ RuleSpec = Annotated[
     | Annotated[ScionRule, Tag("kind:scion")],
     Discriminator(tag),
     BeforeValidator(from_name),
+    or_given("syncline.optim:UpdateRule"),
 ]

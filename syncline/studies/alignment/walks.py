@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import DDP
+from syncline.optim import EveryStep, Method
 from syncline.optim.base import UpdateRule
 from syncline.problems.delayed import DelayedTask
 from syncline.problems.landscapes import Oracle
@@ -82,7 +82,7 @@ def walk(
     task = DelayedTask(PointsTask(start, oracle), {"x": delays[:, None]})  # type: ignore[arg-type]
     x = task.params["x"]
     comm = SimulatedCommunicator(1, replicas=len(start))
-    optimizer = DDP([x], lr, rule(lambda step: task.stale["x"]), comm=comm, worker_axis=True)
+    optimizer = Method([x], lr, rule(lambda step: task.stale["x"]), EveryStep(), comm=comm, worker_axis=True)
     arrived = torch.full(start.shape[:1], math.inf, dtype=torch.float64)
     way = [x.detach().clone()]
     for t in range(steps + 1):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from syncline.backend import run_processes
-from tests.optim.table import METHODS
-from tests.optim.worlds import (
+from tests.methods.table import METHODS
+from tests.methods.worlds import (
     TEXT,
     TEXT_OF_WAY,
     TEXT_ROWS,

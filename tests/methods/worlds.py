@@ -24,7 +24,7 @@ from syncline.comm import (
 from syncline.costmodel import Call
 from syncline.problems import Digits, TextGPT
 from syncline.training import parameter_groups, rows_of, train
-from tests.optim.table import METHODS
+from tests.methods.table import METHODS
 
 STEPS = 100
 DIGITS = Digits(hidden=16, batch_size=16, skew=0.5)

@@ -1,6 +1,6 @@
 """The shared table of methods: every shared property is tested on every row.
 
-A new method is one file in ``syncline/optim``, one class in ``syncline/methods/`` and one row here.
+A new method is one file in ``syncline/methods`` and one row here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from syncline.methods import MethodBase, method_of
+from tests.methods.moves import Moves, inert, refused
 
 Serial = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -20,13 +21,17 @@ Serial = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 class Row:
     """A method by its spec's fields, and the serial optimizer that it is with one worker, where torch has it.
 
-    An unsettled one follows directions that only the last bits tell apart: its path is the same for the same bits.
+    One row of each kind has a ``setting`` where the kind's knobs matter within a few steps, and ``moves`` says what its
+    fields do there that ``FIELDS`` does not say. An unsettled one follows directions that only the last bits tell
+    apart: its path is the same for the same bits.
     """
 
     fields: dict[str, Any]
     serial: Serial | None = None
     name: str = field(default="")
     settled: bool = True
+    setting: dict[str, Any] | None = None
+    moves: dict[str, Moves] = field(default_factory=dict)
 
     @property
     def spec(self) -> MethodBase:
@@ -59,7 +64,7 @@ UNILATERAL = {**ROTATION, "geometry": "unilateral"}
 CURVADION = {"kind": "curvadion", "lr": 0.02, "other_lr": 0.003}
 
 METHODS: dict[str, Row] = {
-    "ddp-sgd": Row({"kind": "ddp", **SGD}, sgd(0.0)),
+    "ddp-sgd": Row({"kind": "ddp", **SGD}, sgd(0.0), setting={}),
     "ddp-sgdm": Row({"kind": "ddp", **SGDM}, sgd(0.9)),
     "ddp-sgdm-ema": Row({"kind": "ddp", **EMA}, sgd(0.9)),
     "ddp-adam": Row({"kind": "ddp", **ADAM}, adamw()),
@@ -68,13 +73,18 @@ METHODS: dict[str, Row] = {
     "ddp-nadam": Row({"kind": "ddp", "lr": 0.003, "rule": "nadam"}, nadam()),
     "ddp-ada-sgd": Row({"kind": "ddp", "lr": 0.003, "rule": "ada-sgd"}),
     "ddp-adopt": Row({"kind": "ddp", **ADOPT}),
-    "local-sgd": Row({"kind": "local", **SGD, "period": 8}, sgd(0.0)),
+    "local-sgd": Row(
+        {"kind": "local", **SGD, "period": 8},
+        sgd(0.0),
+        setting={"period": 4},
+        moves={"rule": Moves("sgdm", bytes="<", kept="<")},
+    ),
     "local-sgdm": Row({"kind": "local", **SGDM, "period": 8}, sgd(0.9)),
     "local-adam": Row({"kind": "local", **ADAM, "period": 8}, adamw()),
     "local-adopt": Row({"kind": "local", **ADOPT, "period": 8}),
-    "diloco": Row({"kind": "diloco", **ADAM, "period": 8}),
+    "diloco": Row({"kind": "diloco", **ADAM, "period": 8}, setting={"period": 4}),
     "diloco-sgdm": Row({"kind": "diloco", **SGDM, "period": 5, "outer_lr": 0.5, "outer_momentum": 0.8}),
-    "mt-dao": Row(ONE_SLOW),
+    "mt-dao": Row(ONE_SLOW, setting={"period": 4}),
     "mt-dao-clipped": Row({**ONE_SLOW, "clip_norm": 1.0, "weight_decay": 0.01}),
     "mt-dao-paper-phase": Row({**ONE_SLOW, "phase": "paper"}),
     "mt-dao-outer": Row({**ONE_SLOW, "outer": {"lr": 0.7, "momentum": 0.5}}),
@@ -101,36 +111,103 @@ METHODS: dict[str, Row] = {
     "mt-dao-muon": Row({**ONE_SLOW, "base": "muon", "lr": 0.02, "other_lr": 0.003}),
     "mt-dao-switched": Row({**ONE_SLOW, "switch_step": 10}),
     "mt-dao-fedadam": Row({**ONE_SLOW, "outer": {"kind": "fedadam", "lr": 0.01}}),
-    "dion": Row({"kind": "dion", "lr": 0.02, "other_lr": 0.003}),
+    "dion": Row(
+        {"kind": "dion", "lr": 0.02, "other_lr": 0.003},
+        setting={"lr": 0.02},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
+            "local_step": Moves("hold", kept=">", beside={"period": 4}),
+        },
+    ),
     "dion-compressed": Row({"kind": "dion", "exchange": "compressed", "lr": 0.02, "other_lr": 0.003}),
     "dion-scheduled": Row({"kind": "dion", "period": 6, "lr": 0.02, "other_lr": 0.003}),
     "dion-held": Row({"kind": "dion", "period": 3, "local_step": "hold", "lr": 0.02, "other_lr": 0.003}),
-    "curvadion-always": Row({**CURVADION, "threshold": 0.0, "expected_sync_rate": 1.0}),
+    "curvadion-always": Row(
+        {**CURVADION, "threshold": 0.0, "expected_sync_rate": 1.0},
+        setting={"lr": 0.02, "threshold": 0.001},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
+            "local_step": Moves("hold", kept=">", beside={"threshold": 1e9}),
+            "form": Moves("code", beside={"threshold": 0.5}),
+        },
+    ),
     "curvadion-code": Row(
         {**CURVADION, "threshold": 0.0, "form": "code", "exchange": "compressed", "expected_sync_rate": 1.0}
     ),
-    "demo": Row({"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16}),
+    "demo": Row(
+        {"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16},
+        setting={"k": 4, "chunk": 16},
+        moves={
+            "clip_norm": Moves(0.01, beside={"base": "sgd"}),
+            "wire": inert("bf16", "value is the format of what it sends"),
+            "base": Moves("sgd"),
+            "chunk": Moves(4, bytes=">"),
+        },
+    ),
     "demo-sgd": Row(
         {"kind": "demo", "base": "sgd", "lr": 0.05, "k": 3, "chunk": 8, "alpha": 0.2, "average": "all", "beta": 0.9}
     ),
     "demo-random": Row({"kind": "demo", "base": "muon", "lr": 0.02, "k": 4, "chunk": 16, "basis": "random"}),
-    "powersgd": Row({"kind": "powersgd", "lr": 0.02, "rank": 2, "rule": {"kind": "sgdm", "momentum": 0.0}}),
+    "powersgd": Row(
+        {"kind": "powersgd", "lr": 0.02, "rank": 2, "rule": {"kind": "sgdm", "momentum": 0.0}},
+        setting={"rank": 1},
+        moves={
+            "rule": Moves("adam", kept=">"),
+            "warmup_steps": Moves(6, bytes=">"),
+            "error_feedback": Moves(False),
+            "always": Moves(True, bytes=">", kept=">", beside={"rank": 40}),
+        },
+    ),
     "ddp-lion": Row({"kind": "ddp", **LION, "rule": "lion", "weight_decay": 0.1}),
     "ddp-lion-16bit": Row({"kind": "ddp", **LION, "rule": "lion", "wire": "bf16"}),
-    "lion-cub": Row({"kind": "lion-cub", **LION}),
+    "lion-cub": Row(
+        {"kind": "lion-cub", **LION},
+        setting={},
+        moves={
+            "wire": Moves("bf16", bytes="<", beside={"momentum_layers": "all"}),
+            "vote": Moves("one-bit", bytes="<"),
+            "ties": Moves("plus", beside={"vote": "one-bit"}),
+            "momentum_period": Moves(12, bytes="<", beside={"momentum_layers": "all"}),
+        },
+    ),
     "lion-cub-1bit": Row({"kind": "lion-cub", **LION, "vote": "one-bit"}),
     "lion-cub-ternary": Row({"kind": "lion-cub", **LION, "vote": "one-bit", "ties": "zero"}),
     "lion-cub-direct": Row({"kind": "lion-cub", **LION, "vote": "direct", "ties": "random"}),
     "lion-cub-server": Row({"kind": "lion-cub", **LION, "vote": "server-efficient", "ties": "plus", "beta2": 0.9}),
     "lion-cub-stochastic": Row({"kind": "lion-cub", **LION, "bits": 5, "p": "inf", "stochastic": True}),
     "lion-cub-momenta": Row({"kind": "lion-cub", **LION, "p": 0, "momentum_layers": "all", "momentum_period": 4}),
-    "sign-sgd": Row({"kind": "sign-sgd", **LION, "momentum": 0.9, "ties": "plus"}),
+    "sign-sgd": Row(
+        {"kind": "sign-sgd", **LION, "momentum": 0.9, "ties": "plus"},
+        setting={},
+        moves={
+            "clip_norm": Moves(0.01, beside={"momentum": 0.9}),
+            "wire": refused("bf16", "votes have formats of their own"),
+            "vote": Moves("quantised", bytes=">"),
+            "bits": Moves(4, bytes="<", beside={"vote": "quantised"}),
+            "p": Moves(0.5, beside={"vote": "quantised"}),
+            "stochastic": Moves(True, beside={"vote": "quantised", "p": "inf"}),
+            "momentum": Moves(0.5, kept=">"),
+        },
+    ),
     "powersgd-cold": Row({"kind": "powersgd", "lr": 0.05, "rank": 1, "warm_start": False}),
-    "one-bit-adam": Row({"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 10, "eps": 1e-4}),
+    "one-bit-adam": Row(
+        {"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 10, "eps": 1e-4}, setting={"freeze_step": 4, "eps": 0.001}
+    ),
     "one-bit-adam-mean": Row(
         {"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 1, "scale": "mean", "eps": 1e-3, "clip_norm": 1.0}
     ),
-    "zero-one-adam": Row({**ZERO_ONE, "form": "paper", "weight_decay": 0.1}),
+    "zero-one-adam": Row(
+        {**ZERO_ONE, "form": "paper", "weight_decay": 0.1},
+        setting={"freeze_step": 4, "eps": 0.001, "kappa": 2, "double_every": 4, "max_interval": 4},
+        moves={
+            "kappa": Moves(4, bytes=">"),
+            "double_every": Moves(8, bytes=">"),
+            "max_interval": Moves(2, bytes=">"),
+            "form": Moves("paper", bytes=">"),
+        },
+    ),
     "zero-one-adam-merged": Row({**ZERO_ONE, "kappa": 1, "double_every": 4, "scale": "mean"}),
     "zero-one-adam-code": Row({**ZERO_ONE, "kappa": 1, "form": "code", "weight_decay": 0.1}),
     "ddp-top-k": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "top-k", "fraction": 0.1}}),
@@ -160,12 +237,28 @@ METHODS: dict[str, Row] = {
             "period": 8,
             "second_moment_period": 12,
             "stream": {"fragments": 3, "tau": 2, "alpha": 0.5},
-        }
+        },
+        setting={"period": 8, "stream": {"fragments": 2}},
+        moves={
+            "period": Moves(16, bytes="<"),
+            "momentum_periods": Moves((16,), bytes="<"),
+            "compressor": refused("top-k", "a reference that has moved on"),
+            "phase": refused("paper", "streams are aligned"),
+            "switch_step": refused(6, "streams from the first step"),
+            "warmup_beta": inert(0.5, "of the steps before switch_step, of which there are none"),
+        },
     ),
     "streaming-diloco": Row(
-        {"kind": "streaming-diloco", "lr": 0.003, "period": 6, "stream": {"fragments": 2, "tau": 1, "alpha": 0.5}}
+        {"kind": "streaming-diloco", "lr": 0.003, "period": 6, "stream": {"fragments": 2, "tau": 1, "alpha": 0.5}},
+        setting={"period": 8, "stream": {"fragments": 2}},
+        moves={"period": Moves(16, bytes="<")},
     ),
-    "basis-rotation": Row({**ROTATION, "frequency": 5}, settled=False),
+    "basis-rotation": Row(
+        {**ROTATION, "frequency": 5},
+        settled=False,
+        setting={"frequency": 4},
+        moves={"other_lr": Moves(0.0321), "momentum": Moves("rotated")},
+    ),
     "basis-rotation-1st": Row({**ROTATION, "basis_source": "1st", "frequency": 4}, settled=False),
     "basis-rotation-unilateral": Row(
         {**UNILATERAL, "lr": 0.01, "frequency": 3, "eps": 0.05, "weight_decay": 0.1, "covariance_beta": 0.9}
@@ -174,8 +267,21 @@ METHODS: dict[str, Row] = {
         {**UNILATERAL, "basis_source": "1st", "estimate": "exact", "frequency": 4}, settled=False
     ),
     "basis-rotation-frozen": Row({**ROTATION, "frequency": None, "compressor": "lp"}, settled=False),
-    "soap": Row({"kind": "soap", "lr": 0.003, "frequency": 5}, settled=False),
-    "galore": Row({"kind": "galore", "lr": 0.003, "frequency": 6}, settled=False),
-    "des-loc": Row({"kind": "des-loc", "lr": 0.003, "period": 4}),
+    "soap": Row(
+        {"kind": "soap", "lr": 0.003, "frequency": 5},
+        settled=False,
+        setting={"frequency": 4},
+        moves={"other_lr": Moves(0.0321)},
+    ),
+    "galore": Row(
+        {"kind": "galore", "lr": 0.003, "frequency": 6},
+        settled=False,
+        setting={"frequency": 4},
+        moves={"other_lr": Moves(0.0321), "estimate": Moves("power")},
+    ),
+    "des-loc": Row(
+        {"kind": "des-loc", "lr": 0.003, "period": 4},
+        setting={"period": 4, "momentum_period": 6, "second_moment_period": 8, "eps": 0.001},
+    ),
     "des-loc-adopt": Row({"kind": "des-loc", "base": "adopt", "lr": 0.003, "period": 4, "second_moment_period": 9}),
 }

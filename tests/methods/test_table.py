@@ -18,8 +18,8 @@ from syncline.problems import Digits, Rows
 from syncline.sim import clock
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
-from tests.optim.table import METHODS
-from tests.optim.worlds import DIGITS, in_simulator, relative_difference
+from tests.methods.table import METHODS
+from tests.methods.worlds import DIGITS, in_simulator, relative_difference
 
 rows = pytest.mark.parametrize("name", METHODS)
 

@@ -1,0 +1,56 @@
+"""Methods in Python: made as torch makes optimizers, with the knobs, defaults and checks of their specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any
+
+from syncline.fields import validate
+from syncline.methods.base import MethodBase
+from syncline.methods.compressible import CompressibleBase
+
+if TYPE_CHECKING:
+    from syncline.optim import Method
+
+SHARED = {**MethodBase.model_fields, **CompressibleBase.model_fields}
+
+
+def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
+    """A function ``make(params, lr, ...)`` that builds a method from the knobs of its spec.
+
+    A part (``rule``, ``outer``, ``compressor``) is given by name, by its fields, or as an object. ``comm`` is the
+    group: torch.distributed's if it is initialised, else a single worker. ``worker_axis``: whether the parameters'
+    first dimension is the worker axis; an ordinary parameter has none.
+
+    >>> import torch
+    >>> from syncline.methods import DDP
+    >>> x = torch.nn.Parameter(torch.tensor([1.0]))
+    >>> optimizer = DDP([x], lr=0.1)
+    >>> x.grad = torch.tensor([3.0])
+    >>> optimizer.step()
+    >>> round(x.item(), 6)  # Adam's first step is lr, whatever the gradient's size
+    0.9
+    """
+    own = [name for name in spec.model_fields if name not in SHARED]
+    shared = [name for name in spec.model_fields if name in SHARED and name not in ("kind", "label", "lr")]
+    plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    signature = Signature([
+        Parameter("params", plain),
+        Parameter("lr", plain),
+        *(Parameter(name, plain, default=spec.model_fields[name].default) for name in own),
+        *(Parameter(name, by_name, default=spec.model_fields[name].default) for name in shared),
+        Parameter("comm", by_name, default=None),
+        Parameter("worker_axis", by_name, default=False),
+    ])  # fmt: skip
+
+    def make(*args: Any, **knobs: Any) -> Method:
+        given = dict(signature.bind(*args, **knobs).arguments)
+        params, comm = given.pop("params"), given.pop("comm", None)
+        worker_axis = given.pop("worker_axis", False)
+        return validate(spec, {"kind": spec.model_fields["kind"].default} | given).build(params, comm, worker_axis)
+
+    make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")
+    make.__module__, make.__doc__ = spec.__module__, spec.__doc__
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    return make

@@ -1,0 +1,67 @@
+"""Parts that are given as objects of Python where others are given by their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel, ValidatorFunctionWrapHandler, WrapValidator
+
+from syncline.costmodel import TensorShape
+
+PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
+"""What a file can say, or what was read from one."""
+
+
+@dataclass(frozen=True)
+class GivenPart:
+    """A rule, an outer optimizer or a compressor that somebody made."""
+
+    part: Any
+    error_feedback: bool = True
+
+    @property
+    def kind(self) -> str:
+        """What specs call it, if they do; else its class."""
+        return str(getattr(self.part, "kind", type(self.part).__name__))
+
+    @property
+    def name(self) -> str:
+        """How names of methods tell it."""
+        return self.kind
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold, as it makes them."""
+        import torch
+
+        from syncline.optim import MatrixSplit
+
+        total = 0
+        for tensor in tensors:
+            rule, x = self.part, torch.empty(1, *tensor.shape, device="meta")
+            while isinstance(rule, MatrixSplit):
+                rule = rule.matrix if tensor.is_matrix else rule.other
+            state = rule.init(x, 0) if hasattr(rule, "direction") else rule.init(x)
+            total += sum(kept.numel() for kept in state.values())
+        return total
+
+    def build(self) -> Any:
+        """The object."""
+        return self.part
+
+
+def or_given(protocol: str) -> WrapValidator:
+    """A validator that also takes an object that has the methods of ``module:Protocol``."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        if isinstance(value, GivenPart):
+            return value
+        if not isinstance(value, PLAIN):
+            module, _, name = protocol.partition(":")
+            if isinstance(value, getattr(import_module(module), name)):
+                return GivenPart(value)
+        return handler(value)
+
+    return WrapValidator(validate)

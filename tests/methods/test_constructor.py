@@ -1,0 +1,85 @@
+"""Constructors have the knobs, defaults and checks of their specs, and build what the specs build."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+import syncline.methods
+from syncline.comm import BF16, DENSE
+from syncline.errors import SpecError
+from syncline.methods import DDP, METHOD_KINDS, MTDAO, Local
+from syncline.methods.base import elements
+from syncline.methods.parts import compressors, outer, rules
+from syncline.methods.parts.given import GivenPart
+from syncline.optim import Method, Nesterov, TopK, UpdateRule, adam, sgdm
+from tests.methods.table import METHODS
+
+TENSORS = [syncline.costmodel.TensorShape("w", (6, 4), is_matrix=True), syncline.costmodel.TensorShape("b", (5,))]
+RULES = [
+    rules.SGDMRule(), rules.SGDMRule(momentum=0.0), rules.AdamRule(), rules.AdaSGDRule(), rules.NesterovAdamRule(),
+    rules.AdoptRule(), rules.LionRule(), rules.MuonRule(), rules.MuonRule(other="lion"), rules.ScionRule(),
+]  # fmt: skip
+
+
+def parameters() -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
+
+
+@pytest.mark.parametrize("name", [one for one in dir(syncline.methods) if one + "Spec" in str(METHOD_KINDS._known)])
+def test_a_constructor_is_its_spec(name: str) -> None:
+    make = getattr(syncline.methods, name)
+    (spec,) = (one for one in map(METHOD_KINDS.get, METHOD_KINDS.names()) if one.__name__ == f"{name}Spec")
+    signature = inspect.signature(make)
+    assert list(signature.parameters)[:2] == ["params", "lr"]
+    knobs = {key: one.default for key, one in signature.parameters.items() if key in spec.model_fields and key != "lr"}
+    assert knobs == {key: one.default for key, one in spec.model_fields.items() if key not in ("kind", "label", "lr")}
+    assert make.__doc__ == spec.__doc__ and make.__name__ == name
+    assert isinstance(make(parameters(), 0.1), Method)
+    with pytest.raises(SpecError, match=r"^lr: got -1"):
+        make(parameters(), -1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'knob'"):
+        make(parameters(), 0.1, knob=1)
+
+
+def test_parts_are_given_by_name_by_fields_or_as_objects() -> None:
+    ways = [DDP(parameters(), 0.1, rule) for rule in ("adam", {"kind": "adam"}, rules.AdamRule(), adam())]
+    assert all(method.rule == adam() for method in ways)
+    method = MTDAO(parameters(), 0.1, outer=Nesterov(0.5, 0.1), compressor=TopK(0.5))
+    assert method.outer == Nesterov(0.5, 0.1)
+    assert DDP(parameters(), 0.1, wire=BF16).wire is BF16 and DDP(parameters(), 0.1).wire is DENSE
+    with pytest.raises(SpecError, match=r"^rule"):
+        Local(parameters(), 0.1, object())
+
+
+def test_parts_have_the_defaults_of_what_they_build() -> None:
+    from syncline import optim
+
+    built = {
+        rules.AdamRule: adam(), rules.AdaSGDRule: optim.ada_sgd(), rules.AdoptRule: optim.adopt(),
+        rules.LionRule: optim.lion(), rules.NesterovAdamRule: optim.NesterovAdam(), rules.MuonRule: optim.muon(),
+        rules.ScionRule: optim.scion(), outer.NesterovOuter: Nesterov(), outer.FedAdamOuter: optim.FedAdam(),
+        compressors.TopKCompressor: TopK(), compressors.LpCompressor: optim.LpMean(),
+        compressors.QSGDCompressor: optim.QSGD(),
+    }  # fmt: skip
+    assert {part: part().build() for part in built} == built
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_rule_that_is_an_object_keeps_what_its_fields_would(rule: rules.AdamRule) -> None:
+    made: UpdateRule = rule.build()
+    assert GivenPart(made).state_elements(TENSORS) == rule.state_elements(TENSORS)
+    assert GivenPart(sgdm()).state_elements(TENSORS) == 0 < elements(TENSORS)
+
+
+def test_the_head_of_the_parts_shows_every_kind_and_nothing_else() -> None:
+    """The table in ``optim.base``, whose first column are kinds."""
+    lines = (syncline.optim.base.__doc__ or "").splitlines()
+    rows = [line.split()[0] for line in lines if line.startswith("    ") and "|" in line]
+    assert sorted(rows[1:]) == sorted(METHOD_KINDS.names())
+
+
+def test_every_kind_is_in_the_shared_table() -> None:
+    assert {row.spec.kind for row in METHODS.values()} >= set(METHOD_KINDS.names())
