@@ -23,7 +23,7 @@ from syncline.experiments.collectives import (
     algorithm_bandwidth,
     collectives,
     crossovers,
-    plot,
+    plot_costs,
 )
 from syncline.specs import network
 
@@ -216,7 +216,7 @@ def test_tables_with_starts_count_from_the_last_one():
 @pytest.mark.parametrize("fields", [{}, {"workers": 1, "networks": ["wan", "10gbe"]}, {"nbytes": "0"}])
 def test_the_figure_is_written(fields, tmp_path):
     file = tmp_path / "new" / "figure.svg"
-    assert plot(asked(collectives=["all_reduce", "gather"], **fields), file) == file
+    assert plot_costs(asked(collectives=["all_reduce", "gather"], **fields), file) == file
     text = file.read_text()
     assert "rabenseifner" in text and "gather" in text
 
@@ -321,4 +321,4 @@ def test_a_network_says_how_many_workers_it_has(tmp_path):
 def test_a_figure_needs_a_closed_form(tmp_path):
     question = asked(workers=16, networks=["dgx-h100"], collectives=["all_gather"])
     with pytest.raises(SpecError, match="an algorithm with a closed form"):
-        plot(question, tmp_path / "x.png")
+        plot_costs(question, tmp_path / "x.png")
