@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from syncline.analysis import (
-    Landscape,
     SeedSeries,
+    Surface,
     distance_over_steps,
     landscape_convergence,
     landscape_trajectories,
 )
 from syncline.errors import SpecError
 
-ROSENBROCK = Landscape(lambda x, y: (1 - x) ** 2 + 100 * (y - x**2) ** 2, start=(-1.2, 1.0), optimum=(1.0, 1.0))
+ROSENBROCK = Surface(lambda x, y: (1 - x) ** 2 + 100 * (y - x**2) ** 2, start=(-1.2, 1.0), optimum=(1.0, 1.0))
 STEPS = np.arange(1, 20_001)
 SERIES = [
     SeedSeries(label, STEPS, np.exp(-STEPS / time) * np.linspace(0.8, 1.2, 5)[:, None])
@@ -77,7 +77,7 @@ def test_limits_hold_every_trajectory_or_are_the_given_ones():
     (ax,) = landscape_trajectories(ROSENBROCK, far).axes
     assert ax.get_xlim()[1] > 3
     assert ax.get_ylim()[1] > 9
-    given = Landscape(ROSENBROCK.f, ROSENBROCK.start, ROSENBROCK.optimum, limits=(-2, 2, -1, 3))
+    given = Surface(ROSENBROCK.f, ROSENBROCK.start, ROSENBROCK.optimum, limits=(-2, 2, -1, 3))
     (ax,) = landscape_trajectories(given, far).axes
     assert (ax.get_xlim(), ax.get_ylim()) == ((-2, 2), (-1, 3))
 
