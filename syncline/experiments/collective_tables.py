@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 
 from syncline.costmodel import Network
 from syncline.experiments.collectives import CostQuestion, Crossover, choices, crossovers
-from syncline.experiments.columns import Column, Record, table
+from syncline.experiments.columns import Column, table
 from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 
 def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:

@@ -16,7 +16,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
-from syncline.optim.groups import check_dense, checked, joined, placed, unzipped
+from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
 from syncline.optim.sync import Periodic
 
 
@@ -141,7 +141,7 @@ class Method(torch.optim.Optimizer):
             return
         for _, part in parts:
             part.pop("other_lr")
-        super().add_param_group(joined([checked(rule, part) for rule, part in parts]))
+        super().add_param_group(joined_groups([checked(rule, part) for rule, part in parts]))
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
 
     def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.sim.starts import Floats
+from syncline.costmodel.network.paths import Floats, Ints
 
-Ints: TypeAlias = NDArray[np.int64]
 Strings: TypeAlias = NDArray[np.str_]
 
 WAITING = ("wait", "recv")

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.analysis.curves import Floats
+from syncline.analysis.curves import FloatArray
 from syncline.analysis.style import MethodStyle, figure_style
 from syncline.errors import SpecError
 
@@ -136,7 +136,7 @@ def _look(style: MethodStyle) -> dict[str, Any]:
     }
 
 
-def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> Floats:
+def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
     """Move positions as little as needed for neighbours to be ``gap`` apart, in their order.
 
     Neighbours that are too close form a block centred on the mean of where its members want to be; blocks that then

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.timeline import WAITING
 from syncline.specs import PipelineSpec
 
-Record = dict[str, Any]
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 
 def launch_pipeline(

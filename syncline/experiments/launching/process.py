@@ -22,7 +22,7 @@ from syncline.comm import ProcessGroupCommunicator
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import base_s, tensors_of
+from syncline.experiments.trained import base_s, task_tensors
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train
 
@@ -120,7 +120,7 @@ def take_part(
             built: Task = spec.problem.build(rows_of(comm, (seed,)), device=device)
             if number == 0:
                 base_s(spec, built.flops_per_step)  # refused now rather than after the training
-                elements = [tensor.elements for tensor in tensors_of(built)]
+                elements = [tensor.elements for tensor in task_tensors(built)]
                 facts |= {
                     "problem": plain(built.describe()),
                     "flops_per_step": built.flops_per_step,

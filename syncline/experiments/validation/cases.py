@@ -34,7 +34,7 @@ from syncline.costmodel.collectives.gloo.times import gloo_s
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.launching.process import Launch, meet, train_seed
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import tensors_of
+from syncline.experiments.trained import task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of
@@ -162,7 +162,7 @@ def _run(
     part.facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", problem=plain(built.describe()),
         flops_per_step=built.flops_per_step,
-        elements=[tensor.elements for tensor in tensors_of(built)],
+        elements=[tensor.elements for tensor in task_tensors(built)],
     )  # fmt: skip
     train_seed(spec, seed, built, comm, watch, part, meet, also)
     part.close()

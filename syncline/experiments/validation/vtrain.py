@@ -45,7 +45,7 @@ GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
 BOTH = "width, micro_batch"
 """And by these two together, which decide how long a layer takes."""
 
-Points = list[Point]
+MeasuredPoints = list[Point]
 
 
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
@@ -89,7 +89,9 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     }
 
 
-def fitted_to(points: Points, machine: Hardware, recomputed: bool = False) -> tuple[StepConstants, dict[str, float]]:
+def fitted_to(
+    points: MeasuredPoints, machine: Hardware, recomputed: bool = False
+) -> tuple[StepConstants, dict[str, float]]:
     """Constants from points without tensor parallelism; then, all else as it is, its own two from the others.
 
     Args:
@@ -126,7 +128,7 @@ def _fit(
     return relative_fit(predict, measured, begin, most=[_ceiling(name, machine) or np.inf for name in names])
 
 
-def repeats(spec: StepTimesSpec, single: Points, recomputed: bool = False) -> list[dict[str, Any]]:
+def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
     """The same with random parts of one size, without tensor parallelism: mean and worst of what they predict."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
@@ -147,7 +149,7 @@ def repeats(spec: StepTimesSpec, single: Points, recomputed: bool = False) -> li
     ]
 
 
-def _rows(part: str, role: str, of: Layouts, points: Points, constants: StepConstants) -> list[dict[str, Any]]:
+def _rows(part: str, role: str, of: Layouts, points: MeasuredPoints, constants: StepConstants) -> list[dict[str, Any]]:
     predicted_s = step_s(of, constants)
     return [
         {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches, "recomputed": bool(again)}

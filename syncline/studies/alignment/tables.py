@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncline.experiments.columns import RATE, Column, Record, count_of, digits_of, table, text_of
+from syncline.experiments.columns import RATE, Column, count_of, digits_of, table, text_of
+from syncline.specs.study import Record
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -51,7 +51,7 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
     import torch
 
     from syncline.optim import sign_agreement
-    from syncline.problems.streams import generator
+    from syncline.problems.streams import torch_generator
 
     assert spec.vectors is not None
     torch.set_num_threads(1)
@@ -60,8 +60,10 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
     try:
         for done, seed in enumerate(spec.seeds):
             report(done)
-            x = draw_of(distribution)(generator(seed, "vectors", distribution.name), size)
-            uniform = torch.rand(size, dtype=torch.float64, generator=generator(seed, "rounding", distribution.name))
+            x = draw_of(distribution)(torch_generator(seed, "vectors", distribution.name), size)
+            uniform = torch.rand(
+                size, dtype=torch.float64, generator=torch_generator(seed, "rounding", distribution.name)
+            )
             for name, total in quantised_sums(x, levels, uniform).items():
                 rates = sign_agreement(total, x.sum(0))
                 shown = {rate: float(value) for rate, value in rates._asdict().items()}
