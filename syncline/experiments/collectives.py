@@ -29,6 +29,7 @@ from syncline.costmodel import (
     rounds_and_block,
     wire_bytes,
 )
+from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
@@ -275,7 +276,7 @@ def _most_messages(kind: str, algorithm: str, workers: int, on: Network, nbytes:
         return inside + size * _most_messages("all_reduce", HIERARCHIES[algorithm].between, workers // size, on)
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
-    if algorithm in ("tree", "double-binary-tree", "server-naive", "binomial"):
+    if FLAT[kind][algorithm].few_messages:
         return 4 * workers
     return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
 
