@@ -47,9 +47,9 @@ def recorded(name):
 
 def projected(name):
     spec = load_spec(name)
-    from syncline.experiments.projection.projections import rows_of
+    from syncline.experiments.projection.projections import projection_rows
 
-    return project_tables(project(spec) if name == "project-gpt-160m" else rows_of([spec]), spec)
+    return project_tables(project(spec) if name == "project-gpt-160m" else projection_rows([spec]), spec)
 
 
 def asked(*networks, **options):

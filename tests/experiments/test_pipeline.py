@@ -201,7 +201,7 @@ def test_a_schedule_that_waits_for_ever_is_one_line_and_leaves_nothing(command, 
     ("arguments", "said"),
     [
         (("--microbatches", "6"), "microbatches: got 6; expected a multiple of the 4 stages"),
-        (("--schedule", "gpip"), "schedules.0: got 'gpip'; expected 'gpipe', '1f1b'"),
+        (("--schedule", "gpip"), "schedules.0: got 'gpip'; expected one of '1f1b', 'async-1f1b', "),
         (("--schedule", "gpipe", "--chunks", "2"), "chunks: got 2; expected nothing without the schedule"),
         (("--schedule", "zb-h1", "--in-flight", "2"), "in_flight: got (2,); expected nothing without one of"),
         (("--schedule", "greedy", "--in-flight", "0"), "in_flight: got 0; expected at least 1: stage 1"),
