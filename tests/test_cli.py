@@ -289,7 +289,7 @@ def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")]
 )
 def test_memory_that_runs_out_is_one_line(error, command, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("syncline.specs.load_spec", full)

@@ -51,6 +51,28 @@ def has(kernels: dict[str, str]) -> bool:
     return ORDER.index(torch.backends.cpu.get_cpu_capability()) >= ORDER.index(asked)
 
 
+DRAWS = """
+import hashlib, torch
+from syncline.problems.streams import gaussian, generator, integers
+from syncline.seeds import generator as of_numpy
+torch_source, numpy_source = generator(0, "draws"), of_numpy(0, "draws")
+drawn = [gaussian(1.0)(torch_source, (1000, 3)), integers(99)(torch_source, (1000,))]
+drawn += [torch.rand(1000, generator=torch_source), torch.randperm(1000, generator=torch_source)]
+parts = [part.numpy() for part in drawn] + [numpy_source.standard_normal(1000), numpy_source.random(1000)]
+print(hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest())
+"""
+
+
+def test_draws_have_the_same_bits_under_all_kernels() -> None:
+    """As they are made in double precision, or of integers: single-precision normal numbers have not."""
+    told = {
+        subprocess.check_output([sys.executable, "-c", DRAWS], cwd=ROOT, env=os.environ | one)
+        for one in KERNELS.values()
+        if has(one)
+    }
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_other_kernels_pass_the_same_tests(name: str) -> None:
     kernels = KERNELS[name]
