@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from syncline.analysis.figures.alignment import (
     LATE,
     ON_TIME,
-    Measured,
+    Scatter,
     Panel,
     Plot,
     measured_over,
@@ -148,9 +148,9 @@ print(f"from one angle to the next the median falls {falls} times of {len(FINE) 
 same = (arrived[HESSIAN] == arrived[ADAM][:, :1]).all(axis=(0, 1))
 print(f"as many steps in the Hessian's basis, at every angle, as aligned Adam: {same.sum()} of {DRAWS} draws, late too")
 assert by_median > 0.9 and same.all() and np.ptp(arrived[ADASGD], axis=1).max() == 0
-slowdowns = {name: Measured(each, slow[name].ravel(), (off, middle[name])) for name in slow}
+slowdowns = {name: Scatter(each, slow[name].ravel(), (off, middle[name])) for name in slow}
 on_time = {name: steps[0] for name, steps in arrived.items()}
-punctual = {name: Measured(each, n.ravel(), (off, np.median(n, axis=1))) for name, n in on_time.items()}
+punctual = {name: Scatter(each, n.ravel(), (off, np.median(n, axis=1))) for name, n in on_time.items()}
 measured_over([
     Plot(slowdowns, "misalignment", "slowdown, late / on time"),
     Plot(punctual, "misalignment", "steps, on time"),
@@ -212,7 +212,7 @@ for name in (ADAM, HESSIAN, COVARIANCE):
     on_time, late = round_the_spiral(name, 0.01, 20_000)
     ratio = late / on_time
     for measured, values in zip(plots.values(), (on_time, ratio), strict=True):
-        measured[name] = Measured(PLACES, values, (PLACES, values))
+        measured[name] = Scatter(PLACES, values, (PLACES, values))
     ranks = [rank_correlation(off_spiral, values) for values in (on_time, ratio)]
     print(f"{name:22s} {on_time.min():4.0f} to {on_time.max():4.0f} steps on time, late {ratio.min():.2f} to ", end="")
     print(f"{ratio.max():.2f} times; rank correlation with misalignment: {ranks[0]:5.2f} and {ranks[1]:5.2f}")
@@ -263,7 +263,7 @@ for lr in (0.05, 0.1):
     print(f"{(radius > 1.1 * closed).sum()} above 1.1 r*, the innermost at {radius[free].min():.1f}")
     assert not free[radius < 0.9 * closed].any() and free[radius > 1.1 * closed].all()
     order = np.argsort(radius)
-    plots[f"learning rate {lr:g}"] = Measured(radius / closed, arc, ((radius / closed)[order], arc[order]))
+    plots[f"learning rate {lr:g}"] = Scatter(radius / closed, arc, ((radius / closed)[order], arc[order]))
 measured_over([Plot(plots, "radius / $r^*$", "way along the valley\n(learning rates)", across=(1.0, "$r^*$"))])
 
 # %% [markdown]

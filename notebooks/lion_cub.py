@@ -50,7 +50,7 @@ from syncline.methods import DDP, LionCub
 from syncline.optim import lion, quantise_lp, sign_agreement
 from syncline.problems import Digits
 from syncline.problems.heavy_tails import gaussian, laplace, stable
-from syncline.problems.streams import generator
+from syncline.problems.streams import torch_generator
 from syncline.specs import load_spec, study_of
 from syncline.studies.quantisers import QuantisersSpec
 from syncline.studies.vote_ties import VoteTiesSpec
@@ -182,7 +182,7 @@ def kept(alpha, size):
     """Share of signs that each quantiser keeps, of 8 workers' stable vectors; the median of three draws."""
     rates = []
     for seed in range(3):
-        source = generator(seed, "lion cub notebook", f"{alpha:g}", size)
+        source = torch_generator(seed, "lion cub notebook", f"{alpha:g}", size)
         x = stable(alpha)(source, (8, size))
         sums = quantised_sums(x, sum_levels(8, 8), torch.rand(x.shape, dtype=torch.float64, generator=source))
         rates.append([float(sign_agreement(sums[bar], x.sum(0)).match) for bar in BARS])
@@ -249,10 +249,10 @@ print("root mean square of delta: {:.3f} with 4 workers, {:.3f} with 8".format(*
 assert all(0.02 < delta < 0.04 for delta in deltas)
 
 count, names = 200_000, ("lion cub notebook", "scales")
-spread_out = (-2 * torch.rand(count, generator=generator(0, *names), dtype=torch.float64).log()).sqrt()
-mixture = spread_out * gaussian(1.0)(generator(0, *names, "workers"), (8, count))
-alone = laplace(1.0)(generator(0, *names, "laplace"), (8, count))
-uniform = torch.rand(mixture.shape, dtype=torch.float64, generator=generator(0, *names, "rounding"))
+spread_out = (-2 * torch.rand(count, generator=torch_generator(0, *names), dtype=torch.float64).log()).sqrt()
+mixture = spread_out * gaussian(1.0)(torch_generator(0, *names, "workers"), (8, count))
+alone = laplace(1.0)(torch_generator(0, *names, "laplace"), (8, count))
+uniform = torch.rand(mixture.shape, dtype=torch.float64, generator=torch_generator(0, *names, "rounding"))
 moments = [float(x.pow(4).mean() / x.square().mean() ** 2) for x in (mixture, alone)]
 print(f"kurtosis: mixture {moments[0]:.2f}, Laplace {moments[1]:.2f} (6 in theory)")
 for name, x in (("scale per coordinate", mixture), ("independent Laplace", alone)):
@@ -273,7 +273,7 @@ STEPS, WORKERS, COORDINATES, ETA = 400, 8, 500, 2.0**-8
 
 def drift(ties):
     """Positions in units of eta, after each step: coordinates without gradient, then with noise alone."""
-    comm, source = SimulatedCommunicator(WORKERS), generator(0, "lion cub notebook", "drift")
+    comm, source = SimulatedCommunicator(WORKERS), torch_generator(0, "lion cub notebook", "drift")
     x = torch.nn.Parameter(torch.zeros(WORKERS, 2 * COORDINATES))
     method = LionCub([x], ETA, vote="one-bit", ties=ties, comm=comm, worker_axis=True)
     way = np.zeros((STEPS + 1, 2 * COORDINATES))
@@ -404,7 +404,7 @@ for skew in (0.0, 0.8):
     task.step_gradients(0)
     for name, layer in LAYERS.items():
         g = task.params[name].grad.flatten(1).double()  # c is a tenth of it in the first step
-        uniform = torch.rand(g.shape, dtype=torch.float64, generator=generator(0, "lion cub notebook", skew, name))
+        uniform = torch.rand(g.shape, dtype=torch.float64, generator=torch_generator(0, "lion cub notebook", skew, name))
         sums = quantised_sums(g, sum_levels(8, 8), uniform)
         rates[skew, layer] = {bar: sign_agreement(sums[bar], g.sum(0)) for bar in ("vote", "L0.01", "L0", "L1", "Qinf")}
         size = float((g.abs().amax(1) / g.abs().mean(1)).median())
@@ -431,7 +431,7 @@ assert 4000 < (1 - 0.08) ** -100 < 4500
 # the integers of many workers can be in 8 bits.
 
 # %%
-x = laplace(1.0)(generator(0, "lion cub notebook", "levels"), (8, 200_000))
+x = laplace(1.0)(torch_generator(0, "lion cub notebook", "levels"), (8, 200_000))
 half, whole = (sign_agreement(quantise_lp(x, levels, 1.0).sum(0), x.sum(0)) for levels in (7, 15))
 print(f"Laplace, L1: signs kept {half.match:.1%} with levels from -7 to 7, {whole.match:.1%} from -15 to 15")
 noisy = torch.tensor([1.0] * 9 + [-10.0])

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from syncline.analysis import Landscape, SeedSeries, landscape_convergence
+from syncline.analysis import Surface, SeedSeries, landscape_convergence
 from syncline.analysis.style import figure_style
 from syncline.analysis.theory import momentum_information_nats, momentum_noise_variance, quasi_hyperbolic_stability
 from syncline.comm import SimulatedCommunicator
@@ -178,7 +178,7 @@ for name, make in methods.items():
     ways[name] = trace["position"][:2000, 0]
     print(f"{name:10}  farthest {distance.max():.2f}; mean distance over steps", end=" ")
     print(f"5,000 to 6,000: {distance[5000:6000].mean():.3f}, 18,000 to 20,000: {distance[18_000:].mean():.3f}")
-landscape = Landscape(lambda x, y: (1 - x) ** 2 + 100 * (y - x**2) ** 2, valley.start, (1.0, 1.0))
+landscape = Surface(lambda x, y: (1 - x) ** 2 + 100 * (y - x**2) ** 2, valley.start, (1.0, 1.0))
 landscape_convergence(series, landscape, ways)
 
 # %% [markdown]

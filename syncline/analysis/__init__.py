@@ -2,12 +2,11 @@
 
 from syncline.analysis.curves import Curve, SeedSeries, lost_seeds, median_and_range, smooth, time_to_target_s
 from syncline.analysis.figures import (
-    Landscape,
     SizePanel,
+    Surface,
     cost_against_size,
     distance_over_steps,
     landscape_convergence,
-    landscape_trajectories,
     loss_against_clock,
     loss_against_steps,
     loss_over_tails,
@@ -19,15 +18,14 @@ from syncline.analysis.style import MethodStyle, figure_style, method_styles
 
 __all__ = [
     "Curve",
-    "Landscape",
     "MethodStyle",
     "SeedSeries",
     "SizePanel",
+    "Surface",
     "cost_against_size",
     "distance_over_steps",
     "figure_style",
     "landscape_convergence",
-    "landscape_trajectories",
     "loss_against_clock",
     "loss_against_steps",
     "loss_over_tails",

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from syncline.errors import SpecError
 
-Floats = NDArray[np.floating[Any]]
+FloatArray = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class SeedSeries:
 
     label: str
     step: NDArray[Any]
-    values: Floats
+    values: FloatArray
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
@@ -55,8 +55,8 @@ class Curve:
 
     label: str
     step: NDArray[Any]
-    loss: Floats
-    clock_s: Mapping[str, Floats] = field(default_factory=dict)
+    loss: FloatArray
+    clock_s: Mapping[str, FloatArray] = field(default_factory=dict)
     diverged_at: float | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Curve:
         return finite if self.diverged_at is None else finite & (self.step < self.diverged_at)
 
 
-def median_and_range(values: ArrayLike) -> tuple[Floats, Floats, Floats]:
+def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Median over all seeds, where a diverged seed counts as the worst, and the range of those that are finite.
 
     A value that is not finite is taken as plus infinity in the median, which is finite while more than half of the
@@ -106,7 +106,7 @@ def lost_seeds(values: ArrayLike) -> int:
     return int((~np.isfinite(np.atleast_2d(np.asarray(values, dtype=float)))).any(axis=1).sum())
 
 
-def smooth(values: ArrayLike, window: int) -> Floats:
+def smooth(values: ArrayLike, window: int) -> FloatArray:
     """The mean of the last ``window`` values, of fewer at the start: ``y_t = mean(x_{max(0, t-window+1)} .. x_t)``.
 
     It looks back only, so a smoothed curve does not reach a loss before the training did.
@@ -175,7 +175,7 @@ def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArr
     return array
 
 
-def _as_seeds(path: str, values: ArrayLike, points: int) -> Floats:
+def _as_seeds(path: str, values: ArrayLike, points: int) -> FloatArray:
     array = np.atleast_2d(np.asarray(values, dtype=float))
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != points:
         raise SpecError(path, np.shape(values), f"shape ({points},) or (seeds, {points}), one value per step")

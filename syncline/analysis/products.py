@@ -155,7 +155,7 @@ class Dominant(NamedTuple):
     residual: float
 
 
-def power_iteration(products: Products, iterations: int, generator: torch.Generator) -> Dominant:
+def dominant_pair(products: Products, iterations: int, generator: torch.Generator) -> Dominant:
     """The dominant eigenvector by ``v <- H v / |H v|`` from a gaussian start.
 
     Args:

@@ -6,20 +6,15 @@ rate grows, and ratios of two of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from syncline.costmodel.pipeline.closed_form import effective_delay
-
-Floats = NDArray[np.floating[Any]]
+from syncline.analysis.curves import FloatArray
 
 
 def delayed_adam_bound(
     steps: ArrayLike, delay: ArrayLike, smoothness: ArrayLike, gap: ArrayLike, noise: ArrayLike, dimension: ArrayLike
-) -> Floats:
+) -> FloatArray:
     """How large Adam's least gradient is after T steps with gradients tau updates late, beta1 = 0.
 
     ``min_t E |grad f(w_t)|_1 = O( sqrt(R) + sqrt(sigma) R^(1/4) + sigma (log T / T)^(1/4) )`` with
@@ -43,32 +38,7 @@ def delayed_adam_bound(
     return np.asarray(np.sqrt(rate) + np.sqrt(sigma) * rate**0.25 + sigma * (np.log(t) / t) ** 0.25)
 
 
-def staged_adam_bound(
-    steps: ArrayLike,
-    delays: Sequence[float] | Floats,
-    smoothness: Sequence[float] | Floats,
-    gap: ArrayLike,
-    noise: ArrayLike,
-) -> Floats:
-    """`delayed_adam_bound` for delays of their own of each coordinate: ``tau' = sqrt(sum C_i^2 tau_i^2 / sum C_i^2)``.
-
-    Args:
-        steps: T, above 1.
-        delays: tau_i of each of the d coordinates, in updates.
-        smoothness: C_i of each, in loss per squared parameter.
-        gap: Delta_0, in units of the loss.
-        noise: sigma = sum_i sigma_i, in loss per parameter.
-
-    Raises:
-        SpecError: no coordinate, or a smoothness that is 0 everywhere.
-
-    Source: Basis Rotation, Theorem E.6.
-    """
-    tau, c = np.broadcast_arrays(np.asarray(delays, dtype=float), np.asarray(smoothness, dtype=float))
-    return delayed_adam_bound(steps, effective_delay(tau, c), c.sum(), gap, noise, tau.size)
-
-
-def late_factor(delay: ArrayLike, dimension: ArrayLike) -> Floats:
+def late_factor(delay: ArrayLike, dimension: ArrayLike) -> FloatArray:
     """By how much more steps the bound without noise takes under a delay: ``1 + d tau``, whatever the curvature.
 
     So the bound itself has no slowdown that grows with misalignment: only the steps that are added,
@@ -80,7 +50,7 @@ def late_factor(delay: ArrayLike, dimension: ArrayLike) -> Floats:
     return np.asarray(1 + np.multiply(dimension, delay, dtype=float))
 
 
-def trap_radius(lr: ArrayLike, curvature: ArrayLike = 2 * (20.0 * 4.0) ** 2, slope: ArrayLike = 0.5) -> Floats:
+def trap_radius(lr: ArrayLike, curvature: ArrayLike = 2 * (20.0 * 4.0) ** 2, slope: ArrayLike = 0.5) -> FloatArray:
     """Below which radius a circular valley traps Adam where it runs along an axis: ``r* = lambda lr^2 / (4 s)``.
 
     Without momentum Adam swings by ``lr / 2`` to both sides in each coordinate. Where the steep direction is at an

@@ -6,15 +6,13 @@ are in steps.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.floating[Any]]
+from syncline.analysis.curves import FloatArray
 
 
-def rmmc_exact(mu: ArrayLike, along: ArrayLike, across: ArrayLike) -> Floats:
+def rmmc_exact(mu: ArrayLike, along: ArrayLike, across: ArrayLike) -> FloatArray:
     """CurvaDion's relative momentum change, from where the next gradient points.
 
     ``RMMC = | sqrt((mu + g_par)^2 + g_perp^2) - 1 |`` for ``m <- mu m + g``.
@@ -33,7 +31,7 @@ def rmmc_exact(mu: ArrayLike, along: ArrayLike, across: ArrayLike) -> Floats:
     return np.asarray(np.abs(length - 1))
 
 
-def rmmc_leading_order(eta: ArrayLike, curvature: ArrayLike, bias: ArrayLike) -> Floats:
+def rmmc_leading_order(eta: ArrayLike, curvature: ArrayLike, bias: ArrayLike) -> FloatArray:
     """The same to leading order in the step size: ``RMMC = | eta kappa - b |``.
 
     Args:
@@ -49,7 +47,7 @@ def rmmc_leading_order(eta: ArrayLike, curvature: ArrayLike, bias: ArrayLike) ->
     return np.asarray(np.abs(np.multiply(eta, curvature) - bias))
 
 
-def rmmc_bias_over_curvature(mu: ArrayLike) -> Floats:
+def rmmc_bias_over_curvature(mu: ArrayLike) -> FloatArray:
     """How much larger the bias of Theorem 1 is than its curvature term, once one slow direction is left.
 
     ``|b| / (eta kappa) = mu / (1 - mu)``: there ``m = g / (1 - mu)``, so per step the momentum shrinks by
@@ -62,7 +60,7 @@ def rmmc_bias_over_curvature(mu: ArrayLike) -> Floats:
     return np.asarray(decay / (1 - decay))
 
 
-def top_k_error_bound(k: ArrayLike, dimension: ArrayLike) -> Floats:
+def top_k_error_bound(k: ArrayLike, dimension: ArrayLike) -> FloatArray:
     """The largest share of a vector's norm that its k largest entries can miss: ``sqrt(1 - k / d)``.
 
     Reached by vectors whose entries are equally large, in any orthonormal basis.
@@ -75,7 +73,7 @@ def top_k_error_bound(k: ArrayLike, dimension: ArrayLike) -> Floats:
     return np.asarray(np.sqrt(1 - np.divide(k, dimension)))
 
 
-def momentum_noise_variance(beta: ArrayLike, period: ArrayLike, gradient_variance: ArrayLike = 1.0) -> Floats:
+def momentum_noise_variance(beta: ArrayLike, period: ArrayLike, gradient_variance: ArrayLike = 1.0) -> FloatArray:
     """Variance that K local steps put into a worker's momentum ``u <- beta u + (1 - beta) g``.
 
     ``Var = (1 - beta) / (1 + beta) (1 - beta^(2 K)) sigma^2``
@@ -97,7 +95,7 @@ def momentum_noise_variance(beta: ArrayLike, period: ArrayLike, gradient_varianc
 
 def momentum_information_nats(
     beta: ArrayLike, period: ArrayLike, signal_variance: ArrayLike, noise_variance: ArrayLike
-) -> Floats:
+) -> FloatArray:
     """What a local momentum still tells about the common one, K steps after they were the same.
 
     ``I = 1/2 ln(1 + beta^(2 K) S / L)`` nats per coordinate, for gaussian ``u_K = beta^K u_0 + l``.
@@ -117,7 +115,7 @@ def momentum_information_nats(
     return np.asarray(0.5 * np.log1p(kept / np.asarray(noise_variance, dtype=float)))
 
 
-def quasi_hyperbolic_stability(beta: ArrayLike, omega: ArrayLike) -> Floats:
+def quasi_hyperbolic_stability(beta: ArrayLike, omega: ArrayLike) -> FloatArray:
     """The largest ``a = lr * curvature`` at which a mixture of gradient and momentum converges on a quadratic.
 
     ``a_max = min[2 (1 + beta) / (1 + beta - 2 omega beta), (1 + 1 / beta) / (1 - omega)]`` for

@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from syncline.comm import WIRE_FORMATS, PackedIntegers, PackedSigns, SparsePairs
+from syncline.costmodel.network.paths import Floats
 from syncline.problems import Task
-
-Floats = NDArray[np.float64]
 
 BLOCKS = 8
 

@@ -65,7 +65,7 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     for name in names:
         if name not in os.environ:
-            raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.backend SPEC")
+            raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.torchrun SPEC")
     try:
         store, rank, processes = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
     except ValueError as error:

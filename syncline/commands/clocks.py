@@ -15,17 +15,17 @@ from syncline.commands.shell import (
     SpecArgument,
     app,
     emit,
-    finish,
     new_console,
     overridden,
     say,
+    show_result,
     value_of,
     warn,
 )
 
 
-@app.command()
-def project(
+@app.command("project")
+def project_command(
     spec: SpecArgument = "project-gpt-160m",
     overrides: SetOption = None,
     network: NetworkOption = None,
@@ -60,9 +60,9 @@ def project(
     options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm)
     specs = projections.variants(loaded, options)
     warn(projections.left_out(specs))
-    rows = projections.rows_of(specs)
+    rows = projections.projection_rows(specs)
     written = [projections.write_csv(rows, csv)] if csv else []
-    written += [projections.plot(specs, rows, plot)] if plot else []
+    written += [projections.plot_projection(specs, plot, rows)] if plot else []
     if as_json:
         emit({"spec": loaded.name, "rows": rows})
     else:
@@ -75,8 +75,8 @@ def project(
         say(f"{'rows' if file == csv else 'figure'} in {file}")
 
 
-@app.command()
-def collectives(
+@app.command("collectives")
+def collectives_command(
     workers: Annotated[
         int | None, typer.Option("--workers", help="How many; 8 by default, or one per start.", show_default=False)
     ] = None,
@@ -103,8 +103,8 @@ def collectives(
     """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
     from syncline.experiments import collectives as experiment
 
-    question = experiment.Question.of(workers, nbytes, network, collective, starts, algorithm, rule)
-    drawn = plot and experiment.plot(question, plot)
+    question = experiment.CostQuestion.of(workers, nbytes, network, collective, starts, algorithm, rule)
+    drawn = plot and experiment.plot_costs(question, plot)
     result = experiment.collectives(question)
     if as_json:
         emit(result)
@@ -118,8 +118,8 @@ def collectives(
         say(f"figure in {drawn}")
 
 
-@app.command()
-def pipeline(
+@app.command("pipeline")
+def pipeline_command(
     spec: SpecArgument = "pipeline-schedules",
     overrides: SetOption = None,
     schedule: Annotated[
@@ -165,8 +165,8 @@ def pipeline(
     given = overridden(overrides, options, networks=network)
     loaded = load_spec(spec, given, PipelineSpec)
     warn(loaded.warnings())
-    from syncline.experiments.pipeline import pipeline as run_schedules
+    from syncline.experiments.pipeline import pipeline
     from syncline.experiments.pipeline_tables import pipeline_tables
 
-    result = run_schedules(loaded, out or Path("runs") / loaded.name, exact=out is not None)
-    finish(new_console(), result, as_json, pipeline_tables(result["rows"], loaded))
+    result = pipeline(loaded, out or Path("runs") / loaded.name, exact=out is not None)
+    show_result(new_console(), result, as_json, pipeline_tables(result["rows"], loaded))

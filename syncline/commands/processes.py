@@ -24,18 +24,18 @@ from syncline.commands.shell import (
     TimeoutOption,
     app,
     emit,
-    finish,
     new_console,
     overridden,
     say,
     show_files,
+    show_result,
     warn,
 )
 from syncline.errors import SpecError
 
 
-@app.command()
-def launch(
+@app.command("launch")
+def launch_command(
     spec: SpecArgument,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes, one worker each; the spec's by default.")
@@ -60,8 +60,7 @@ def launch(
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
     from syncline.experiments import display
-    from syncline.experiments.launching.launch import launch as run_launch
-    from syncline.experiments.launching.launch import launch_warnings
+    from syncline.experiments.launching.launch import launch, launch_warnings
     from syncline.experiments.launching.pipeline import launch_pipeline
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.tables import launch_tables, launched_steps
@@ -72,16 +71,16 @@ def launch(
     how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible, port)
     console, target = new_console(), out or Path("runs") / loaded.name
     with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
-        run_it: Any = launch_pipeline if isinstance(loaded, PipelineSpec) else run_launch
+        run_it: Any = launch_pipeline if isinstance(loaded, PipelineSpec) else launch
         result = run_it(loaded, target, how, exact=out is not None, on_progress=lambda done: update([done]))
-    finish(console, result, as_json, launch_tables(result, loaded))
+    show_result(console, result, as_json, launch_tables(result, loaded))
     if result["failed"]:
         say(f"error: {result['failed']}; what was measured until then is in the folder above")
         raise typer.Exit(1)
 
 
-@app.command()
-def calibrate(
+@app.command("calibrate")
+def calibrate_command(
     spec: Annotated[
         str | None, typer.Argument(help="Whose problem's training steps are timed; the problem digits by default.")
     ] = None,
@@ -111,7 +110,7 @@ def calibrate(
 ) -> None:
     """Measure this machine: collectives, training steps, wire formats. Writes a file that specs take as network."""
     from syncline.experiments import display
-    from syncline.experiments.calibration.calibrate import calibrate as run_calibration
+    from syncline.experiments.calibration.calibrate import calibrate
     from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
     from syncline.experiments.calibration.tables import calibrate_tables
     from syncline.experiments.launching.process import Launch
@@ -125,7 +124,7 @@ def calibrate(
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     try:
         with display.progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
-            result = run_calibration(
+            result = calibrate(
                 plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
                 on_progress=lambda done: update([done]),
             )  # fmt: skip
@@ -142,8 +141,8 @@ def calibrate(
         emit(result)
 
 
-@app.command()
-def validate(
+@app.command("validate")
+def validate_command(
     specs: Annotated[list[str], typer.Argument(help="YAML files or bundled specs; see 'syncline list specs'.")],
     overrides: SetOption = None,
     data: Annotated[
@@ -176,12 +175,12 @@ def validate(
     published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
     if out is not None and len(published) + bool(trainings) > 1:
         raise SpecError("--out", str(out), "one spec, as this names the folder of one; without it each has its own")
-    from syncline.experiments.validation.step_times import validate as run_validation
+    from syncline.experiments.validation.step_times import validate_published
     from syncline.experiments.validation.tables import validate_tables, validation_tables
 
     console, results = new_console(), []
     for spec in published:
-        result = run_validation(spec, out or Path("runs") / spec.name, exact=out is not None)
+        result = validate_published(spec, out or Path("runs") / spec.name, exact=out is not None)
         for table in validate_tables(result, spec):
             console.print(table)
         show_files(console, result["folder"])

@@ -144,7 +144,7 @@ def show_files(console: Console, folder: str) -> None:
             console.print(f"  {path}{note}", soft_wrap=True)
 
 
-def finish(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:
+def show_result(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:
     """Tables, warnings, where the files are; JSON if asked for.
 
     Raises:

@@ -14,15 +14,15 @@ from syncline.commands.shell import (
     SetOption,
     SpecArgument,
     app,
-    finish,
     new_console,
     overridden,
+    show_result,
     warn,
 )
 
 
-@app.command()
-def compare(
+@app.command("compare")
+def compare_command(
     spec: SpecArgument = "compare-text",
     overrides: SetOption = None,
     network: NetworkOption = None,
@@ -38,18 +38,18 @@ def compare(
     loaded = load_spec(spec, given, CompareSpec)
     warn(loaded.warnings())
     from syncline.experiments import display
-    from syncline.experiments.compare import compare as run_compare
+    from syncline.experiments.compare import compare
 
     console = new_console()
     with display.progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
-        result = run_compare(
+        result = compare(
             loaded, out or Path("runs") / loaded.name, exact=out is not None, jobs=jobs, on_progress=update
         )
-    finish(console, result, as_json, display.compare_tables(result["rows"], loaded))
+    show_result(console, result, as_json, display.compare_tables(result["rows"], loaded))
 
 
-@app.command()
-def run(
+@app.command("run")
+def run_command(
     spec: SpecArgument,
     overrides: SetOption = None,
     network: NetworkOption = None,
@@ -66,11 +66,10 @@ def run(
     loaded: Experiment = load_spec(spec, given, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
     from syncline.experiments import display
-    from syncline.experiments.run import run as run_run
-    from syncline.experiments.run import steps_of
+    from syncline.experiments.run import run, steps_of
 
     console = new_console()
     with display.progress(console, [display.subject(loaded)], steps_of(loaded)) as update:
         target = out or Path("runs") / loaded.name
-        result = run_run(loaded, target, exact=out is not None, on_progress=lambda done: update([done]))
-    finish(console, result, as_json, display.run_tables(result["rows"], loaded))
+        result = run(loaded, target, exact=out is not None, on_progress=lambda done: update([done]))
+    show_result(console, result, as_json, display.run_tables(result["rows"], loaded))

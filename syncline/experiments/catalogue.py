@@ -13,10 +13,10 @@ from syncline.experiments.projection.memory import memory_of
 from syncline.methods import METHODS, load_offered, method_of
 from syncline.specs import bundled, network_fields
 
-Rows = list[dict[str, Any]]
+CatalogueRows = list[dict[str, Any]]
 
 
-def networks() -> Rows:
+def network_rows() -> CatalogueRows:
     """Network presets; latency is one way, bandwidth per direction. Null where a network has links of several kinds."""
     rows = []
     for name, preset in NETWORKS.items():
@@ -33,7 +33,7 @@ def networks() -> Rows:
     return rows
 
 
-def machines() -> Rows:
+def hardware_rows() -> CatalogueRows:
     """Hardware presets."""
     return [
         dataclasses.asdict(one) | {"memory": f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"}
@@ -41,7 +41,7 @@ def machines() -> Rows:
     ]
 
 
-def models() -> Rows:
+def model_rows() -> CatalogueRows:
     """Model shapes with their exact parameter counts."""
     return [
         {
@@ -60,7 +60,7 @@ def models() -> Rows:
     ]
 
 
-def methods(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Rows:
+def method_rows(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> CatalogueRows:
     """Named methods: what they are, what each of so many workers sends and keeps, as a formula and for a model."""
     rows = []
     load_offered()
@@ -86,7 +86,7 @@ def methods(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Rows:
     return rows
 
 
-def problems() -> Rows:
+def problem_rows() -> CatalogueRows:
     """Problems and their fields."""
     from syncline.problems import PROBLEMS
 
@@ -101,7 +101,7 @@ def problems() -> Rows:
     ]
 
 
-def specs() -> Rows:
+def spec_rows() -> CatalogueRows:
     """Bundled specs and the command that each is for."""
     from syncline.specs.load import command_of_kind
 
@@ -113,11 +113,11 @@ def specs() -> Rows:
     return rows
 
 
-CATALOGUES: dict[str, Callable[..., Rows]] = {
-    "networks": networks,
-    "hardware": machines,
-    "models": models,
-    "methods": methods,
-    "problems": problems,
-    "specs": specs,
+CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
+    "networks": network_rows,
+    "hardware": hardware_rows,
+    "models": model_rows,
+    "methods": method_rows,
+    "problems": problem_rows,
+    "specs": spec_rows,
 }

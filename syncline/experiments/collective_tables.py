@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 
 from syncline.costmodel import Network
-from syncline.experiments.collectives import Crossover, Question, choices, crossovers
-from syncline.experiments.columns import Column, Record, table
+from syncline.experiments.collectives import CostQuestion, Crossover, choices, crossovers
+from syncline.experiments.columns import Column, table
 from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 
 def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:
@@ -52,7 +56,7 @@ CONTENTION = "A '-' of lockstep: messages meet on a shared link (contention), wh
 NO_FORM = "A '-' of the closed form: none is known for this algorithm on this network."
 
 
-def collectives_tables(rows: list[Record], question: Question) -> list[Group]:
+def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
     """The algorithms side by side, then from which size on each is the fastest; the last table says what is what."""
     last_s = max(question.starts_s or (0.0,))
     asked = [
@@ -91,7 +95,7 @@ def _from_last_start(row: Record, last_s: float) -> Record:
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 
 
-def _title(kind: str, question: Question, network: Network) -> str:
+def _title(kind: str, question: CostQuestion, network: Network) -> str:
     name = f"{network.name}: " if "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
     rule = "" if question.rule == "eager" else f", {question.rule}"

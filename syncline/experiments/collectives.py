@@ -29,6 +29,7 @@ from syncline.costmodel import (
     rounds_and_block,
     wire_bytes,
 )
+from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
@@ -73,7 +74,7 @@ class Crossover(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class CostQuestion:
     """What is asked, as the command line says it.
 
     Args:
@@ -107,7 +108,7 @@ class Question:
         starts: str | None = None,
         algorithms: Sequence[str] | None = None,
         rule: str = "eager",
-    ) -> Question:
+    ) -> CostQuestion:
         """The question behind these options."""
         if workers is not None and workers < 1:
             raise SpecError("--workers", workers, "at least 1")
@@ -183,7 +184,7 @@ def _starts(text: str, workers: int | None) -> tuple[float, ...]:
     return tuple(parse_seconds(_number(part), f"--starts.{worker}") for worker, part in enumerate(parts))
 
 
-def collectives(question: Question) -> dict[str, Any]:
+def collectives(question: CostQuestion) -> dict[str, Any]:
     """The rows, one per network, collective and algorithm; the sizes at which the fastest changes; who chooses what."""
     pairs = [(on, kind) for on in question.networks for kind in question.collectives]
     return {
@@ -201,12 +202,12 @@ def collectives(question: Question) -> dict[str, Any]:
     }
 
 
-def choices(question: Question, kind: str, on: Network) -> dict[str, str]:
+def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
     """The algorithm that each policy chooses."""
     return {name: chosen_algorithm(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
 
 
-def _rows(question: Question, kind: str, on: Network) -> list[dict[str, Any]]:
+def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
     workers, nbytes, rule = question.workers, question.nbytes, question.rule
     chosen = choices(question, kind, on)
     last_start_s = max(question.starts_s or (0.0,))
@@ -254,7 +255,7 @@ CONTENTION = "contention"
 """What stands for times that lockstep cannot tell."""
 
 
-def _finish_s(question: Question, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
+def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
     if _most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
         return None
@@ -275,7 +276,7 @@ def _most_messages(kind: str, algorithm: str, workers: int, on: Network, nbytes:
         return inside + size * _most_messages("all_reduce", HIERARCHIES[algorithm].between, workers // size, on)
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
-    if algorithm in ("tree", "double-binary-tree", "server-naive", "binomial"):
+    if FLAT[kind][algorithm].few_messages:
         return 4 * workers
     return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
 
@@ -335,7 +336,7 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
         now = following
 
 
-def plot(question: Question, file: Path) -> Path:
+def plot_costs(question: CostQuestion, file: Path) -> Path:
     """Draw the cost of each algorithm against the size, a panel per network and collective.
 
     Raises:

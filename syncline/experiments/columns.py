@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Group
 from rich.constrain import Constrain
@@ -14,8 +14,11 @@ from rich.text import Text
 from syncline.experiments.layout import Sheet
 from syncline.units import format_seconds
 
-Record = dict[str, Any]
-Column = tuple[str, Callable[[Record], str]]
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+
+Column: TypeAlias = "tuple[str, Callable[[Record], str]]"
 
 NOTE_WIDTH = 110
 """Characters of a line of text, where there is room for more."""

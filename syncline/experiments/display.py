@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from syncline.costmodel import Network
 from syncline.experiments.columns import (
     Column,
-    Record,
     four_digits,
     seconds_of,
     table,
@@ -26,6 +25,7 @@ from syncline.specs import (
     RunSpec,
     study_of,
 )
+from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 
 

@@ -16,7 +16,7 @@ from syncline.analysis import (
     save,
     timeline_strip,
 )
-from syncline.analysis.figures import Landscape
+from syncline.analysis.figures import Surface
 from syncline.experiments.folder import RunFolder
 from syncline.experiments.records import eval_clock_s
 from syncline.experiments.trained import Trained
@@ -98,7 +98,7 @@ def _can_be_drawn(problem: object) -> bool:
     return hasattr(problem, "oracle") and not getattr(problem, "shift_std", 0.0)
 
 
-def landscape_of(spec: Training, trained: Trained) -> Landscape:
+def landscape_of(spec: Training, trained: Trained) -> Surface:
     """The surface that a landscape problem of two variables is drawn on."""
     import torch
 
@@ -109,4 +109,4 @@ def landscape_of(spec: Training, trained: Trained) -> Landscape:
 
     start = tuple(spec.problem.start_point().tolist())
     optimum = tuple(trained.facts["optima"][0])
-    return Landscape(f, start, optimum)
+    return Surface(f, start, optimum)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from syncline.specs.study import Report
+
 if TYPE_CHECKING:
     from syncline.training import History
 
-Report = Callable[[int], None]
 T = TypeVar("T")
 
 

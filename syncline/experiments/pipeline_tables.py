@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Group
 
 from syncline.costmodel import Network
-from syncline.experiments.columns import Column, Record, seconds_of, table
+from syncline.experiments.columns import Column, seconds_of, table
 from syncline.specs import PipelineSpec
 from syncline.units import format_bytes
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
 
 MOST_STAGES = 16
 """Stages of a schedule that are all shown; of more, so many from both ends together."""

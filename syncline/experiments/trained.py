@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_REPORTS = 0.05
 
 
-def tensors_of(task: Task) -> list[TensorShape]:
+def task_tensors(task: Task) -> list[TensorShape]:
     """The parameters of one worker."""
     return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
 
@@ -137,7 +137,7 @@ def _train_seeds(
         task.describe(),
         task.flops_per_step,
         wall_s,
-        tuple(tensor.elements for tensor in tensors_of(task)),
+        tuple(tensor.elements for tensor in task_tensors(task)),
         comm.ledger.readbacks,
     )
 

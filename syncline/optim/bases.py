@@ -25,7 +25,7 @@ def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
     return (basis * (matrix @ basis)).sum(-2).argsort(dim=-1, descending=True, stable=True)
 
 
-def in_order(x: Tensor, order: Tensor, dim: int) -> Tensor:
+def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
     """``x`` with its rows (-2) or columns (-1) in an order ``(..., d)``."""
     index = order.unsqueeze(-1 if dim == -2 else -2)
     return x.gather(dim, index.expand_as(x))

@@ -52,7 +52,7 @@ def _rates_expected(betas: tuple[float, ...], knobs: dict[str, Any]) -> str:
     return f"{rates} in [0, 1), as betas={betas}{second}"
 
 
-def joined(groups: list[dict[str, Any]]) -> dict[str, Any]:
+def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
     """One group of what a rule's parts are, of which the first two differ in rule and knobs."""
     if len(groups) == 1:
         return groups[0]
@@ -63,7 +63,7 @@ def joined(groups: list[dict[str, Any]]) -> dict[str, Any]:
     return {**knobs, **lists, OTHER: others, GIVEN: knobs}
 
 
-def of_others(group: dict[str, Any]) -> dict[str, Any]:
+def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
     """The knobs of those parameters of a shared group that the other rule has, after what moved since it was added.
 
     A learning rate keeps its proportion to the group's; of the decay rates the first follows, the others stay; every
@@ -108,7 +108,7 @@ def placed(groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]) -
     """
     numbered = iter(rules)
     for group in groups:
-        others = of_others(group) if OTHER in group else group
+        others = of_other_rules(group) if OTHER in group else group
         for p in group["params"]:
             rule, is_other = next(numbered)
             yield p, rule, others if is_other else group

@@ -9,18 +9,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
-from syncline.optim.groups import check_dense, checked, joined, placed, unzipped
+from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
 from syncline.optim.sync import Periodic
 
 
 @dataclass(frozen=True)
-class MeanGradient:
+class MeanGradient(Reducer):
     """The mean over the workers, in one all-reduce: data parallelism.
 
     Args:
@@ -37,8 +38,8 @@ class MeanGradient:
         """Nothing."""
         return {}
 
+    @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """See ``Reducer.reduce``."""
         details = Details(in_backward=self.in_backward)
         return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
 
@@ -140,7 +141,7 @@ class Method(torch.optim.Optimizer):
             return
         for _, part in parts:
             part.pop("other_lr")
-        super().add_param_group(joined([checked(rule, part) for rule, part in parts]))
+        super().add_param_group(joined_groups([checked(rule, part) for rule, part in parts]))
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
 
     def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:

@@ -8,10 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Row, UpdateRule
-from syncline.optim.bases import exact_basis, in_order, power_basis, rayleigh_order, rotate, rotate_back
+from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
+from syncline.optim.bases import exact_basis, power_basis, rayleigh_order, reordered, rotate, rotate_back
 from syncline.optim.matrices import as_matrix
 from syncline.optim.rules import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
 
@@ -31,7 +32,7 @@ Curvature = Callable[[int], Tensor]
 """The symmetric matrix ``(R, d, d)`` whose eigenvectors are wanted at step t, as an exact Hessian is."""
 
 
-class Part(NamedTuple):
+class RotatedPart(NamedTuple):
     """A parameter as matrices ``(R, m, n)``: its gradient, state and hyperparameters."""
 
     g: Tensor
@@ -46,7 +47,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RotatedAdam:
+class RotatedAdam(UpdateRule, Together):
     """Adam on the rotated gradient ``U^T G V``, its direction rotated back, with bases that are renewed now and then.
 
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
@@ -151,16 +152,17 @@ class RotatedAdam:
         rows, columns = self._matrix(x).shape[-2:]
         return (0,) if rows < columns else (1,)
 
+    @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """See ``UpdateRule.direction``."""
-        return self._directions([Part(self._matrix(g), state, h)], [g], t)[0]
+        return self._directions([RotatedPart(self._matrix(g), state, h)], [g], t)[0]
 
+    @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """See ``Together.directions``: bases of one length are found together."""
-        parts = [Part(self._matrix(row.g), row.state, row.group) for row in rows]
+        # Bases of one length are found together.
+        parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
         return self._directions(parts, [row.g for row in rows], t)
 
-    def _directions(self, parts: list[Part], gradients: list[Tensor], t: int) -> list[Tensor | None]:
+    def _directions(self, parts: list[RotatedPart], gradients: list[Tensor], t: int) -> list[Tensor | None]:
         if self.refresh == "before":
             self._renew(parts, t, t + 1)
             return [self._adam(part, t).view_as(g) for part, g in zip(parts, gradients, strict=True)]
@@ -173,7 +175,7 @@ class RotatedAdam:
     def _matrix(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
-    def _adam(self, part: Part, t: int) -> Tensor:
+    def _adam(self, part: RotatedPart, t: int) -> Tensor:
         """Adam's direction at its own step ``t``, in the bases that there are."""
         g, state, h = part
         (beta1,) = h["betas"]
@@ -186,9 +188,9 @@ class RotatedAdam:
         mixed = rotate(u, *part.bases) if self.momentum == "original" else u
         return rotate_back(scaling.after(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
 
-    def _renew(self, parts: list[Part], t: int, count: int) -> None:
+    def _renew(self, parts: list[RotatedPart], t: int, count: int) -> None:
         """Take gradients into account; at the first step, and every ``frequency``-th of ``count``, renew bases."""
-        due: list[tuple[Part, Tensor]] = []
+        due: list[tuple[RotatedPart, Tensor]] = []
         for part in parts:
             if self.source == "2nd":
                 for side in self.sides(part.g):
@@ -203,7 +205,7 @@ class RotatedAdam:
             for part, u in due:
                 self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
 
-    def _renew_alike(self, found: list[tuple[Part, int, Tensor]], t: int) -> None:
+    def _renew_alike(self, found: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
         """New bases of one length, for all that need one."""
         first = found[0][2]
         alone = first.shape[-1] > STACKED_LENGTH.get(first.device.type, OTHERWISE_STACKED)
@@ -219,16 +221,16 @@ class RotatedAdam:
                 new = (
                     exact_basis(matrices)
                     if self.estimate == "exact"
-                    else power_basis(matrices, in_order(stacked, order, -1))
+                    else power_basis(matrices, reordered(stacked, order, -1))
                 )
                 if self.carry:
                     for (part, side, _), own in zip(some, order.split(counts), strict=True):
                         v = self._matrix(part.state[SECOND_MOMENT])
-                        v.copy_(in_order(v, own, -2 + side))
+                        v.copy_(reordered(v, own, -2 + side))
             for basis, own in zip(bases, new.split(counts), strict=True):
                 basis.copy_(own)
 
-    def _source(self, part: Part, u: Tensor, t: int, side: int) -> Tensor:
+    def _source(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
         """The symmetric matrix whose eigenvectors are wanted on a side, given the momentum in original coordinates."""
         if callable(self.source):
             return self.source(t)

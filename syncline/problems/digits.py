@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
-from syncline.problems.streams import StepStream, generator, integers
+from syncline.problems.streams import StepStream, integers, torch_generator
 
 PIXELS, CLASSES = 64, 10
 VALIDATION_SHARE = 0.2
@@ -111,7 +111,7 @@ def load() -> Images:
     from sklearn.datasets import load_digits  # takes a second, which only this problem should pay
 
     pixels, labels = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
-    order = torch.randperm(len(labels), generator=generator(0, "digits", "split"))
+    order = torch.randperm(len(labels), generator=torch_generator(0, "digits", "split"))
     images, labels = (pixels / 16)[order], labels[order].long()  # pixels are integers from 0 to 16
     cut = round(VALIDATION_SHARE * len(labels))
     return Images(images[cut:], labels[cut:], images[:cut], labels[:cut])
@@ -149,7 +149,7 @@ class DigitsData:
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
         self.validation = images.validation.to(device, dtype), images.validation_labels.to(device)
         groups = [
-            shards(images.train_labels, rows.world_size, skew, generator(seed, "shards"))[list(rows.workers)]
+            shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"))[list(rows.workers)]
             for seed in rows.seeds
         ]
         self._shards = torch.cat(groups).to(device)  # (R, shard)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.problems.base import Rows
-from syncline.problems.streams import StepStream, gaussian, generator
+from syncline.problems.streams import StepStream, gaussian, torch_generator
 
 Oracle = Callable[[Tensor], tuple[Tensor, Tensor]]
 """A first-order oracle: points ``(..., d)`` to values ``(...)`` and gradients ``(..., d)``."""
@@ -68,7 +68,7 @@ class Landscape(ABC):
     def shifts(self, seed: int, world_size: int) -> Tensor:
         """The centred shifts ``(M, d)`` of the workers of the replica ``seed``."""
         size = (world_size, self.start_point().numel())
-        draws = gaussian(self.shift_std)(generator(seed, "shifts"), size)
+        draws = gaussian(self.shift_std)(torch_generator(seed, "shifts"), size)
         return draws - draws.mean(0)
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from syncline.problems.base import Rows
 from syncline.problems.per_worker import How, per_worker_gradients
-from syncline.problems.streams import generator
+from syncline.problems.streams import torch_generator
 
 
 class Data(Protocol):
@@ -70,7 +70,7 @@ class NetworkTask:
     ) -> None:
         self.rows = rows
         self.module = module
-        self.params = rows.parameters(lambda seed: initialise(generator(seed, "weights")), dtype, device)
+        self.params = rows.parameters(lambda seed: initialise(torch_generator(seed, "weights")), dtype, device)
         self.matrices = matrices
         self.flops_per_step: float | None = flops_per_step
         self._data, self._how, self._facts = data, how, facts

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError, one_of
 from syncline.problems.landscapes import Landscape, Oracle
-from syncline.problems.streams import generator
+from syncline.problems.streams import torch_generator
 
 StartBasis = Literal["coordinates", "eigenvectors"]
 START_BASES = get_args(StartBasis)
@@ -71,7 +71,7 @@ class Quadratic(Landscape):
         """
         dimension = len(self.spectrum)
         if self.rotation_seed is not None:
-            source = generator(self.rotation_seed, "rotation")
+            source = torch_generator(self.rotation_seed, "rotation")
             q, r = torch.linalg.qr(torch.randn(dimension, dimension, generator=source, dtype=torch.float64))
             return q * r.diagonal().sign()
         if self.angle_deg:
@@ -104,7 +104,7 @@ class Quadratic(Landscape):
         """``start`` and the jitter of the replica ``seed`` as a position: the same draw in whatever basis."""
         start = self._point(self.start, 1.0)
         if self.start_jitter:
-            draws = torch.rand(start.shape, generator=generator(seed, "start"), dtype=torch.float64)
+            draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
             start = start + self.start_jitter * (2 * draws - 1)
         return self._placed(start)
 

@@ -18,7 +18,7 @@ BLOCK_NUMBERS = 2**20
 BLOCK_STEPS = 256
 
 
-def generator(seed: int, *names: str | int) -> torch.Generator:
+def torch_generator(seed: int, *names: str | int) -> torch.Generator:
     """A CPU generator on the stream ``names`` under ``seed``; draws move to the device afterwards."""
     return torch.Generator().manual_seed(seed64(seed, *names))
 
@@ -64,7 +64,7 @@ class StepStream:
     def _draw_block(self, block: int) -> Tensor:
         size = (self._steps, self._rows.world_size, *self._shape)
         workers = list(self._rows.workers)
-        replicas = [self._draw(generator(seed, self._name, block), size)[:, workers] for seed in self._rows.seeds]
+        replicas = [self._draw(torch_generator(seed, self._name, block), size)[:, workers] for seed in self._rows.seeds]
         return torch.cat(replicas, dim=1).to(self._device, self._dtype)
 
 

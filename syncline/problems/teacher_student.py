@@ -18,7 +18,7 @@ from syncline.problems.digits import uniform_weights
 from syncline.problems.heavy_tails import stable
 from syncline.problems.network import parameter_count, shape_only
 from syncline.problems.per_worker import How, per_worker_gradients
-from syncline.problems.streams import StepStream, gaussian, generator
+from syncline.problems.streams import StepStream, gaussian, torch_generator
 
 VALIDATION_INPUTS = 2048
 
@@ -73,14 +73,14 @@ class TeacherStudent:
 
     def validation_inputs(self) -> Tensor:
         """``(2048, inputs)`` in double precision."""
-        return gaussian(1.0)(generator(0, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
+        return gaussian(1.0)(torch_generator(0, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
 
     def teacher(self) -> dict[str, Tensor]:
         """The teacher's weights by name, in double precision.
 
         Weights and biases of a layer are drawn from N(0, 1 / fan in); then each output is shifted and scaled.
         """
-        source, module = generator(0, "teacher-student", "teacher"), self.module()
+        source, module = torch_generator(0, "teacher-student", "teacher"), self.module()
         fan_in = {"0": self.inputs, "2": self.hidden}
         weights = {
             name: gaussian(fan_in[name[0]] ** -0.5)(source, tuple(parameter.shape))
@@ -134,7 +134,7 @@ class TeacherStudentTask:
         self.rows = rows
         self.module = problem.module()
         self.params = rows.parameters(
-            lambda seed: uniform_weights(self.module, generator(seed, "weights")), dtype, device
+            lambda seed: uniform_weights(self.module, torch_generator(seed, "weights")), dtype, device
         )
         # Two operations per weight and input forwards, twice that backwards.
         weights = problem.hidden * (problem.inputs + problem.outputs)

@@ -14,7 +14,7 @@ from syncline.problems.corpus import HELD_OUT_ONE_IN, Corpus, standard_library, 
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
-from syncline.problems.streams import StepStream, generator, integers
+from syncline.problems.streams import StepStream, integers, torch_generator
 
 BYTES = 256  # the vocabulary: every file is a text
 
@@ -66,7 +66,7 @@ class TextGPT:
     def weighted(self, seed: int, dtype: torch.dtype = torch.float32) -> GPT:
         """The network with the weights that the replica ``seed`` starts from."""
         module = GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied)
-        weights = gpt_weights(module, generator(seed, "weights"))
+        weights = gpt_weights(module, torch_generator(seed, "weights"))
         module.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()})
         return module.to(dtype)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 
-Floats: TypeAlias = NDArray[np.float64]
+__all__ = ["Floats", "start_times"]
 
 
 def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:

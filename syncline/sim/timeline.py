@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.sim.starts import Floats
+from syncline.costmodel.network.paths import Floats, Ints
 
-Ints: TypeAlias = NDArray[np.int64]
 Strings: TypeAlias = NDArray[np.str_]
 
 WAITING = ("wait", "recv")
@@ -133,10 +132,6 @@ class Timeline:
     def exposed_communication_s(self) -> Floats:
         """Seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
         return self._total(self.duration_s, np.isin(self.what, WAITING))
-
-    def bytes_sent(self) -> Floats:
-        """Bytes that each worker puts on the wire, ``(P,)``."""
-        return self._total(self.nbytes, self.stream != "compute")
 
     def _total(self, values: Floats, mask: NDArray[np.bool_]) -> Floats:
         total = np.zeros(self.workers)

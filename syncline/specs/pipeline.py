@@ -256,7 +256,7 @@ class PipelineSpec(Experiment):
             assert self.forward is not None and self.backward is not None
             forward, backward = self._each(self.forward), self._each(self.backward)
             weight = [seconds / 2 for seconds in backward] if self.weight is None else self._each(self.weight)
-        if name != "zb-h1":
+        if not self.build_schedule(name).splits_backward:
             return forward, backward, [0.0] * self.stages
         return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
 

@@ -105,7 +105,7 @@ STUDIES: Registry[Study] = Registry(
 """All studies, by kind."""
 
 
-def register(study: Study) -> Study:
+def register_study(study: Study) -> Study:
     """Add a study to those of this process. A package adds its own by an entry point of ``syncline.studies``.
 
     Raises:

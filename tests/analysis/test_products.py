@@ -15,8 +15,8 @@ from syncline.analysis.products import (
     Products,
     cauchy_norm_11,
     direction_beside,
+    dominant_pair,
     hessian_products,
-    power_iteration,
 )
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_told():
     with pytest.raises(SpecError, match="how: got 'mean'"):
         cauchy_norm_11(products, 9, source(0), "mean")
     with pytest.raises(SpecError, match="iterations: got 0"):
-        power_iteration(products, 0, source(0))
+        dominant_pair(products, 0, source(0))
 
 
 def test_power_iteration_finds_the_eigenvector_of_the_largest_magnitude():
@@ -132,14 +132,14 @@ def test_power_iteration_finds_the_eigenvector_of_the_largest_magnitude():
     products = hessian_products(loss, params)
     values, vectors = torch.linalg.eigh(written_down(products))
     which = values.abs().argmax()
-    found = power_iteration(products, 300, source(1))
+    found = dominant_pair(products, 300, source(1))
     assert found.value == pytest.approx(values[which].item(), rel=1e-6)
     assert abs(found.vector @ vectors[:, which]).item() == pytest.approx(1.0, abs=1e-6)
     assert found.residual < 1e-3
 
 
 def test_of_no_curvature_every_vector_is_an_eigenvector():
-    found = power_iteration(of_matrix(torch.zeros(3, 3)), 5, source(0))
+    found = dominant_pair(of_matrix(torch.zeros(3, 3)), 5, source(0))
     assert found.value == 0 and found.residual == 0
     assert found.vector.norm().item() == pytest.approx(1.0)
 

@@ -1,4 +1,4 @@
-"""``torchrun -m syncline.backend``: the same folder; and what does not fit is said before training."""
+"""``torchrun -m syncline.torchrun``: the same folder; and what does not fit is said before training."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 
 sys.argv[1:] = ["tiny.yaml", "--device", "cpu"]
-runpy.run_module("syncline.backend", run_name="__main__")
+runpy.run_module("syncline.torchrun", run_name="__main__")
 """
 
 
@@ -93,13 +93,13 @@ def free_port() -> int:
 
 
 def as_under_torchrun(place: dict[str, str], here: Path, arguments: tuple[str, ...]) -> None:
-    """``python -m syncline.backend`` in a process that has loaded it."""
+    """``python -m syncline.torchrun`` in a process that has loaded it."""
     os.environ.update(place)
     os.chdir(here)
     for stream, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{place['RANK']}.{name}", os.O_WRONLY | os.O_CREAT), stream)
     sys.argv[1:] = arguments
-    runpy.run_module("syncline.backend", run_name="__main__")
+    runpy.run_module("syncline.torchrun", run_name="__main__")
 
 
 def ranks(here: Path, port: int, *options: list[str]) -> list[BaseProcess]:

@@ -5,13 +5,13 @@ import json
 from rich.console import Console
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.experiments.catalogue import networks
+from syncline.experiments.catalogue import network_rows
 from syncline.experiments.display import catalogue_table
 from syncline.specs import network
 
 
 def test_listed_networks_can_be_made_of_their_fields() -> None:
-    rows = json.loads(json.dumps(networks()))
+    rows = json.loads(json.dumps(network_rows()))
     assert [row["name"] for row in rows] == list(NETWORKS)
     for row in rows:
         made = network(row["fields"])
@@ -23,7 +23,7 @@ def test_listed_networks_can_be_made_of_their_fields() -> None:
 
 def test_the_list_of_networks_fits_a_terminal_with_its_sources() -> None:
     console = Console(width=100, record=True)
-    console.print(catalogue_table("networks", networks()))
+    console.print(catalogue_table("networks", network_rows()))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= 100
     assert all(name in shown for name in NETWORKS)

@@ -10,10 +10,10 @@ import pytest
 
 from syncline.costmodel import GLOO, Link, compute_s, gloo_s, model
 from syncline.errors import SpecError
-from syncline.experiments.collectives import Question, collectives
+from syncline.experiments.collectives import CostQuestion, collectives
 from syncline.experiments.faults import faulty_clock
-from syncline.experiments.projection.project import Plan, project
-from syncline.experiments.projection.projections import Options, rows_of, variants
+from syncline.experiments.projection.project import ProjectionPlan, project
+from syncline.experiments.projection.projections import Options, projection_rows, variants
 from syncline.experiments.projection.thresholds import speedups
 from syncline.experiments.trained import time_method, train_method
 from syncline.sim import Call
@@ -89,14 +89,14 @@ def test_a_projection_is_of_the_cluster(cluster: Path) -> None:
     assert row["compute_s"] == pytest.approx(computing_s)
     assert row["communication_s"] == pytest.approx(sum_s(cluster, 4, 4.0 * shape.parameters))
     assert row["update_s"] > 0  # by the memory's bandwidth
-    over = speedups(Plan(spec), 1, spec.networks[0], np.array([1e6, 125e6]))  # type: ignore[arg-type]
+    over = speedups(ProjectionPlan(spec), 1, spec.networks[0], np.array([1e6, 125e6]))  # type: ignore[arg-type]
     assert over[1] == pytest.approx(project(spec)[1]["speedup"])
     assert over[0] > over[1]
 
 
 def test_hardware_from_the_command_line(cluster: Path) -> None:
     spec = load_spec("project-gpt-160m", ["methods=[ddp-adam]", "networks=[wan]"], ProjectSpec)
-    rows = rows_of(variants(spec, Options(hardware=[f"h100,{cluster}"])))
+    rows = projection_rows(variants(spec, Options(hardware=[f"h100,{cluster}"])))
     assert [row["hardware"] for row in rows] == ["h100", "lab"]
     assert rows[1]["compute_s"] / rows[0]["compute_s"] == pytest.approx(0.4 * 989e12 / (0.3 * 4e10))
     with pytest.raises(SpecError, match=r"^--hardware: got 'none\.yaml'; expected a file that can be read"):
@@ -104,7 +104,7 @@ def test_hardware_from_the_command_line(cluster: Path) -> None:
 
 
 def test_collectives_show_gloos_where_its_costs_are_known(cluster: Path) -> None:
-    rows = collectives(Question.of(workers=4, nbytes="100kB", networks=[str(cluster), "1ms,1Gbit/s"]))["rows"]
+    rows = collectives(CostQuestion.of(workers=4, nbytes="100kB", networks=[str(cluster), "1ms,1Gbit/s"]))["rows"]
     known = {row["collective"]: row for row in rows if row["network"] == "lab" and row["algorithm"].startswith("gloo")}
     assert {kind: row["algorithm"] for kind, row in known.items()} == GLOO
     for row in known.values():

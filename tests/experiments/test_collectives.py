@@ -19,11 +19,11 @@ from syncline.experiments.collective_tables import collectives_tables
 from syncline.experiments.collectives import (
     BUS_FACTORS,
     MOST_MESSAGES,
-    Question,
+    CostQuestion,
     algorithm_bandwidth,
     collectives,
     crossovers,
-    plot,
+    plot_costs,
 )
 from syncline.specs import network
 
@@ -32,7 +32,7 @@ links = st.builds(Link, st.floats(1e-7, 1.0), st.floats(1e4, 1e11))
 
 
 def asked(**fields):
-    return Question.of(**{"nbytes": "1MB", "networks": ["1ms,8Mbit/s"], **fields})
+    return CostQuestion.of(**{"nbytes": "1MB", "networks": ["1ms,8Mbit/s"], **fields})
 
 
 def rows_of(**fields):
@@ -48,13 +48,13 @@ def shown(**fields):
 
 
 def test_what_is_asked_unless_said_otherwise():
-    question = Question.of()
+    question = CostQuestion.of()
     assert (question.workers, question.nbytes, question.collectives) == (8, 619 * 2**20, COLLECTIVES)
     assert (question.networks, question.starts_s) == ((network("10gbe"),), None)
-    assert Question.of(starts="0, 50ms,1.5").starts_s == (0, 0.05, 1.5)
-    assert Question.of(starts="0,50ms,1.5").workers == 3
-    assert Question.of(nbytes="4096").nbytes == 4096
-    assert Question.of(collectives=["gather", "gather"]).collectives == ("gather",)
+    assert CostQuestion.of(starts="0, 50ms,1.5").starts_s == (0, 0.05, 1.5)
+    assert CostQuestion.of(starts="0,50ms,1.5").workers == 3
+    assert CostQuestion.of(nbytes="4096").nbytes == 4096
+    assert CostQuestion.of(collectives=["gather", "gather"]).collectives == ("gather",)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_is_asked_unless_said_otherwise():
 )
 def test_what_cannot_be_asked(fields, said):
     with pytest.raises(SpecError, match=f"^{said}"):
-        Question.of(**fields)
+        CostQuestion.of(**fields)
 
 
 def test_a_row_by_hand():
@@ -216,7 +216,7 @@ def test_tables_with_starts_count_from_the_last_one():
 @pytest.mark.parametrize("fields", [{}, {"workers": 1, "networks": ["wan", "10gbe"]}, {"nbytes": "0"}])
 def test_the_figure_is_written(fields, tmp_path):
     file = tmp_path / "new" / "figure.svg"
-    assert plot(asked(collectives=["all_reduce", "gather"], **fields), file) == file
+    assert plot_costs(asked(collectives=["all_reduce", "gather"], **fields), file) == file
     text = file.read_text()
     assert "rabenseifner" in text and "gather" in text
 
@@ -225,7 +225,7 @@ def test_a_figure_s_file_is_a_picture_in_a_place_that_exists(tmp_path):
     (tmp_path / "file").touch()
     for name, said in (("x.bmp", "a name that ends in"), ("file/x.png", "a place that can be written to")):
         with pytest.raises(SpecError, match=f"^--plot: .*; expected {said}"):
-            experiment.plot(asked(), tmp_path / name)
+            experiment.plot_costs(asked(), tmp_path / name)
 
 
 def test_a_network_of_nodes_has_rows_for_hierarchical_algorithms():
@@ -309,16 +309,16 @@ def test_the_rule_reaches_every_column():
 )
 def test_algorithms_and_networks_that_do_not_fit(fields, said):
     with pytest.raises(SpecError, match=f"^{said}"):
-        Question.of(**fields)
+        CostQuestion.of(**fields)
 
 
 def test_a_network_says_how_many_workers_it_has(tmp_path):
     file = tmp_path / "sites.yaml"
     file.write_text("sites: [3, 2]\nlan: 10gbe\nuplink: wan\n")
-    assert Question.of(networks=[str(file)]).workers == 5
+    assert CostQuestion.of(networks=[str(file)]).workers == 5
 
 
 def test_a_figure_needs_a_closed_form(tmp_path):
     question = asked(workers=16, networks=["dgx-h100"], collectives=["all_gather"])
     with pytest.raises(SpecError, match="an algorithm with a closed form"):
-        plot(question, tmp_path / "x.png")
+        plot_costs(question, tmp_path / "x.png")

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from syncline.experiments.calibration.tables import calibrate_tables
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.experiments.collective_tables import collectives_tables
-from syncline.experiments.collectives import Question, collectives
+from syncline.experiments.collectives import CostQuestion, collectives
 from syncline.experiments.display import catalogue_table, compare_tables, run_tables
 from syncline.experiments.launching.tables import launch_tables
 from syncline.experiments.layout import Sheet
@@ -53,7 +53,7 @@ def projected(name):
 
 
 def asked(*networks, **options):
-    question = Question.of(networks=networks, **options)
+    question = CostQuestion.of(networks=networks, **options)
     return collectives_tables(collectives(question)["rows"], question)
 
 

@@ -10,7 +10,7 @@ from syncline.specs import load_spec
 from tests.experiments.examples import bowl, digits
 
 
-@pytest.mark.parametrize("kind", ["digits", "teacher-student", "text-gpt", "quadratic", "rosenbrock", "spiral"])
+@pytest.mark.parametrize("kind", PROBLEMS.names())
 def test_the_parameters_that_are_counted_are_those_that_are_built(kind):
     problem = PROBLEMS[kind]()
     tensors = limits.tensors_of_problem(problem)

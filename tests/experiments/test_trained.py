@@ -8,7 +8,7 @@ import pytest
 
 from syncline.costmodel import mean_step
 from syncline.costmodel.traffic.overlap import gradient_buckets
-from syncline.experiments.trained import tensors_of, time_method, train_method
+from syncline.experiments.trained import task_tensors, time_method, train_method
 from syncline.problems import Rows
 from syncline.specs import CompareSpec, RunSpec, load_spec, validate
 from syncline.specs.experiment import ComputeSpec
@@ -47,7 +47,7 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
     """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
     spec = spec_of(method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s"})
     trained, clock = timed(spec)
-    tensors = tensors_of(spec.problem.build(Rows.whole_group(spec.workers)))
+    tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
     told = mean_step(
         1e-3, spec.method.exchanges(tensors, spec.workers), spec.steps, spec.workers, spec.network, overlap=overlap,
         buckets=gradient_buckets(trained.elements, 512), encode_bytes_per_s=1e6,

@@ -20,7 +20,7 @@ from tests.methods.table import METHODS
 TENSORS = [syncline.costmodel.TensorShape("w", (6, 4), is_matrix=True), syncline.costmodel.TensorShape("b", (5,))]
 RULES = [
     rules.SGDMRule(), rules.SGDMRule(momentum=0.0), rules.AdamRule(), rules.AdaSGDRule(), rules.NesterovAdamRule(),
-    rules.AdoptRule(), rules.LionRule(), rules.MuonRule(), rules.MuonRule(other="lion"), rules.ScionRule(),
+    rules.AdoptRule(), rules.LionRuleSpec(), rules.MuonRule(), rules.MuonRule(other="lion"), rules.ScionRule(),
 ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_parts_have_the_defaults_of_what_they_build() -> None:
 
     built = {
         rules.AdamRule: adam(), rules.AdaSGDRule: optim.ada_sgd(), rules.AdoptRule: optim.adopt(),
-        rules.LionRule: optim.lion(), rules.NesterovAdamRule: optim.NesterovAdam(), rules.MuonRule: optim.muon(),
+        rules.LionRuleSpec: optim.lion(), rules.NesterovAdamRule: optim.NesterovAdam(), rules.MuonRule: optim.muon(),
         rules.ScionRule: optim.scion(), outer.NesterovOuter: Nesterov(), outer.FedAdamOuter: optim.FedAdam(),
         compressors.TopKCompressor: TopK(), compressors.LpCompressor: optim.LpMean(),
         compressors.QSGDCompressor: optim.QSGD(),

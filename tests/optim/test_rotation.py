@@ -20,7 +20,7 @@ from syncline.costmodel.compute.rotation import rotation_work
 from syncline.errors import SpecError
 from syncline.methods import DDP, method_of
 from syncline.optim import RotatedAdam, adam, basis_rotation, full_rotation, galore, rotated, soap
-from syncline.optim.bases import exact_basis, in_order, power_basis, rayleigh_order, rotate, rotate_back
+from syncline.optim.bases import exact_basis, power_basis, rayleigh_order, reordered, rotate, rotate_back
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
 M, LR = 3, 0.1
@@ -427,7 +427,7 @@ def test_bases_are_orthonormal_whatever_the_rank(d: int, rank: int, seed: int, d
     factor = gaussian(2, d, min(rank, d), seed=seed).to(dtype)
     c, start = factor @ factor.mT, exact_basis(gaussian(2, d, d, seed=seed + 1).to(dtype) @ torch.eye(d, dtype=dtype))
     identity = torch.eye(d, dtype=dtype).expand(2, d, d)
-    for basis in (exact_basis(c), power_basis(c, in_order(start, rayleigh_order(c, start), -1))):
+    for basis in (exact_basis(c), power_basis(c, reordered(start, rayleigh_order(c, start), -1))):
         torch.testing.assert_close(basis.mT @ basis, identity, rtol=0, atol=2e-5)
     x = gaussian(2, d, 3, seed=seed + 2).to(dtype)
     torch.testing.assert_close(rotate_back(rotate(x, start, None), start, None), x, rtol=0, atol=2e-5)
@@ -438,7 +438,7 @@ def test_power_iterations_reach_the_eigenvectors() -> None:
     c = turn @ torch.diag(torch.tensor([1.0, 8.0, 2.0, 4.0]).double()) @ turn.T
     basis = torch.eye(4).double()
     for _ in range(60):
-        basis = power_basis(c, in_order(basis, rayleigh_order(c, basis), -1))
+        basis = power_basis(c, reordered(basis, rayleigh_order(c, basis), -1))
     torch.testing.assert_close((exact_basis(c).T @ basis).abs(), torch.eye(4).double(), atol=1e-9, rtol=0)
     assert rayleigh_order(c, basis).tolist() == [0, 1, 2, 3]
 
@@ -455,8 +455,8 @@ def test_columns_without_curvature_stay(dtype: torch.dtype) -> None:
 
 def test_orders_of_rows_and_columns() -> None:
     x = torch.arange(6.0).view(1, 2, 3)
-    assert in_order(x, torch.tensor([[1, 0]]), -2).tolist() == [[[3, 4, 5], [0, 1, 2]]]
-    assert in_order(x, torch.tensor([[2, 0, 1]]), -1).tolist() == [[[2, 0, 1], [5, 3, 4]]]
+    assert reordered(x, torch.tensor([[1, 0]]), -2).tolist() == [[[3, 4, 5], [0, 1, 2]]]
+    assert reordered(x, torch.tensor([[2, 0, 1]]), -1).tolist() == [[[2, 0, 1], [5, 3, 4]]]
 
 
 # Specs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncline.errors import SpecError
 from syncline.problems.heavy_tails import gaussian, laplace, log_normal, stable
-from syncline.problems.streams import generator
+from syncline.problems.streams import torch_generator
 
 NUMBER = 100_000
 LAWS = {
@@ -35,7 +35,7 @@ QUANTILES = {
 
 
 def draws(law, seed=0):
-    return LAWS[law](generator(seed, "draws"), (NUMBER,))
+    return LAWS[law](torch_generator(seed, "draws"), (NUMBER,))
 
 
 @pytest.mark.parametrize("law", QUANTILES)
@@ -53,7 +53,7 @@ def test_stable_draws_have_their_characteristic_function(alpha, t):
     def expected(t):
         return math.exp(-(t**alpha))
 
-    x = stable(alpha)(generator(1, "draws"), (NUMBER,))
+    x = stable(alpha)(torch_generator(1, "draws"), (NUMBER,))
     real, imaginary = torch.cos(t * x).mean(), torch.sin(t * x).mean()
     # cos^2 = (1 + cos 2tx) / 2 and sin^2 = (1 - cos 2tx) / 2
     variance = (1 + expected(2 * t)) / 2 - expected(t) ** 2
@@ -66,7 +66,7 @@ def test_stable_tails_fall_by_their_power(alpha):
     # P(|S| > x) approaches 2 Gamma(alpha) sin(pi alpha / 2) / pi * x^-alpha; here about one draw in 1000 is larger.
     constant = 2 * math.gamma(alpha) * math.sin(math.pi * alpha / 2) / math.pi
     beyond = (constant / 1e-3) ** (1 / alpha)
-    counted = (stable(alpha)(generator(2, "draws"), (NUMBER,)).abs() > beyond).sum()
+    counted = (stable(alpha)(torch_generator(2, "draws"), (NUMBER,)).abs() > beyond).sum()
     assert abs(counted - 1e-3 * NUMBER) < 4.5 * math.sqrt(1e-3 * NUMBER) + 0.05 * 1e-3 * NUMBER
 
 
@@ -75,12 +75,12 @@ def test_a_stream_gives_the_same_bits_again_and_another_one_others(law):
     assert torch.equal(draws(law), draws(law))
     assert (draws(law) != draws(law, seed=1)).double().mean() > 0.999
     assert draws(law).dtype == torch.float64
-    assert LAWS[law](generator(0, "draws"), (2, 3, 4)).shape == (2, 3, 4)
+    assert LAWS[law](torch_generator(0, "draws"), (2, 3, 4)).shape == (2, 3, 4)
 
 
 @pytest.mark.parametrize("make", [laplace, lambda s: log_normal(1.0, s), lambda s: stable(1.5, s)])
 def test_the_scale_multiplies(make):
-    one, three = (make(scale)(generator(0, "draws"), (100,)) for scale in (1.0, 3.0))
+    one, three = (make(scale)(torch_generator(0, "draws"), (100,)) for scale in (1.0, 3.0))
     torch.testing.assert_close(three, 3 * one, rtol=1e-15, atol=0)
 
 
@@ -90,7 +90,7 @@ def test_stable_draws_are_finite(alpha, seed):
 
 
 def test_indices_near_one_go_over_into_cauchy():
-    near, cauchy = (stable(alpha)(generator(0, "draws"), (1000,)) for alpha in (1 + 1e-9, 1.0))
+    near, cauchy = (stable(alpha)(torch_generator(0, "draws"), (1000,)) for alpha in (1 + 1e-9, 1.0))
     torch.testing.assert_close(near, cauchy, rtol=1e-6, atol=0)
 
 

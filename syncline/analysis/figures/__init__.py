@@ -3,22 +3,20 @@
 from syncline.analysis.figures.axes import save
 from syncline.analysis.figures.collectives import SizePanel, cost_against_size
 from syncline.analysis.figures.landscape import (
-    Landscape,
+    Surface,
     distance_over_steps,
     landscape_convergence,
-    landscape_trajectories,
 )
 from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
 from syncline.analysis.figures.rates import loss_over_tails, sign_shares
 from syncline.analysis.figures.timeline import timeline_strip
 
 __all__ = [
-    "Landscape",
     "SizePanel",
+    "Surface",
     "cost_against_size",
     "distance_over_steps",
     "landscape_convergence",
-    "landscape_trajectories",
     "loss_against_clock",
     "loss_against_steps",
     "loss_over_tails",

@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from syncline.analysis.curves import Floats
+from syncline.analysis.curves import FloatArray
 from syncline.analysis.figures.axes import legend_above, new_figure
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
@@ -33,9 +33,9 @@ class Panel(NamedTuple):
         note: a line at the panel's foot.
     """
 
-    f: Callable[[Floats], Floats]
-    ways: Mapping[str, Floats]
-    dominant: Floats | None = None
+    f: Callable[[FloatArray], FloatArray]
+    ways: Mapping[str, FloatArray]
+    dominant: FloatArray | None = None
     level: float | None = None
     note: str = ""
 
@@ -108,7 +108,7 @@ def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, Metho
     ax.set_aspect("equal")
 
 
-class Measured(NamedTuple):
+class Scatter(NamedTuple):
     """One method's points ``(n,)``, and ``line``: the (x, y) of their medians, drawn through."""
 
     x: ArrayLike
@@ -128,7 +128,7 @@ class Plot(NamedTuple):
         title: above.
     """
 
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, Scatter]
     x: str
     y: str
     marks: Sequence[float] = ()

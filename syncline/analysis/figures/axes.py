@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.analysis.curves import Floats
+from syncline.analysis.curves import FloatArray
 from syncline.analysis.style import MethodStyle, figure_style
 from syncline.errors import SpecError
 
@@ -118,7 +118,7 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
     # A line of text in units of the axes' height, which is about 0.78 of the figure's when its labels have their room.
     text = 10.5 / (0.78 * 72 * float(fig.get_size_inches()[1]))
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
-    heights = spread(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
+    heights = kept_apart(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
         ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
                 label="_key", **_look(style))  # fmt: skip
@@ -136,7 +136,7 @@ def _look(style: MethodStyle) -> dict[str, Any]:
     }
 
 
-def spread(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> Floats:
+def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
     """Move positions as little as needed for neighbours to be ``gap`` apart, in their order.
 
     Neighbours that are too close form a block centred on the mean of where its members want to be; blocks that then

@@ -12,13 +12,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from syncline.analysis.curves import Floats, SeedSeries, median_and_range
+from syncline.analysis.curves import FloatArray, SeedSeries, median_and_range
 from syncline.analysis.figures.axes import draw_line, label_ends, legend_above, new_figure, step_axis, thinned
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
-Point = tuple[float, float]
-Limits = tuple[float, float, float, float]
+PlanePoint = tuple[float, float]
+AxisLimits = tuple[float, float, float, float]
 """x from, x to, y from, y to."""
 
 GRID = 400  # points per axis on which contours are computed: finer than a printed panel resolves
@@ -28,7 +28,7 @@ _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
 
 @dataclass(frozen=True)
-class Landscape:
+class Surface:
     """A function of two variables to be minimised, with what a picture of it shows.
 
     Args:
@@ -39,10 +39,10 @@ class Landscape:
         names: of the two axes.
     """
 
-    f: Callable[[Floats, Floats], Floats]
-    start: Point
-    optimum: Point
-    limits: Limits | None = None
+    f: Callable[[FloatArray, FloatArray], FloatArray]
+    start: PlanePoint
+    optimum: PlanePoint
+    limits: AxisLimits | None = None
     names: tuple[str, str] = ("$x$", "$y$")
 
 
@@ -79,42 +79,9 @@ def distance_over_steps(
     return fig
 
 
-def landscape_trajectories(
-    landscape: Landscape,
-    trajectories: Mapping[str, ArrayLike],
-    *,
-    title: str = "",
-    styles: Mapping[str, MethodStyle] | None = None,
-) -> Figure:
-    """The ways of several methods over a landscape of two variables, on contours evenly spaced in log(1 + f - min f).
-
-    A trajectory ends in the marker of its method.
-
-    Args:
-        landscape: the function, its start and its optimum.
-        trajectories: method -> (n, 2) positions; a trajectory ends where it is no longer finite.
-        title: an optional title.
-        styles: label -> style; by default ``method_styles``.
-
-    Returns:
-        the figure.
-
-    Raises:
-        SpecError: a trajectory is not of shape (n, 2).
-    """
-    styles = styles or method_styles(trajectories)
-    with figure_style():
-        fig = new_figure(3.5, 3.2)
-        ax = fig.add_subplot()
-        _draw_landscape(ax, landscape, trajectories, styles)
-        ax.set_title(title, loc="left")
-        legend_above(fig, {name: styles[name] for name in trajectories})
-    return fig
-
-
 def landscape_convergence(
     series: Sequence[SeedSeries],
-    landscape: Landscape,
+    landscape: Surface,
     trajectories: Mapping[str, ArrayLike],
     *,
     styles: Mapping[str, MethodStyle] | None = None,
@@ -171,7 +138,7 @@ def _draw_distance(
 
 
 def _draw_landscape(
-    ax: Axes, landscape: Landscape, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
+    ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
     ways = {name: _way(name, landscape.start, positions) for name, positions in trajectories.items()}
     x0, x1, y0, y1 = landscape.limits or _limits_of([*ways.values(), np.array([landscape.optimum, landscape.start])])
@@ -197,14 +164,14 @@ def _draw_landscape(
     ax.set_ylabel(landscape.names[1])
 
 
-def _mark(ax: Axes, at: Point, marker: str, text: str) -> None:
+def _mark(ax: Axes, at: PlanePoint, marker: str, text: str) -> None:
     ax.plot(*at, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
             markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
     note = ax.annotate(text, at, xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7, zorder=7)
     note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
 
 
-def _way(name: str, start: Point, positions: ArrayLike) -> Floats:
+def _way(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArray:
     """From the start along the trajectory, up to its first position that is not finite."""
     way = np.asarray(positions, dtype=float)
     if way.ndim != 2 or way.shape[1] != 2:
@@ -213,7 +180,7 @@ def _way(name: str, start: Point, positions: ArrayLike) -> Floats:
     return np.concatenate([[start], way[: int(np.argmax(lost))] if lost.any() else way])
 
 
-def _limits_of(ways: Sequence[Floats]) -> Limits:
+def _limits_of(ways: Sequence[FloatArray]) -> AxisLimits:
     points = np.concatenate(ways)
     (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
     dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from syncline.analysis.curves import Curve, Floats, lost_seeds, median_and_range, time_to_target_s
+from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range, time_to_target_s
 from syncline.analysis.figures.axes import (
     draw_line,
     label_ends,
@@ -126,7 +126,7 @@ def loss_against_clock(
     return fig
 
 
-def _draw(ax: Axes, curve: Curve, x: Floats, style: MethodStyle, target: float | None) -> float:
+def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, target: float | None) -> float:
     """Draw median, range, cross and ring of one curve; return the loss at which its line ends or leaves the panel."""
     middle, low, high = median_and_range(curve.loss)
     shown = np.flatnonzero(curve.shown & (x > 0) if ax.get_xscale() == "log" else curve.shown)
@@ -145,7 +145,7 @@ def _draw(ax: Axes, curve: Curve, x: Floats, style: MethodStyle, target: float |
     return float(middle[shown[-1]])
 
 
-def _cross(ax: Axes, x: Floats, loss: Floats, style: MethodStyle) -> None:
+def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
     """Mark where a diverged line ends, or where it leaves the panel for good."""
     if not x.size:
         return
@@ -188,7 +188,7 @@ def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool,
     ax.set_ylabel(label)
 
 
-def _time_axis(ax: Axes, clocks_s: Sequence[Floats], logarithmic: bool) -> float:
+def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> float:
     """Set up the time axis; return the length in seconds of the unit in which the curves are to be drawn."""
     last_s = max(float(clock[-1]) for clock in clocks_s)
     if logarithmic:

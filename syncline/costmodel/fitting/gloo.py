@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from syncline.costmodel.collectives.gloo.times import FREE, GlooCosts, gloo_s
-from syncline.costmodel.fitting.least_squares import Floats, non_negative
+from syncline.costmodel.fitting.least_squares import non_negative
 from syncline.costmodel.fitting.timed import TimedCall, check_times, cost_columns, costs_of
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 
 NOISE = 2e-3

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from syncline.costmodel.arrays import require
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
-
-Floats = NDArray[np.float64]
 
 Predict = Callable[[Floats], Floats]
 """From constants ``(n, B, 1)``, B sets of them, to predictions ``(B, N)``."""

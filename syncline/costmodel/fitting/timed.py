@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts, tensor_bytes
-from syncline.costmodel.fitting.least_squares import Floats
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 
 SEND = "send"

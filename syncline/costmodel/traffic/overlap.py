@@ -100,7 +100,7 @@ def gradient_buckets(
     return tuple(buckets)
 
 
-class TimedCall(NamedTuple):
+class PricedCall(NamedTuple):
     """A call, or a bucket of one, and what it takes: ``cost_s`` of the network, ``encode_s`` of the worker."""
 
     call: Call
@@ -160,7 +160,7 @@ class Worker:
         """Steps in which nothing is sent and nothing is waited for."""
         self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s)
 
-    def step(self, number: int, timed: Sequence[TimedCall]) -> None:
+    def step(self, number: int, timed: Sequence[PricedCall]) -> None:
         """One step: compute, start what is ready on the way, then what is ready at the end, then wait."""
         begin, encoded = self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
@@ -179,7 +179,7 @@ class Worker:
         for done_s in self.pending.pop(number, ()):
             self._wait(done_s)
 
-    def _start(self, one: TimedCall, at_s: FloatOrArray, number: int) -> None:
+    def _start(self, one: PricedCall, at_s: FloatOrArray, number: int) -> None:
         self.free_s = np.maximum(self.free_s, at_s) + one.cost_s
         if one.call.wait_steps:
             self.pending.setdefault(number + one.call.wait_steps, []).append(self.free_s)
@@ -204,7 +204,7 @@ def exposed_s(
     compute_s: FloatOrArray,
     exchanges: Sequence[Exchange],
     steps: int,
-    timed: Callable[[Call], Sequence[TimedCall]],
+    timed: Callable[[Call], Sequence[PricedCall]],
     trigger_s: FloatOrArray = 0.0,
 ) -> FloatOrArray:
     """Seconds that a worker waits for the network in ``steps`` steps.
@@ -219,7 +219,7 @@ def exposed_s(
         timed: the calls in which a call travels, and what they take, whatever its step.
         trigger_s: see `Worker`.
     """
-    worker, known = Worker(compute_s, trigger_s), dict[tuple[bool, ...], list[TimedCall]]()
+    worker, known = Worker(compute_s, trigger_s), dict[tuple[bool, ...], list[PricedCall]]()
     at = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
         before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray] | None = None

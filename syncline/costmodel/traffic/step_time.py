@@ -11,7 +11,7 @@ from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, call_s, calls_by_step
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, TimedCall, exposed_s, split
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, exposed_s, split
 from syncline.errors import SpecError
 
 
@@ -90,9 +90,9 @@ def mean_step(
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
-    def timed(call: Call) -> list[TimedCall]:
+    def timed(call: Call) -> list[PricedCall]:
         return [
-            TimedCall(
+            PricedCall(
                 one,
                 call_s(one.collective, workers, one.payload_bytes, link, algorithm, rule),
                 0.0 if encode_bytes_per_s is None else one.encoded_bytes / encode_bytes_per_s,

@@ -32,7 +32,7 @@ from syncline.backend.progress import PROGRESS_WORDS, Progress
 from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SynclineError
 from syncline.experiments.calibration.cluster_file import ClusterFile, cluster_of
-from syncline.experiments.calibration.plan import PARTS, Calibration, check_workers
+from syncline.experiments.calibration.plan import PARTS, Calibration, check_process_counts
 from syncline.experiments.launching.process import Launch
 from syncline.problems import Rows
 
@@ -69,7 +69,7 @@ def calibrate(
         SynclineError: what is found before anything is measured, or measurements that tell nothing.
     """
     how = how or Launch()
-    check_workers(workers)
+    check_process_counts(workers)
     mine = how.devices(max(workers))
     begun_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
@@ -99,7 +99,7 @@ def calibrate_under_torchrun(
     mine, file, mistake = None, None, None
     try:
         mine = how.devices(place.local_processes)
-        check_workers([place.processes])
+        check_process_counts([place.processes])
         file = ClusterFile(out, exact) if place.rank == 0 else None
     except SynclineError as error:
         mistake = str(error)
@@ -190,7 +190,7 @@ def measure(
     }
 
 
-def local_process(rank: int, plan: Calibration, processes: int, how: Launch, port: int, folder: Path) -> None:
+def calibration_process(rank: int, plan: Calibration, processes: int, how: Launch, port: int, folder: Path) -> None:
     """A process of ``syncline calibrate``; rank 0 leaves what was measured in the folder."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -215,7 +215,7 @@ def _on_local_processes(
         folder = Path(name)
         progress = Progress.shared(folder / "progress", processes)
         failure = watched(
-            local_process, processes, (plan, processes, how, store.port, folder), progress, folder, how.timeout_s,
+            calibration_process, processes, (plan, processes, how, store.port, folder), progress, folder, how.timeout_s,
             preload=PRELOAD, on_poll=lambda seen: on_progress(seen.steps_done()),
         )  # fmt: skip
         if failure is not None and failure.mistake:

@@ -108,12 +108,12 @@ def numbers_of(workers: str) -> list[int]:
         given = [int(each) for each in workers.split(",")]
     except ValueError:
         raise SpecError("--workers", workers, "numbers of processes by commas, as in 2,4") from None
-    check_workers(given)
+    check_process_counts(given)
     check_processes("--workers", max(given))
     return given
 
 
-def check_workers(workers: Sequence[int]) -> None:
+def check_process_counts(workers: Sequence[int]) -> None:
     """Refuse numbers of processes that cannot be calibrated.
 
     Raises:

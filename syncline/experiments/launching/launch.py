@@ -18,8 +18,8 @@ from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.launching.parts import Measured, read_parts
-from syncline.experiments.launching.process import Launch, local_process
+from syncline.experiments.launching.parts import MeasuredRun, read_parts
+from syncline.experiments.launching.process import Launch, rank_process
 from syncline.experiments.limits import check_processes, check_training
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
@@ -68,9 +68,14 @@ def launch(
         parts = folder.working / "ranks"
         parts.mkdir()
         ended = on_local_processes(
-            local_process, spec.workers, (spec.model_dump(mode="json"), how, store.port, parts), how, parts, on_progress
+            rank_process,
+            spec.workers,
+            (spec.model_dump(mode="json"), how, store.port, parts),
+            how,
+            parts,
+            on_progress,
         )
-        told = finish(folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted)
+        told = write_launch(folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted)
     return told | {"folder": str(folder.path)}
 
 
@@ -153,7 +158,7 @@ def launch_warnings(spec: RunSpec | PipelineSpec, cores: int | None = None) -> l
     return lines
 
 
-def finish(
+def write_launch(
     folder: RunFolder,
     spec: RunSpec,
     how: Launch,
@@ -182,7 +187,7 @@ def finish(
     return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed")}
 
 
-def _write(folder: RunFolder, spec: RunSpec, measured: Measured) -> dict[str, Any]:
+def _write(folder: RunFolder, spec: RunSpec, measured: MeasuredRun) -> dict[str, Any]:
     trained, clock = measured.trained, measured.clock
     folder.table("metrics", metrics_columns([trained]))
     folder.table("ledger", ledger_columns([trained]))
@@ -203,12 +208,12 @@ def _write(folder: RunFolder, spec: RunSpec, measured: Measured) -> dict[str, An
     kept = clock.timeline.head(spec.timeline_steps)
     named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
-    folder.trace(chrome_trace(*side_by_side({MEASURED: kept, "simulated": simulated.timeline})))
+    folder.trace(chrome_trace(*worlds_together({MEASURED: kept, "simulated": simulated.timeline})))
     run_figures(folder, spec, trained, replace(clock, timeline=kept))
     return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated), **facts}
 
 
-def side_by_side(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
+def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
     """Several worlds as one timeline, the workers of one after those of another, and what to call each."""
     parts, names, first = [], [], 0
     for world, timeline in timelines.items():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from syncline.backend.stopwatch import Lap, Stopwatch
 
 
-class Part:
+class RankPart:
     """The file of one process."""
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass
-class Measured:
+class MeasuredRun:
     """A training on real processes.
 
     Args:
@@ -106,7 +106,7 @@ class _Rank:
                 self.facts |= line
 
 
-def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) -> Measured | None:
+def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) -> MeasuredRun | None:
     """The training that the files of all processes add up to: the steps that all have completed.
 
     Returns:
@@ -143,7 +143,7 @@ def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) ->
     seconds = {"start_s": begun_s, "step_s": ended_s - begun_s}
     seconds |= {name: _by_step(timeline[rows], begun_s.shape) for name, rows in within.items()}
     clock = _clock(timeline, seconds, trained) if parts[0].steps else None
-    return Measured(trained, clock, seconds, [rank.facts["machine"] for rank in ranks])
+    return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks])
 
 
 def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -> History:

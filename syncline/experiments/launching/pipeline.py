@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from syncline.backend.meeting import host_store
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.launching.launch import MEASURED, on_local_processes, side_by_side
+from syncline.experiments.launching.launch import MEASURED, on_local_processes, worlds_together
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.replay import replayed_s
 from syncline.experiments.launching.stage_process import stage_process
@@ -25,7 +25,8 @@ from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.timeline import WAITING
 from syncline.specs import PipelineSpec
 
-Record = dict[str, Any]
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 
 def launch_pipeline(
@@ -128,7 +129,7 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         worlds |= {f"{MEASURED}, {name}": middle, f"simulated, {name}": played}
     if timelines:
         folder.table("timeline", timeline_columns(timelines))
-        folder.trace(chrome_trace(*side_by_side(worlds)))
+        folder.trace(chrome_trace(*worlds_together(worlds)))
         folder.table("losses", {
             "schedule": [name for name, of in losses.items() for _ in of],
             "microbatch": [i for of in losses.values() for i in range(len(of))],

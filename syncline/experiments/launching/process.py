@@ -20,9 +20,9 @@ from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import START_S
 from syncline.comm import ProcessGroupCommunicator
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.launching.parts import Part
+from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import base_s, tensors_of
+from syncline.experiments.trained import base_s, task_tensors
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train
 
@@ -69,7 +69,7 @@ class Launch:
         return devices(self.device, self.backend, local_processes)
 
 
-def local_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:
+def rank_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:
     """A process of ``syncline launch``."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -113,14 +113,14 @@ def take_part(
     # Who watches ends a training that stands still; this is for when nobody does.
     with group(store, place, mine.backend, 1.5 * how.timeout_s + 10.0):
         offset_ns = clock_offset_ns(place, machines)
-        part, watch = Part(folder, place.rank), Stopwatch(progress, device)
+        part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
         facts: dict[str, Any] = {"machine": machines[place.rank], "device": _name(device), "backend": mine.backend}
         for number, seed in enumerate(spec.seeds):
             comm = MeasuredCommunicator(ProcessGroupCommunicator(reproducible=how.reproducible), watch)
             built: Task = spec.problem.build(rows_of(comm, (seed,)), device=device)
             if number == 0:
                 base_s(spec, built.flops_per_step)  # refused now rather than after the training
-                elements = [tensor.elements for tensor in tensors_of(built)]
+                elements = [tensor.elements for tensor in task_tensors(built)]
                 facts |= {
                     "problem": plain(built.describe()),
                     "flops_per_step": built.flops_per_step,
@@ -140,7 +140,7 @@ def train_seed(
     built: Task,
     comm: MeasuredCommunicator,
     watch: Stopwatch,
-    part: Part,
+    part: RankPart,
     meet: Callable[[], object],
     also: Callable[[], dict[str, Any]] = dict,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``python -m syncline.backend``: a process of a run that torchrun started, perhaps on several machines.
+"""``python -m syncline.torchrun``: a process of a run that torchrun started, perhaps on several machines.
 
 Rank 0 writes the run folder. Processes on its machine write their lines there; others send theirs when they end.
 """
@@ -27,7 +27,7 @@ from syncline.backend.progress import COUNT, PROGRESS_WORDS, Progress
 from syncline.backend.watchdog import GRACE_S, START_S, Failure
 from syncline.errors import SynclineError
 from syncline.experiments.folder import RunFolder
-from syncline.experiments.launching.launch import check, finish
+from syncline.experiments.launching.launch import check, write_launch
 from syncline.experiments.launching.parts import last_step
 from syncline.experiments.launching.process import Launch, meet, take_part
 from syncline.specs import RunSpec
@@ -75,7 +75,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         _receive(own, away, parts, GRACE_S if failure else how.timeout_s)
-        told = finish(folder, spec, how, parts, time.perf_counter() - started_s, failure, interrupted=False)
+        told = write_launch(folder, spec, how, parts, time.perf_counter() - started_s, failure, interrupted=False)
     own.set("written", "1")
     return told | {"folder": str(folder.path)}
 

@@ -24,7 +24,7 @@ def project(spec: Experiment) -> list[dict[str, Any]]:
 
 def project_methods(spec: ProjectSpec) -> list[dict[str, Any]]:
     """Mean step of each method on each network; speedups are against the first method, on the same network."""
-    plan = Plan(spec)
+    plan = ProjectionPlan(spec)
     rows = []
     for place, network in enumerate(spec.networks):
         steps = [_step(plan, number, place) for number in range(len(spec.methods))]
@@ -55,7 +55,7 @@ def project_methods(spec: ProjectSpec) -> list[dict[str, Any]]:
     return rows
 
 
-class Plan:
+class ProjectionPlan:
     """What a projection needs to know of a spec, whatever the network: computing, traffic and memory of each method.
 
     Raises:
@@ -112,7 +112,7 @@ class Plan:
         )
 
 
-def _step(plan: Plan, number: int, place: int) -> StepTime:
+def _step(plan: ProjectionPlan, number: int, place: int) -> StepTime:
     """The mean step of a method on the network in this place.
 
     Raises:
@@ -127,7 +127,7 @@ def _step(plan: Plan, number: int, place: int) -> StepTime:
         raise SpecError(f"networks.{place}", network.name, expected) from None
 
 
-def _thresholds(plan: Plan, number: int, network: Network) -> dict[str, Any]:
+def _thresholds(plan: ProjectionPlan, number: int, network: Network) -> dict[str, Any]:
     """Below which bandwidth a method is faster than the first one, and faster by a twentieth.
 
     Unknown for the first one, on a network that is more than one link, and where it would take long.

@@ -14,7 +14,7 @@ import numpy as np
 from syncline.costmodel import NETWORKS, Link, model
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
-from syncline.experiments.projection.project import Plan, project
+from syncline.experiments.projection.project import ProjectionPlan, project
 from syncline.experiments.projection.thresholds import speedups
 from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, hardware, study_of, validate
@@ -128,7 +128,7 @@ def _counts(text: str) -> list[int]:
     return list(dict.fromkeys(counts))
 
 
-def rows_of(specs: Iterable[Experiment]) -> list[dict[str, Any]]:
+def projection_rows(specs: Iterable[Experiment]) -> list[dict[str, Any]]:
     """The rows of all of them."""
     return [row for spec in specs for row in project(spec)]
 
@@ -154,8 +154,8 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def plot(specs: Sequence[Experiment], rows: list[dict[str, Any]], file: Path) -> Path:
-    """Draw a figure of a paper, or speedups against the bandwidth.
+def plot_projection(specs: Sequence[Experiment], file: Path, rows: list[dict[str, Any]] | None = None) -> Path:
+    """Draw a figure of a paper, of its rows if they are there, or speedups against the bandwidth.
 
     Raises:
         SpecError: a file of no known kind, in a place that cannot be written to, or nothing that can be drawn.
@@ -172,9 +172,9 @@ def plot(specs: Sequence[Experiment], rows: list[dict[str, Any]], file: Path) ->
         raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
 
-def _study_figure(spec: Experiment, rows: list[dict[str, Any]]) -> Any:
+def _study_figure(spec: Experiment, rows: list[dict[str, Any]] | None) -> Any:
     study = study_of(spec)
-    for _, figure in study.figures(spec, [], rows):
+    for _, figure in study.figures(spec, [], project(spec) if rows is None else rows):
         return figure
     raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
 
@@ -193,7 +193,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     several = {name: len({of(spec) for spec in specs}) > 1 for name, of in LABELS.items()}
     panels = []
     for spec in specs[:MOST_PANELS]:
-        plan = Plan(spec)
+        plan = ProjectionPlan(spec)
         curves, points = {}, {}
         for number, method in enumerate(spec.methods[1:], start=1):
             curves[method.name] = speedups(plan, number, links[0], bandwidths)

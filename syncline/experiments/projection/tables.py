@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-from syncline.experiments.columns import Column, Record, count_of, table, text_of, times_of
+from syncline.experiments.columns import Column, count_of, table, text_of, times_of
 from syncline.experiments.display import clock_columns, clock_note, network_title
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.units import format_bandwidth, format_bytes
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
 
 TOO_LARGE = " *"
 """Behind the memory of a method that does not fit into the hardware's."""

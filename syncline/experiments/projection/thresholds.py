@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
-
-Floats = NDArray[np.float64]
+from syncline.costmodel.network.paths import Floats
 
 RATIOS = {"faster": 1.0, "faster_by_5_percent": 1.05}
 """Fields of a row, and the speedup that each is about."""

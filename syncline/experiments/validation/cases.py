@@ -31,10 +31,10 @@ from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import gloo_s
-from syncline.experiments.launching.parts import Part
+from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.launching.process import Launch, meet, train_seed
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import tensors_of
+from syncline.experiments.trained import task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of
@@ -67,7 +67,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """What the processes of a group do.
 
     Args:
@@ -90,7 +90,7 @@ class Plan:
         return file
 
     @classmethod
-    def read(cls, file: Path) -> Plan:
+    def read(cls, file: Path) -> CasePlan:
         """What `write` wrote."""
         fields = json.loads(file.read_text(encoding="utf-8"))
         cases = tuple(Case(**case) for case in fields["cases"])
@@ -133,7 +133,7 @@ SOFTWARE, MEASURED = "software", "measured"
 """Folders of what ran through memory, and over the network."""
 
 
-def run_case(case: Case, plan: Plan, place: Place, memory: SharedMemory) -> None:
+def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> None:
     """Train a case as often as it says."""
     for turn in range(case.repeats + 1):
         for way in (SOFTWARE, MEASURED):
@@ -143,17 +143,17 @@ def run_case(case: Case, plan: Plan, place: Place, memory: SharedMemory) -> None
             if way == SOFTWARE:
                 tap = _Tap(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)
-                _run(case.run, comm, watch, Part(folder, place.rank), memory.meet, tap.of_step)
+                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, tap.of_step)
             else:
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
-                _run(case.run, comm, watch, Part(folder, place.rank), memory.meet, device_bytes)
+                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, device_bytes)
 
 
 def _run(
     spec: RunSpec,
     comm: MeasuredCommunicator,
     watch: Stopwatch,
-    part: Part,
+    part: RankPart,
     meet: Callable[[], object],
     also: Callable[[], dict[str, Any]],
 ) -> None:
@@ -162,7 +162,7 @@ def _run(
     part.facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", problem=plain(built.describe()),
         flops_per_step=built.flops_per_step,
-        elements=[tensor.elements for tensor in tensors_of(built)],
+        elements=[tensor.elements for tensor in task_tensors(built)],
     )  # fmt: skip
     train_seed(spec, seed, built, comm, watch, part, meet, also)
     part.close()
@@ -190,9 +190,9 @@ def warm(link: Link, place: Place) -> None:
         dist.all_reduce(sent)
 
 
-def main(arguments: Sequence[str]) -> None:
+def take_part_in_plan(arguments: Sequence[str]) -> None:
     """Take part in a plan."""
-    plan = Plan.read(Path(arguments[0]))
+    plan = CasePlan.read(Path(arguments[0]))
     how = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(how.meeting_s)
     meet(plan.cases[0].run, how, store, place)
@@ -213,6 +213,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    take_part_in_plan(sys.argv[1:])
     sys.stdout.flush()
     os._exit(0)  # torch may abort while the interpreter shuts down

@@ -22,7 +22,7 @@ from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS, gloo_wire
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError
-from syncline.experiments.launching.parts import Measured, lines_of, read_parts
+from syncline.experiments.launching.parts import MeasuredRun, lines_of, read_parts
 from syncline.experiments.trained import Trained
 from syncline.sim import Clock, clock
 from syncline.specs import RunSpec
@@ -82,14 +82,14 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     return Software(whole_s, np.maximum(inside_s, 0.0), sent, carried)
 
 
-def _measured(folder: Path, spec: RunSpec) -> Measured:
+def _measured(folder: Path, spec: RunSpec) -> MeasuredRun:
     measured = read_parts(folder, spec, 0.0, interrupted=False)
     if measured is None or len(measured.steps["step_s"]) < spec.steps:
         raise SynclineError(f"{spec.method.name}: a training between processes did not finish its {spec.steps} steps")
     return measured
 
 
-def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[Measured]:
+def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
     """What the processes of a case wrote, by repetition.
 
     Raises:
@@ -172,7 +172,7 @@ def typical_step_s(clocks: Sequence[Clock]) -> float:
     return float(np.median(np.diff(ends_s, axis=1, prepend=0.0), axis=0).mean())
 
 
-def measured_row(measured: Sequence[Measured]) -> dict[str, Any]:
+def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
     """A mean step of the repetitions: time, spread, communication, payload bytes, and the loss at the end.
 
     The spread is that of the repetitions' mean steps, see `syncline.backend.collective_times.spread`.

@@ -14,7 +14,7 @@ from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.trained import Trained, train_method
-from syncline.experiments.validation.cases import MEASURED, SOFTWARE, Case, Plan
+from syncline.experiments.validation.cases import MEASURED, SOFTWARE, Case, CasePlan
 from syncline.experiments.validation.predicted import (
     Predicted,
     device_bytes_per_step,
@@ -62,7 +62,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Training:
+class PredictedTraining:
     """One method of a spec, with a number of workers."""
 
     spec: RunSpec
@@ -124,7 +124,7 @@ def _methods(spec: RunSpec | CompareSpec) -> Sequence[MethodBase]:
     return spec.methods if isinstance(spec, CompareSpec) else [spec.method]
 
 
-def _trainings(question: Question, workers: int) -> Iterator[Training]:
+def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
     """Every method of every spec, trained by the simulator."""
     for spec in question.specs:
         fields = spec.model_dump(
@@ -135,16 +135,16 @@ def _trainings(question: Question, workers: int) -> Iterator[Training]:
             run = RunSpec.model_validate(
                 {**fields, "kind": "run", "method": method.model_dump(mode="json"), "network": _networks([spec])[0]}
             )
-            yield Training(run, spec.name, train_method(run, run.method))
+            yield PredictedTraining(run, spec.name, train_method(run, run.method))
 
 
-def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[Training], folder: Path) -> None:
+def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[PredictedTraining], folder: Path) -> None:
     cases = tuple(Case(one.name, one.spec.model_dump(mode="json"), question.repeats) for one in trainings)
-    plan = Plan(folder.absolute(), cases, question.timeout_s, link_fields(link))
+    plan = CasePlan(folder.absolute(), cases, question.timeout_s, link_fields(link))
     hosts.run(link, trainings[0].spec.workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
 
 
-def _named(one: Training, link: Link) -> dict[str, Any]:
+def _named(one: PredictedTraining, link: Link) -> dict[str, Any]:
     return {
         "spec": one.of, "problem": one.spec.problem.name, "method": one.spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
@@ -163,7 +163,7 @@ def _told(predicted: Predicted) -> dict[str, Any]:
     }
 
 
-def _row(question: Question, hosts: Hosts, one: Training, link: Link, folder: Path) -> dict[str, Any]:
+def _row(question: Question, hosts: Hosts, one: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
     software = read_software(folder / SOFTWARE, one.spec, question.repeats)
     predicted = predict(one.trained, software, link, one.spec.workers, hosts.segment_bytes(link))
     folder = folder / MEASURED

@@ -10,7 +10,7 @@ from syncline.experiments.validation.vtrain import GROUPS, validate_step_times
 from syncline.specs import ValidationSpec
 
 
-def validate(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
+def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
     """Validate, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
 
     Args:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from syncline.experiments.columns import Column, Record, count_of, table, text_of
+from syncline.experiments.columns import Column, count_of, table, text_of
 from syncline.experiments.validation.vtrain import BOTH, GROUPS
 from syncline.specs import ValidationSpec
 from syncline.units import format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 
 def _percent(name: str, sign: str = "") -> Column:

@@ -45,7 +45,7 @@ GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
 BOTH = "width, micro_batch"
 """And by these two together, which decide how long a layer takes."""
 
-Points = list[Point]
+MeasuredPoints = list[Point]
 
 
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
     again = recomputes(single, memory_bytes)
     chosen = [point for point in single if point.part(spec.folds) == spec.fold]
-    constants, spread = (spec.constants, {}) if spec.constants else calibrate(chosen, machine, again)
+    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, again)
     rows = []
     for part, role, points, recomputed in (
         ("single node", "calibration", chosen, again),
@@ -76,7 +76,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
         rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
-        "summary": summary(rows) + ([] if spec.constants else repeats(spec, single, again)),
+        "summary": error_summary(rows) + ([] if spec.constants else repeats(spec, single, again)),
         "constants": [
             {
                 "name": name,
@@ -89,7 +89,9 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     }
 
 
-def calibrate(points: Points, machine: Hardware, recomputed: bool = False) -> tuple[StepConstants, dict[str, float]]:
+def fitted_to(
+    points: MeasuredPoints, machine: Hardware, recomputed: bool = False
+) -> tuple[StepConstants, dict[str, float]]:
     """Constants from points without tensor parallelism; then, all else as it is, its own two from the others.
 
     Args:
@@ -126,14 +128,14 @@ def _fit(
     return relative_fit(predict, measured, begin, most=[_ceiling(name, machine) or np.inf for name in names])
 
 
-def repeats(spec: StepTimesSpec, single: Points, recomputed: bool = False) -> list[dict[str, Any]]:
+def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
     """The same with random parts of one size, without tensor parallelism: mean and worst of what they predict."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
     measured, errors = [], []
     for number in range(spec.repeats):
         order = generator(spec.seed, "calibrated on", number).permutation(len(points))
-        fitted, _ = calibrate([points[i] for i in order[:size]], spec.hardware, recomputed)
+        fitted, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
         others = [points[i] for i in order[size:]]
         measured.append(len(others))
         errors.append(np.abs(step_s(layouts(others, recomputed), fitted) / measured_s(others) - 1))
@@ -147,7 +149,7 @@ def repeats(spec: StepTimesSpec, single: Points, recomputed: bool = False) -> li
     ]
 
 
-def _rows(part: str, role: str, of: Layouts, points: Points, constants: StepConstants) -> list[dict[str, Any]]:
+def _rows(part: str, role: str, of: Layouts, points: MeasuredPoints, constants: StepConstants) -> list[dict[str, Any]]:
     predicted_s = step_s(of, constants)
     return [
         {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches, "recomputed": bool(again)}
@@ -156,7 +158,7 @@ def _rows(part: str, role: str, of: Layouts, points: Points, constants: StepCons
     ]
 
 
-def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean, median, worst and mean signed error of groups of rows.
 
     By role and tensor parallelism; and of what was predicted on one node without any by each of ``GROUPS`` and `BOTH`.

@@ -114,7 +114,7 @@ class AdoptRule(Spec):
         return adopt(self.beta1, self.beta2, self.eps)
 
 
-class LionRule(Spec):
+class LionRuleSpec(Spec):
     """Lion, with its published rates."""
 
     kind: Literal["lion"] = "lion"
@@ -136,7 +136,7 @@ OtherRule = Literal["adam", "lion"]
 """What a rule for matrices leaves everything else to."""
 
 
-OTHER_RULES: dict[str, AdamRule | LionRule] = {"adam": AdamRule(), "lion": LionRule()}
+OTHER_RULES: dict[str, AdamRule | LionRuleSpec] = {"adam": AdamRule(), "lion": LionRuleSpec()}
 
 
 class MuonRule(Spec):
@@ -187,7 +187,7 @@ RuleSpec = Annotated[
     | Annotated[NesterovAdamRule, Tag("kind:nadam")]
     | Annotated[AdaSGDRule, Tag("kind:ada-sgd")]
     | Annotated[AdoptRule, Tag("kind:adopt")]
-    | Annotated[LionRule, Tag("kind:lion")]
+    | Annotated[LionRuleSpec, Tag("kind:lion")]
     | Annotated[MuonRule, Tag("kind:muon")]
     | Annotated[ScionRule, Tag("kind:scion")],
     Discriminator(tag),

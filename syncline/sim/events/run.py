@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.events.ports import Delay
 from syncline.sim.events.simulation import Simulation
-from syncline.sim.lockstep.recurrences import RULES, Rule
+from syncline.sim.lockstep.recurrences import RULES
 from syncline.sim.programs import Program
 from syncline.sim.timeline import Timeline
 

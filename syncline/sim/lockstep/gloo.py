@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Topology
 from syncline.sim.events.gloo import rounds_ahead, waits_for_sends
 from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
-from syncline.sim.starts import Floats
 
 SAME = 1e-12
 """Times that differ by no more than this part are the same instant."""

@@ -10,17 +10,18 @@ rendezvous rule both ends are through with it at the end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep import rings as cycles
 from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds
 from syncline.sim.lockstep.shares import shared_flow_s
-from syncline.sim.starts import Floats
 
-Rule = Literal["eager", "rendezvous"]
+__all__ = ["RULES", "Ports", "Rule", "run_routed"]
+
 RULES = ("eager", "rendezvous")
 
 

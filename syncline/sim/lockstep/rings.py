@@ -14,14 +14,9 @@ doubles in each step: log2 K steps for all of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from syncline.sim.starts import Floats
-
-Ints = NDArray[np.integer[Any]]
+from syncline.costmodel.network.paths import Floats, Ints
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Topology
 from syncline.errors import SynclineError
 from syncline.sim.lockstep.rings import rings
-from syncline.sim.starts import Floats
-
-Ints = NDArray[np.integer[Any]]
 
 MANY_ROUNDS = 32
 """From so many equal rounds on it pays to look for the rings that they make."""

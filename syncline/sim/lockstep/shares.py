@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.network.paths import Floats
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.starts import Floats
 
 TOGETHER = 1e-12
 """Times that differ by no more than this part of them are one."""

@@ -40,7 +40,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     Raises:
         SynclineError: says which task of which stage, and who waits for it.
     """
-    given = schedule.limits if schedule.name == "greedy" else schedule.orders
+    given = schedule.orders or schedule.limits
     if len(given) != stages:
         raise SynclineError(f"schedule {schedule.name}: got {len(given)} stages; expected the pipeline's {stages}")
     kinds = schedule.kinds

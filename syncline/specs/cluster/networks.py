@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, get_type_hints
 
-from pydantic import Field, InstanceOf, StrictBool
+from pydantic import Field, InstanceOf, StrictBool, create_model
+from typing_extensions import override
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
@@ -32,13 +33,48 @@ from syncline.specs.cluster.reading import Described, Name, counted, list_of, us
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
 
-BuiltIn: TypeAlias = Link | TwoLevel | Sites | Graph
-"""The networks that fields describe."""
+
+class NetworkDescribed(Described):
+    """What users write of networks of one class, and back: its fields as they are called, unless it says otherwise."""
+
+    makes: ClassVar[type]
+    """The class."""
+
+    def network(self) -> Any:
+        """The network."""
+        return self.makes(**{name: getattr(self, name) for name in type(self).model_fields})
+
+    @classmethod
+    def fields_of(cls, given: Any) -> dict[str, Any]:
+        """What describes a network of that class, but for its name."""
+        own = {one.name: getattr(given, one.name) for one in fields(given) if one.name != "name"}
+        return {name: link_fields(value) if isinstance(value, Link) else value for name, value in own.items()}
 
 
-class NodesDescribed(Described):
+def by_its_fields(makes: type, needs: str) -> type[NetworkDescribed]:
+    """What users write of a class of networks: its dataclass fields, links and numbers, by their own names.
+
+    Args:
+        makes: the frozen dataclass; it checks its fields itself.
+        needs: what is expected where a field is missing.
+    """
+    types: dict[str, Any] = get_type_hints(makes) | {"name": Name}
+    own: dict[str, Any] = {
+        one.name: (
+            Part if types[one.name] is Link else types[one.name],
+            ... if one.default is MISSING else one.default,
+        )
+        for one in fields(makes)
+    }
+    made = create_model(f"{makes.__name__}Described", __base__=NetworkDescribed, __doc__=makes.__doc__, **own)
+    made.makes, made.needs = makes, needs
+    return made
+
+
+class NodesDescribed(NetworkDescribed):
     """Nodes of ``per_node`` workers: a link ``inside``, a link ``between``, at will ``nics``."""
 
+    makes: ClassVar[type] = TwoLevel
     needs: ClassVar[str] = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
 
     per_node: Annotated[int, counted("workers")]
@@ -47,9 +83,15 @@ class NodesDescribed(Described):
     nics: Annotated[int | None, counted("network cards")] = None
     name: Name = ""
 
+    @override
     def network(self) -> TwoLevel:
-        """The nodes."""
         return TwoLevel(self.per_node, self.inside, self.between, self.nics, self.name)
+
+    @override
+    @classmethod
+    def fields_of(cls, given: TwoLevel) -> dict[str, Any]:
+        own = {"per_node": given.per_node, "inside": link_fields(given.inner), "between": link_fields(given.outer)}
+        return own if given.nics_per_node is None else own | {"nics": given.nics_per_node}
 
 
 def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
@@ -64,9 +106,10 @@ def _uplinks_of(value: Any, path: str) -> Link | tuple[Link, ...]:
     return part_of(value, path, uplink=True)
 
 
-class SitesDescribed(Described):
+class SitesDescribed(NetworkDescribed):
     """Sites: their number or sizes, the ``lan`` inside, an ``uplink`` for all or a list."""
 
+    makes: ClassVar[type] = Sites
     needs: ClassVar[str] = "a value: sites have a 'lan' inside and an 'uplink' each"
 
     sites: Annotated[Any, parsed(_sites_of)]
@@ -74,9 +117,19 @@ class SitesDescribed(Described):
     uplink: Annotated[Any, parsed(_uplinks_of)]
     name: Name = ""
 
+    @override
     def network(self) -> Sites:
-        """The sites."""
         return Sites(self.sites, self.lan, self.uplink, self.name)
+
+    @override
+    @classmethod
+    def fields_of(cls, given: Sites) -> dict[str, Any]:
+        up = given.uplink
+        return {
+            "sites": given.sites if isinstance(given.sites, int) else list(given.sites),
+            "lan": link_fields(given.lan),
+            "uplink": link_fields(up) if isinstance(up, Link) else [link_fields(link) for link in up],
+        }
 
 
 class EdgeDescribed(LinkDescribed):
@@ -102,9 +155,10 @@ def _route_of(value: Any, path: str) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-class GraphDescribed(Described):
+class GraphDescribed(NetworkDescribed):
     """Any network: ``hosts`` in the order of their ranks, ``edges`` and at will ``routes``, lists of nodes."""
 
+    makes: ClassVar[type] = Graph
     needs: ClassVar[str] = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
 
     hosts: Annotated[
@@ -114,17 +168,30 @@ class GraphDescribed(Described):
     routes: Annotated[tuple[tuple[str, ...], ...], list_of(_route_of, "lists of nodes")] = ()
     name: Name = ""
 
+    @override
     def network(self) -> Graph:
-        """The graph."""
         return Graph(self.hosts, self.edges, self.routes, self.name)
 
+    @override
+    @classmethod
+    def fields_of(cls, given: Graph) -> dict[str, Any]:
+        edges = [
+            {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
+            for edge in given.edges
+        ]
+        routes = {"routes": [list(route) for route in given.routes]} if given.routes else {}
+        return {"hosts": list(given.hosts), "edges": edges} | routes
 
-SEVERAL: dict[str, type[NodesDescribed] | type[SitesDescribed] | type[GraphDescribed]] = {
+
+SEVERAL: dict[str, type[NetworkDescribed]] = {
     "per_node": NodesDescribed,
     "sites": SitesDescribed,
     "hosts": GraphDescribed,
 }
 """Networks of several links, by the field that tells them from others."""
+
+BUILT_IN: tuple[type[Any], ...] = (Link, *(model.makes for model in SEVERAL.values()))
+"""The classes of networks that fields describe."""
 
 
 def network(value: str | Path | Mapping[str, Any] | Network, path: str = "network") -> Network:
@@ -145,7 +212,7 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
     >>> network({"per_node": 8, "inside": "nvlink4", "between": "ib-ndr"}).describe()
     '8 per node, nvlink4 inside, ib-ndr between'
     """
-    if isinstance(value, Link | TwoLevel | Sites | Graph | Referred):
+    if not isinstance(value, str | Path | Mapping) and isinstance(value, (*BUILT_IN, Referred)):
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
@@ -220,7 +287,8 @@ def _brought(value: Any, reference: str, path: str) -> Network:
             f"a network: {', '.join(MEMBERS)} (this {type(value).__name__} lacks {lacking}), or what describes one"
         )
         raise SpecError(path, reference, expected)
-    return value if isinstance(value, Link | TwoLevel | Sites | Graph) else Referred(value, reference)
+    brought: Network = value
+    return brought if isinstance(value, BUILT_IN) else Referred(brought, reference)
 
 
 def network_fields(given: Network) -> dict[str, Any] | str:
@@ -233,25 +301,10 @@ def network_fields(given: Network) -> dict[str, Any] | str:
         return link_fields(given)
     if isinstance(given, Referred):
         return given.reference
-    fields: dict[str, Any] = {"name": given.name}
-    if isinstance(given, TwoLevel):
-        fields |= {"per_node": given.per_node, "inside": link_fields(given.inner), "between": link_fields(given.outer)}
-        return fields if given.nics_per_node is None else fields | {"nics": given.nics_per_node}
-    if isinstance(given, Sites):
-        up = given.uplink
-        return fields | {
-            "sites": given.sites if isinstance(given.sites, int) else list(given.sites),
-            "lan": link_fields(given.lan),
-            "uplink": link_fields(up) if isinstance(up, Link) else [link_fields(link) for link in up],
-        }
-    if not isinstance(given, Graph):
-        raise SpecError("network", given.name, "a network that is written again by fields, or named by module:name")
-    edges = [
-        {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
-        for edge in given.edges
-    ]
-    routes = {"routes": [list(route) for route in given.routes]} if given.routes else {}
-    return fields | {"hosts": list(given.hosts), "edges": edges} | routes
+    for model in SEVERAL.values():
+        if isinstance(given, model.makes):
+            return {"name": given.name} | model.fields_of(given)
+    raise SpecError("network", given.name, "a network that is written again by fields, or named by module:name")
 
 
 def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
@@ -276,17 +329,18 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
     return Graph(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
 
 
-def _from_mapping(fields: Mapping[str, Any], path: str) -> BuiltIn:
+def _from_mapping(given: Mapping[str, Any], path: str) -> Network:
     for key, model in SEVERAL.items():
-        if key in fields:
+        if key in given:
             with users_fields(path):
-                return model.read(fields, path).network()
+                made: Network = model.read(given, path).network()
+                return made
     for key, model in SEVERAL.items():
-        if set(fields) & set(model.names()) - {"name"} and not set(fields) & set(LINK_FIELDS) - {"name"}:
-            given = ", ".join(repr(one) for one in fields)
-            raise SpecError(f"{path}.{key}", None, f"a value beside {given}")
-    preset = fields.get("preset")
-    if isinstance(preset, str) and set(fields) <= {"preset", "name"} and preset.lower() in BY_NAME:
-        made = BY_NAME.get(preset.lower(), path)
-        return replace(made, name=str(fields.get("name", made.name)))
-    return LinkDescribed.read(fields, path).link(path)
+        if set(given) & set(model.names()) - {"name"} and not set(given) & set(LINK_FIELDS) - {"name"}:
+            beside = ", ".join(repr(one) for one in given)
+            raise SpecError(f"{path}.{key}", None, f"a value beside {beside}")
+    preset = given.get("preset")
+    if isinstance(preset, str) and set(given) <= {"preset", "name"} and preset.lower() in BY_NAME:
+        named = BY_NAME.get(preset.lower(), path)
+        return replace(named, name=str(given.get("name", named.name)))
+    return LinkDescribed.read(given, path).link(path)

@@ -10,9 +10,9 @@ import numpy as np
 from syncline.analysis.figures.alignment import (
     LATE,
     ON_TIME,
-    Measured,
     Panel,
     Plot,
+    Scatter,
     measured_over,
     swings,
     trajectory_grid,
@@ -64,7 +64,7 @@ def _over_angles(spec: AlignmentSpec, records: list[Record]) -> Any:
                 values = [math.nan if r[name] is None else r[name] for r in own]
                 places = sorted({r[along] for r in own})
                 medians = [_median([v for r, v in zip(own, values, strict=True) if r[along] == at]) for at in places]
-                measured[NAMES[method]] = Measured([r[along] for r in own], values, (places, medians))
+                measured[NAMES[method]] = Scatter([r[along] for r in own], values, (places, medians))
             title = f"learning rate {lr:g}" if len(spec.rates) > 1 else ""
             plots.append(Plot(measured, x, y, marks, title=title))
     return measured_over(plots, method_styles(NAMES[method] for method in spec.methods))
@@ -82,7 +82,7 @@ def _trap(records: list[Record]) -> Any:
         ratio = np.array([r["radius"] for r in own]) / float(trap_radius(lr))
         order = np.argsort(ratio)
         arcs = np.array([r["arc"] for r in own])
-        measured[f"learning rate {lr:g}"] = Measured(ratio, arcs, (ratio[order], arcs[order]))
+        measured[f"learning rate {lr:g}"] = Scatter(ratio, arcs, (ratio[order], arcs[order]))
     across = (1.0, "$r^*$")
     return measured_over([Plot(measured, "radius / $r^*$", "way along the valley\n(learning rates)", across=across)])
 

@@ -13,7 +13,7 @@ from syncline.studies.alignment.spec import AlignmentSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from syncline.studies.alignment.walks import Rule
+    from syncline.studies.alignment.walks import MakeRule
 
 RECORD: Record = dict.fromkeys((
     *("part", "method", "lr", "problem", "angle_deg", "axes_deg", "misalignment", "seed"),
@@ -70,7 +70,7 @@ def floor_point(angle_deg: float, radius: float) -> Tensor:
     return Spiral(radius=first + windings * turn).start_point()
 
 
-def rule_of(method: str, beta2: float, hessian: Callable[[Tensor], Tensor]) -> Rule:
+def rule_of(method: str, beta2: float, hessian: Callable[[Tensor], Tensor]) -> MakeRule:
     """The update rule, given how Hessians ``(R, 2, 2)`` follow from positions: beta1 is 0 throughout."""
     from syncline.optim import ada_sgd, adam, full_rotation
 

@@ -101,9 +101,9 @@ def draw_problems(spec: AlignmentSpec, family: RandomQuadraticsSpec) -> RandomPr
     """The random problems, lengths in learning rates."""
     import torch
 
-    from syncline.problems.streams import generator
+    from syncline.problems.streams import torch_generator
 
-    source = generator(family.seed, "quadratics")
+    source = torch_generator(family.seed, "quadratics")
 
     def uniform(*size: int) -> Tensor:
         return torch.rand(family.problems, *size, generator=source, dtype=torch.float64)

@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 from syncline.fields import Positive, Rate, Seed, Spec, Steps, refusal
 from syncline.specs.experiment import Experiment, ProblemField
 
-Basis = Literal["ada-sgd", "adam", "rotated", "rotated-ema"]
+AlignmentBasis = Literal["ada-sgd", "adam", "rotated", "rotated-ema"]
 """``ada-sgd``: one second moment for all coordinates. ``rotated``: Adam in the eigenbasis of the exact Hessian, at the
 gradient's point; ``rotated-ema``: in that of an average of ``g g^T``, with decay ``beta2``."""
 
-BASES = get_args(Basis)
+BASES = get_args(AlignmentBasis)
 
 Range = Annotated[tuple[Positive, Positive], Field(description="lowest and highest, drawn log-uniformly")]
 
@@ -66,7 +66,7 @@ class AlignmentSpec(Experiment):
     kind: Literal["alignment"]
     problem: ProblemField
     angles_deg: tuple[float, ...] = Field(min_length=2)
-    methods: tuple[Basis, ...] = ("ada-sgd", "adam", "rotated")
+    methods: tuple[AlignmentBasis, ...] = ("ada-sgd", "adam", "rotated")
     rates: tuple[Positive, ...] = Field(min_length=1)
     beta2: Rate = 0.9
     delay: int = Field(ge=1)

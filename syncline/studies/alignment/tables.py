@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncline.experiments.columns import RATE, Column, Record, count_of, digits_of, table, text_of
+from syncline.experiments.columns import RATE, Column, count_of, digits_of, table, text_of
+from syncline.specs.study import Record
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -43,7 +44,7 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
         ]
         tables.append(table(spec.description or spec.name, columns, angles, NOTE, (0,), "method"))
     if angles:
-        whole = [summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
+        whole = [angle_summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
         columns = [
             text_of("method"),
             RATE,
@@ -80,7 +81,7 @@ def _range(row: Record) -> str:
     return "-" if least is None else f"{least:.2f}-{most:.2f}"
 
 
-def summary(angles: list[Record], lr: float, method: str) -> Record:
+def angle_summary(angles: list[Record], lr: float, method: str) -> Record:
     """One row for all angles of a learning rate and a method."""
     own = [row for row in angles if (row["lr"], row["method"]) == (lr, method)]
     steps = sorted(row["steps"] for row in own if row["steps"] is not None)

@@ -52,14 +52,14 @@ class Walk(NamedTuple):
     way: Tensor
 
 
-Rule = Callable[[Callable[[int], Tensor]], UpdateRule]
+MakeRule = Callable[[Callable[[int], Tensor]], UpdateRule]
 """From where the gradient of a step is taken, ``(R, d)``, to the update rule."""
 
 
 def walk(
     start: Tensor,
     oracle: Oracle,
-    rule: Rule,
+    rule: MakeRule,
     lr: float,
     delays: Tensor,
     steps: int,

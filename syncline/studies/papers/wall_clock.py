@@ -17,9 +17,10 @@ from syncline.costmodel import (
     half_life_total_s,
     unified_total_s,
 )
-from syncline.experiments.columns import Column, Record, seconds_of, text_of
+from syncline.experiments.columns import Column, seconds_of, text_of
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.specs.experiment import HardwareField, ModelField
+from syncline.specs.study import Record
 from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table
 from syncline.units import parse_bandwidth
 

@@ -10,7 +10,7 @@ from syncline.analysis.figures.staleness import over_stages
 from syncline.analysis.style import Dashes, MethodStyle, method_styles
 from syncline.specs.study import Figures, Record
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
-from syncline.studies.staleness.study import Path, Paths, clocks, paths, target_of
+from syncline.studies.staleness.study import BestPaths, Path, clocks, paths, target_of
 
 DASHED: Dashes = (0, (4, 1.5))
 
@@ -43,7 +43,7 @@ def staleness_figures(spec: StalenessSpec, records: list[Record], rows: list[Rec
         yield from _against_clock(spec, best, label, target)
 
 
-def _against_clock(spec: StalenessSpec, best: Paths, label: str, target: float | None) -> Figures:
+def _against_clock(spec: StalenessSpec, best: BestPaths, label: str, target: float | None) -> Figures:
     assert spec.clock is not None
     first, deepest = spec.methods[0], max(spec.stages)
     of_depth = method_styles(f"{stages}" for stages in spec.stages)
@@ -73,7 +73,13 @@ def _against_clock(spec: StalenessSpec, best: Paths, label: str, target: float |
 
 
 def _drawn(
-    spec: StalenessSpec, best: Paths, late: LateMethod, stages: int, synchronous: bool, label: str, style: MethodStyle
+    spec: StalenessSpec,
+    best: BestPaths,
+    late: LateMethod,
+    stages: int,
+    synchronous: bool,
+    label: str,
+    style: MethodStyle,
 ) -> list[tuple[Curve, MethodStyle]]:
     """The plain path on the synchronous clock, or the late one on the asynchronous; nothing if it is not there."""
     assert spec.clock is not None

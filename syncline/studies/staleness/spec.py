@@ -12,7 +12,7 @@ from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
 from syncline.specs.memory import HardwareField
 
-Stages = Annotated[int, Field(ge=1, le=4096)]
+StageCount = Annotated[int, Field(ge=1, le=4096)]
 
 
 class RemedySpec(Spec):
@@ -103,7 +103,7 @@ class StalenessSpec(Experiment):
 
     kind: Literal["staleness"]
     problem: ProblemField
-    stages: tuple[Stages, ...] = Field(min_length=1)
+    stages: tuple[StageCount, ...] = Field(min_length=1)
     methods: tuple[Annotated[LateMethod, BeforeValidator(_late)], ...] = Field(min_length=1)
     steps: Steps
     seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)

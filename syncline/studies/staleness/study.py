@@ -59,7 +59,7 @@ def _final(loss: np.ndarray, diverged_at: Sequence[int | None]) -> tuple[float, 
     return float(middle[0]), float(low[0]), float(high[0])
 
 
-Paths = dict[tuple[str, int], Path]
+BestPaths = dict[tuple[str, int], Path]
 """The path that counts, by method and stages."""
 
 
@@ -156,13 +156,13 @@ def _between(history: History) -> np.ndarray:
     return np.stack(parts) if parts else np.zeros((0, len(history.seeds)))
 
 
-def paths(spec: StalenessSpec, records: Sequence[Record]) -> Paths:
+def paths(spec: StalenessSpec, records: Sequence[Record]) -> BestPaths:
     """Of each method and depth, the training with the lowest final loss, of those of its seeds that were finished."""
     grouped: dict[tuple[str, int, float], list[Record]] = {}
     for record in records:
         if record["seed"] in spec.seeds and not record["interrupted"]:
             grouped.setdefault((record["method"], record["stages"], record["lr"]), []).append(record)
-    best: Paths = {}
+    best: BestPaths = {}
     for (method, stages, lr), own in sorted(grouped.items()):
         path = _path(spec, lr, own)
         if (method, stages) not in best or path.final()[0] < best[method, stages].final()[0]:
@@ -178,7 +178,7 @@ def _path(spec: StalenessSpec, lr: float, records: list[Record]) -> Path:
     return Path(lr, np.array(steps), np.array(loss, dtype=float), lost)
 
 
-def target_of(spec: StalenessSpec, best: Paths) -> float | None:
+def target_of(spec: StalenessSpec, best: BestPaths) -> float | None:
     """The loss whose steps are told: the spec's, or what every method reaches in half of its steps without delay.
 
     That is the highest, over the methods, of the losses of the plain trainings at the evaluation nearest to half of the
@@ -211,7 +211,7 @@ def staleness_rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
     ]
 
 
-def _losses(spec: StalenessSpec, late: LateMethod, stages: int, best: Paths, target: float | None) -> Record:
+def _losses(spec: StalenessSpec, late: LateMethod, stages: int, best: BestPaths, target: float | None) -> Record:
     path, plain = best[late.name, stages], best.get((late.name, 1))
     loss, low, high = path.final()
     to_target, without = path.steps_to(target), plain.steps_to(target) if plain else math.inf
@@ -238,7 +238,7 @@ def _losses(spec: StalenessSpec, late: LateMethod, stages: int, best: Paths, tar
 
 
 def _times(
-    spec: StalenessSpec, late: LateMethod, stages: int, best: Paths, target: float | None, network: Network | None
+    spec: StalenessSpec, late: LateMethod, stages: int, best: BestPaths, target: float | None, network: Network | None
 ) -> Record:
     names = ("network", "update_s", "time_to_target_s", "sync_update_s", "sync_time_to_target_s", "speedup")
     if network is None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from syncline.experiments.columns import (
     RATE,
     Column,
-    Record,
     count_of,
     digits_of,
     seconds_of,
@@ -16,6 +15,7 @@ from syncline.experiments.columns import (
     text_of,
     times_of,
 )
+from syncline.specs.study import Record
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -41,10 +41,10 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     import torch
 
     from syncline.analysis.hessian import oscillation
-    from syncline.analysis.products import cauchy_norm_11, direction_beside, power_iteration
+    from syncline.analysis.products import cauchy_norm_11, direction_beside, dominant_pair
     from syncline.comm import SimulatedCommunicator
     from syncline.problems import DelayedTask
-    from syncline.problems.streams import generator
+    from syncline.problems.streams import torch_generator
     from syncline.studies.staleness.late import delay_groups, delays_of
     from syncline.training import rows_of
 
@@ -67,10 +67,10 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
         for t in range(spec.at_step):
             step(t)
         products = products_of(task, spec.batches)
-        dominant = power_iteration(products, spec.iterations, generator(seed, "power iteration"))
-        beside = direction_beside(dominant.vector, generator(seed, "beside"))
+        dominant = dominant_pair(products, spec.iterations, torch_generator(seed, "power iteration"))
+        beside = direction_beside(dominant.vector, torch_generator(seed, "beside"))
         norms = [
-            cauchy_norm_11(one, spec.draws, generator(seed, "cauchy"))
+            cauchy_norm_11(one, spec.draws, torch_generator(seed, "cauchy"))
             for one in (products, in_own_basis(products, task, optimizer))
         ]
         moves, before = [], _flat(task)

@@ -27,7 +27,7 @@ def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec
     """
     from syncline.comm import SimulatedCommunicator
     from syncline.optim import OneBitVote, sign_agreement
-    from syncline.problems.streams import generator
+    from syncline.problems.streams import torch_generator
 
     vote, comm, draw = OneBitVote(ties="zero"), SimulatedCommunicator(workers), draw_of(distribution)
     records: list[Record] = []
@@ -35,7 +35,7 @@ def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec
         for number, first in enumerate(range(0, spec.votes, BLOCK)):
             report(first)
             count = min(BLOCK, spec.votes - first)
-            x = draw(generator(spec.seed, "votes", workers, distribution.name, number), (workers, count))
+            x = draw(torch_generator(spec.seed, "votes", workers, distribution.name, number), (workers, count))
             verdict = vote.verdict(x.sign(), comm, number)[0]
             rates = sign_agreement(verdict, x.sum(0))
             records.append({

@@ -8,9 +8,9 @@ import pytest
 from syncline.analysis.figures.alignment import (
     LATE,
     ON_TIME,
-    Measured,
     Panel,
     Plot,
+    Scatter,
     measured_over,
     swings,
     trajectory_grid,
@@ -45,8 +45,8 @@ def test_shades_alone_for_what_has_many_valleys():
 
 
 def test_points_and_medians_on_a_fitting_scale():
-    near = Measured([1, 1, 2], [3.0, 4.0, np.nan], ([1, 2], [3.5, np.nan]))
-    far = Measured([1, 2], [1.0, 100.0], ([1, 2], [1.0, 100.0]))
+    near = Scatter([1, 1, 2], [3.0, 4.0, np.nan], ([1, 2], [3.5, np.nan]))
+    far = Scatter([1, 2], [1.0, 100.0], ([1, 2], [1.0, 100.0]))
     fig = measured_over([Plot({"a": near}, "x", "y", (1.5,), (1.2, "here")), Plot({"b": far}, "x", "z")])
     one, two = fig.axes
     assert (one.get_yscale(), two.get_yscale()) == ("linear", "log")
@@ -55,7 +55,7 @@ def test_points_and_medians_on_a_fitting_scale():
 
 
 def test_more_than_three_panels_are_two_across():
-    fig = measured_over([Plot({"a": Measured([1], [1.0], ([1], [1.0]))}, "x", "y")] * 5)
+    fig = measured_over([Plot({"a": Scatter([1], [1.0], ([1], [1.0]))}, "x", "y")] * 5)
     assert len(fig.axes) == 6 and not fig.axes[5].get_visible()
 
 

@@ -8,7 +8,7 @@ import pytest
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, ModelShape, calls_at, ring_all_reduce_s
 from syncline.errors import SpecError
-from syncline.experiments.catalogue import methods as list_methods
+from syncline.experiments.catalogue import method_rows
 from syncline.experiments.projection.project import project
 from syncline.experiments.records import clock_record
 from syncline.experiments.trained import time_method, train_method
@@ -203,7 +203,7 @@ def test_a_method_keeps_as_many_numbers_as_its_spec_says(fields, text):
 def test_formulas_in_the_number_of_parameters_give_the_bytes_of_a_model():
     shape = MODELS["olmo-300m"]
     counts = {"N'": sum(t.elements for t in shape.tensors if not t.is_matrix), "N": shape.parameters}
-    for row in list_methods(shape):
+    for row in method_rows(shape):
         formula = row["bytes_per_worker_and_step"].replace("×", "*").replace("²", "**2")
         if "Σ" not in formula:
             for symbol, count in counts.items():

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Link
 from syncline.errors import SpecError
-from syncline.experiments.projection.project import Plan, project
-from syncline.experiments.projection.projections import Options, left_out, plot, rows_of, variants, write_csv
+from syncline.experiments.projection.project import ProjectionPlan, project
+from syncline.experiments.projection.projections import (
+    Options,
+    left_out,
+    plot_projection,
+    projection_rows,
+    variants,
+    write_csv,
+)
 from syncline.experiments.projection.thresholds import HIGHEST, LOWEST, Threshold, speedups, threshold
 from syncline.specs import ProjectSpec, load_spec
 
@@ -63,7 +70,7 @@ def test_what_is_never_and_always_faster():
 @pytest.mark.parametrize("fields", [(), ("overlap=ddp",), ("algorithm=auto",), ("algorithm=auto", "overlap=ddp")])
 def test_at_the_threshold_the_speedup_is_the_one_that_was_asked_for(fields):
     given_spec = spec(*fields)
-    plan = Plan(given_spec)
+    plan = ProjectionPlan(given_spec)
     for row, number in zip(project(given_spec)[1:], (1, 2), strict=True):
         bandwidth = row["faster_by_5_percent_bandwidth_bytes_per_s"]
         assert row["faster_by_5_percent"] == "below"
@@ -76,7 +83,7 @@ def test_at_the_threshold_the_speedup_is_the_one_that_was_asked_for(fields):
 def test_prices_of_many_bandwidths_are_those_of_each():
     for algorithm in ("auto", "gloo", "nccl", "ring"):
         one = spec(f"algorithm={algorithm}")
-        plan, link, many = Plan(one), one.networks[0], np.geomspace(1e6, 1e12, 5)
+        plan, link, many = ProjectionPlan(one), one.networks[0], np.geomspace(1e6, 1e12, 5)
         alone = [speedups(plan, 1, link, np.array([bandwidth]))[0] for bandwidth in many]
         assert speedups(plan, 1, link, many) == pytest.approx(alone, rel=1e-12)
 
@@ -84,7 +91,7 @@ def test_prices_of_many_bandwidths_are_those_of_each():
 def test_rows_are_those_of_every_combination():
     options = Options("8,64", ["gpt-160m,olmo-1b"], ["h100", "a100"], ["ddp-adam,diloco"], "ddp", "auto")
     specs = variants(spec(), options)
-    rows = rows_of(specs)
+    rows = projection_rows(specs)
     assert len(rows) == 2 * 2 * 2 * 2
     assert {(row["model"], row["hardware"], row["workers"], row["method"]) for row in rows} == {
         (model, machine, workers, method)
@@ -147,7 +154,7 @@ def test_what_has_no_closed_form_on_a_network_is_said():
 
 
 def test_rows_as_a_csv_file(tmp_path):
-    rows = rows_of([spec()])
+    rows = projection_rows([spec()])
     with write_csv(rows, tmp_path / "new" / "rows.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     assert [row["method"] for row in read] == ["ddp-adam", "diloco", "demo"]
@@ -159,10 +166,10 @@ def test_rows_as_a_csv_file(tmp_path):
 
 
 def test_figures_are_drawn_or_refused(tmp_path):
-    assert plot([spec()], tmp_path / "speedup.svg").stat().st_size
-    assert plot([load_spec("lion-cub-fig2")], tmp_path / "votes.svg").stat().st_size
+    assert plot_projection([spec()], tmp_path / "speedup.svg").stat().st_size
+    assert plot_projection([load_spec("lion-cub-fig2")], tmp_path / "votes.svg").stat().st_size
     short = load_spec("mt-dao-fig10", ["bandwidths=[1 Gbit/s, 100 Gbit/s]"])
-    assert plot([short], tmp_path / "time.svg").stat().st_size
+    assert plot_projection([short], tmp_path / "time.svg").stat().st_size
     for specs, file, error in [
         ([spec()], "speedup.doc", "a name that ends in .pdf, .svg or .png"),
         ([load_spec("lion-cub-table4")], "table.pdf", "no figure, as a speed-table is a table"),
@@ -171,4 +178,4 @@ def test_figures_are_drawn_or_refused(tmp_path):
          "one link to everybody"),
     ]:  # fmt: skip
         with pytest.raises(SpecError, match=error):
-            plot(specs, tmp_path / file)
+            plot_projection(specs, tmp_path / file)

@@ -14,7 +14,7 @@ from syncline.backend.hosts import LocalHosts, run_together
 from syncline.costmodel import Link
 from syncline.costmodel.collectives.gloo.times import SHAPED
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.validation.cases import Case, Plan
+from syncline.experiments.validation.cases import Case, CasePlan
 from syncline.experiments.validation.processes import Question, summarise, validate_processes
 from syncline.specs import CompareSpec
 from tests.test_docs import documented
@@ -94,8 +94,8 @@ def test_errors_by_group() -> None:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     link = {"latency": 0.0, "bandwidth": 1e6}
-    plan = Plan(tmp_path / "p", (Case("a", {"kind": "run"}, repeats=2),), 5.0, link)
-    assert Plan.read(plan.write()) == plan
+    plan = CasePlan(tmp_path / "p", (Case("a", {"kind": "run"}, repeats=2),), 5.0, link)
+    assert CasePlan.read(plan.write()) == plan
 
 
 @pytest.mark.parametrize(

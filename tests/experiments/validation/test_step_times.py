@@ -26,7 +26,7 @@ from syncline.experiments.validation.measured_steps import (
     read_points,
     recomputes,
 )
-from syncline.experiments.validation.vtrain import calibrate, summary, validate_step_times
+from syncline.experiments.validation.vtrain import error_summary, fitted_to, validate_step_times
 from syncline.specs import StepTimesSpec, load_spec
 from tests.test_docs import documented
 
@@ -131,7 +131,7 @@ def test_known_constants_need_no_calibration(folder):
 def test_errors_of_groups_by_hand():
     row = {"role": "validation", "tensor": 1, "width": 1, "stages": 1, "data": 1, "layers": 1, "microbatches": 1}
     rows = [row | {"micro_batch": b, "error": e} for b, e in ((1, 0.1), (1, -0.2), (2, 0.03))]
-    told = {(one["by"], one["value"]): one for one in summary(rows)}
+    told = {(one["by"], one["value"]): one for one in error_summary(rows)}
     first = told["micro_batch", "1"]
     assert [first[name] for name in ("points", "mape", "median", "worst", "bias")] == pytest.approx(
         [2, 0.15, 0.15, 0.2, -0.05]
@@ -272,7 +272,7 @@ def test_the_constants_that_come_with_the_package_are_those(result):
 def test_every_fifth_serves_as_well_as_another():
     points = [point for point in read_points(str(REFERENCE), SINGLE, "single_node") if point.tensor == 1]
     for fold in range(1, 5):
-        fitted, _ = calibrate([point for point in points if point.part(5) == fold], HARDWARE["a100"])
+        fitted, _ = fitted_to([point for point in points if point.part(5) == fold], HARDWARE["a100"])
         others = [point for point in points if point.part(5) != fold]
         assert np.abs(step_s(layouts(others), fitted) / measured_s(others) - 1).mean() < 0.025
 

@@ -13,6 +13,7 @@ from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, cut
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
 from syncline.sim.pipelines.schedules import schedule
+from tests.sim.pipelines.schedules import FLUSHING, chunks_of
 
 STAGES, MICROBATCHES, WIDTH, BATCH = 4, 12, 5, 3
 FREE = Link(0.0, 1e15)
@@ -119,7 +120,7 @@ def test_coordinates_of_a_landscape_are_stages_too(optimizer):
         torch.testing.assert_close(part.weight.detach().flatten(), p.detach(), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name, chunks", [("gpipe", 1), ("1f1b", 1), ("zb-h1", 1), ("interleaved", 2)])
+@pytest.mark.parametrize("name, chunks", [(name, chunks_of(name)) for name in FLUSHING])
 def test_synchronous_schedules_give_the_gradient_of_accumulation(name, chunks):
     parts, math = play(name, sgd(lr=1.0), chunks=chunks)
     x, y = data()
@@ -172,7 +173,7 @@ def test_a_delay_line_gives_the_trajectory_of_a_transformer_in_stages(stages):
     assert [float(math.losses[i]) for i in range(steps)] == pytest.approx(losses, abs=1e-10)
 
 
-@pytest.mark.parametrize("name, chunks", [("gpipe", 1), ("1f1b", 1), ("zb-h1", 1), ("interleaved", 2)])
+@pytest.mark.parametrize("name, chunks", [(name, chunks_of(name)) for name in FLUSHING])
 def test_synchronous_schedules_accumulate_the_gradient_of_a_transformer(name, chunks):
     """One step of rate 1 tells the gradient: the mean over the micro-batches, with the weights as they were."""
     microbatches, stages = 4, 4 // chunks

@@ -8,8 +8,9 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import bubble, pipeline_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.run import Durations, Pipeline, report, run_pipeline
-from syncline.sim.pipelines.schedules import PipelineTask, schedule
+from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, schedule
 from syncline.sim.pipelines.schedules.zb_h1 import zb_h1
+from tests.sim.pipelines.schedules import IN_ORDER, ROWS, chunks_of, made_of
 
 FREE = Link(0.0, 1e15)
 SIZES = [(1, 1), (2, 2), (2, 8), (3, 6), (4, 4), (4, 12), (8, 16)]
@@ -42,16 +43,29 @@ def test_an_interleaved_order_by_hand():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b"])
+def test_the_table_has_every_schedule():
+    assert set(ROWS) == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
 @pytest.mark.parametrize("stages, microbatches", SIZES)
 def test_each_schedule_runs_each_task_once(name, stages, microbatches):
-    chunks = 2 if name == "interleaved" else 1
+    chunks = chunks_of(name)
     made = schedule(name, stages, microbatches, chunks)
     kinds = ("forward", "backward", "weight") if made.splits_backward else ("forward", "backward")
     every = {PipelineTask(kind, i, chunk) for kind in kinds for i in range(microbatches) for chunk in range(chunks)}
     assert len(made.orders) == stages
     for order in made.orders:
         assert len(order) == len(every) and set(order) == every
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.makespan_s])
+@pytest.mark.parametrize("stages, microbatches", SIZES)
+def test_makespans_are_what_is_known(name, stages, microbatches):
+    made, chunks = made_of(name, stages, microbatches), chunks_of(name)
+    told = report(run_pipeline(Pipeline(made, stages, Durations(1.0 / chunks, 2.0 / chunks)), FREE), made, stages)
+    assert told.makespan_s == pytest.approx(ROWS[name].makespan_s(stages, microbatches, 1.0, 2.0), rel=1e-9)
+    assert told.bubble == pytest.approx(1 - 3.0 * microbatches / told.makespan_s, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "async-1f1b"])

@@ -47,6 +47,7 @@ class Algorithm:
             given.
         directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ in it.
         folds: whether that holds for powers of two only.
+        few_messages: whether there are at most four per worker in all; else each may send one in each round.
     """
 
     rounds: Callable[[int, float], Iterable[Round]]
@@ -56,6 +57,7 @@ class Algorithm:
     latencies: Callable[[IntOrArray], IntOrArray] | None = None
     directions: int | None = 2
     folds: bool = False
+    few_messages: bool = False
 
 
 def tree_depth(workers: IntOrArray) -> IntOrArray:

@@ -52,6 +52,7 @@ BROADCAST = Algorithm(
     nbytes=lambda workers, nbytes: nbytes * tree_depth(workers),
     sent=of_part,
     directions=1,
+    few_messages=True,
 )
 
 REDUCE_AND_BROADCAST = Algorithm(
@@ -60,4 +61,5 @@ REDUCE_AND_BROADCAST = Algorithm(
     nbytes=lambda workers, nbytes: nbytes * (2 * tree_depth(workers)),
     sent=of_part_twice,
     directions=1,
+    few_messages=True,
 )

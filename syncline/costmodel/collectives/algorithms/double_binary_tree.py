@@ -108,4 +108,5 @@ DOUBLE_BINARY_TREE = Algorithm(
     sent=of_part_twice,
     latencies=_latencies,
     directions=None,
+    few_messages=True,
 )

@@ -39,4 +39,5 @@ GATHER = Algorithm(
     sent=lambda workers, nbytes: nbytes * (_binary_ones(workers) / workers),
     latencies=doublings,
     directions=1,
+    few_messages=True,
 )

@@ -46,6 +46,7 @@ NAIVE_SERVER = Algorithm(
     sent=of_part_twice,
     latencies=lambda workers: 2 * np.minimum(np.subtract(workers, 1), 1),
     directions=1,
+    few_messages=True,
 )
 
 EFFICIENT_SERVER = Algorithm(

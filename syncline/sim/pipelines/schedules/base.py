@@ -78,7 +78,7 @@ def usual_limits(stages: int) -> range:
     return range(stages, 0, -1)
 
 
-def in_turn(forwards: Order, backwards: Order, ahead: int) -> Order:
+def alternating(forwards: Order, backwards: Order, ahead: int) -> Order:
     """``ahead`` forwards, then a forward and a backward in turn, then the backwards that are left."""
     ahead = min(ahead, len(forwards))
     pairs = zip(forwards[ahead:], backwards, strict=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syncline.errors import SpecError
-from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind, in_turn
+from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind, alternating
 
 
 def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -30,7 +30,7 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     orders = []
     for stage in range(stages):
         ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
-        orders.append(in_turn(forwards, backwards, len(forwards) if microbatches == stages else ahead))
+        orders.append(alternating(forwards, backwards, len(forwards) if microbatches == stages else ahead))
     return Schedule("interleaved", orders, microbatches, chunks)
 
 

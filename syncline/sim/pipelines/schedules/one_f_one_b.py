@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind, in_turn, usual_limits
+from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind, alternating, usual_limits
 
 
 def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
@@ -20,7 +20,7 @@ def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None 
     forwards = [PipelineTask("forward", i) for i in range(microbatches)]
     backwards = [PipelineTask("backward", i) for i in range(microbatches)]
     limits = usual_limits(stages) if in_flight is None else in_flight
-    return Schedule("1f1b", [in_turn(forwards, backwards, limit - 1) for limit in limits], microbatches)
+    return Schedule("1f1b", [alternating(forwards, backwards, limit - 1) for limit in limits], microbatches)
 
 
 def async_one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:

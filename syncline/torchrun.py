@@ -1,0 +1,124 @@
+"""``torchrun --nproc-per-node 4 -m syncline.torchrun SPEC``: an entry point, as the command line is."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncline.commands.shell import (
+    TIMEOUT,
+    BackendOption,
+    DeviceOption,
+    ReproducibleOption,
+    SetOption,
+    TimeoutOption,
+    overridden,
+)
+from syncline.errors import SpecError, SynclineError
+
+
+def torchrun_command(
+    spec: Annotated[str | None, typer.Argument(help="A YAML file or a bundled spec.")] = None,
+    overrides: SetOption = None,
+    device: DeviceOption = "auto",
+    backend: BackendOption = "auto",
+    timeout: TimeoutOption = TIMEOUT,
+    reproducible: ReproducibleOption = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where rank 0 writes results.")] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Do what 'syncline calibrate' does, and write cluster.yaml or --out.")
+    ] = False,
+    known: Annotated[
+        str | None, typer.Option("--network", metavar="NET", help="With --calibrate: latency and bandwidth, if known.")
+    ] = None,
+    sizes: Annotated[str | None, typer.Option("--sizes", help="With --calibrate: of the collectives.")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="With --calibrate: for each collective and size.")
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="TIME", help="With --calibrate: for training steps.")
+    ] = None,
+) -> None:
+    """Run a spec in processes that torchrun started, one worker each, and measure it; or calibrate their machines."""
+    if calibrate:
+        if reproducible:
+            raise SpecError("--reproducible", True, "none, as a calibration adds nothing up")
+        _calibrate(spec, overrides, known, sizes, budget, window, device, backend, timeout, out)
+        return
+    if spec is None:
+        raise SpecError("SPEC", None, "a YAML file or a bundled spec; without one there is only --calibrate")
+    for name, value in (("--network", known), ("--sizes", sizes), ("--budget", budget), ("--window", window)):
+        if value is not None:
+            raise SpecError(name, value, "--calibrate beside it, whose option it is")
+    from syncline.experiments.launching.process import Launch
+    from syncline.experiments.launching.torchrun import run_under_torchrun
+    from syncline.specs import RunSpec, load_spec
+    from syncline.units import parse_seconds
+
+    world = {"WORLD_SIZE": ("workers", os.environ.get("WORLD_SIZE"))}
+    loaded = load_spec(spec, overridden(overrides, world), RunSpec)
+    how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible)
+    result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, how, exact=out is not None)
+    if "folder" in result:
+        print(f"results in {result['folder']}/", file=sys.stderr)
+    if result["failed"]:
+        where = "; what was measured until then is in the folder above" if "folder" in result else ""
+        print(f"error: {result['failed']}{where}", file=sys.stderr)
+        _leave(1)
+
+
+def _calibrate(
+    spec: str | None,
+    overrides: list[str] | None,
+    known: str | None,
+    sizes: str | None,
+    budget: str | None,
+    window: str | None,
+    device: str,
+    backend: str,
+    timeout: str,
+    out: Path | None,
+) -> None:
+    from syncline.commands.shell import new_console
+    from syncline.experiments.calibration.calibrate import calibrate_under_torchrun
+    from syncline.experiments.calibration.plan import planned
+    from syncline.experiments.calibration.tables import calibrate_tables
+    from syncline.experiments.launching.process import Launch
+    from syncline.units import parse_seconds
+
+    plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
+    how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
+    command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
+    target = out or Path("cluster.yaml")
+    result = calibrate_under_torchrun(plan, target, how, command=command, exact=out is not None)
+    if "failed" in result:
+        print(f"error: {result['failed']}", file=sys.stderr)
+        _leave(1)
+    if result:
+        console = new_console()
+        for table in calibrate_tables(result):
+            console.print(table)
+        print(f"results in {result['file']}", file=sys.stderr)
+
+
+def _leave(code: int, error: str = "") -> None:
+    if error and os.environ.get("RANK", "0") == "0":
+        print(f"error: {error}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Torch may abort while the interpreter shuts down, and a thread may be stuck in a collective.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(torchrun_command)
+    except SynclineError as refusal:
+        _leave(2, str(refusal))
+    except SystemExit as end:
+        _leave(int(end.code or 0))
