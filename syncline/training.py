@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.lr_scheduler import LRScheduler
 
+from syncline.comm import Communicator
 from syncline.errors import SpecError
 from syncline.optim import Attendance, Method
 from syncline.problems import Rows, Task
@@ -228,20 +229,10 @@ def train(
     attendance = Attendance(method, presence) if presence else None
 
     def evaluate(done: int) -> None:
-        with torch.no_grad(), method.comm.ledger.paused():
-            averaged = method.comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
-        means = {name: rows.by_replica(p)[:, 0] for name, p in zip(task.params, averaged, strict=True)}
-        metrics = task.evaluate(means)
+        metrics = task.evaluate(mean_parameters(task, method.comm, rows))
         recorder.eval_step.append(done)
         for name, value in metrics.items():
             recorder.evaluation.setdefault(name, []).append(value)
-
-    def all_lost() -> bool:
-        """Whether no worker of the group has a seed left; asked of all, so that processes stop together."""
-        left = torch.tensor([0.0 if recorder.all_lost(CHECK_EVERY) else 1.0] * len(rows))
-        with method.comm.ledger.paused():
-            on_device = left.to(next(iter(task.params.values())).device)
-            return not bool(method.comm.all_reduce_max(on_device).any())
 
     if _stops(on_step, 0):
         return recorder.history(seeds, interrupted=True)
@@ -261,7 +252,7 @@ def train(
             recorder.losses.append(attendance.mean(loss, t) if attendance else rows.by_replica(loss).mean(1))
             done = t + 1
             interrupted = _stops(on_step, done) and done < steps
-            last = done == steps or interrupted or (done % CHECK_EVERY == 0 and all_lost())
+            last = done == steps or interrupted or (done % CHECK_EVERY == 0 and _all_lost(recorder, task, method.comm))
             if last or (eval_every and done % eval_every == 0):
                 evaluate(done)
             if last:
@@ -269,6 +260,21 @@ def train(
     except KeyboardInterrupt:
         interrupted = True
     return recorder.history(seeds, interrupted)
+
+
+def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:
+    """The means ``(S, *s)`` of a task's parameters over the workers; the ledger does not note it."""
+    with torch.no_grad(), comm.ledger.paused():
+        averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
+    return {name: rows.by_replica(p)[:, 0] for name, p in zip(task.params, averaged, strict=True)}
+
+
+def _all_lost(recorder: Recorder, task: Task, comm: Communicator) -> bool:
+    """Whether no worker of the group has a seed left; asked of all, so that processes stop together."""
+    left = torch.tensor([0.0 if recorder.all_lost(CHECK_EVERY) else 1.0] * len(comm.local_workers))
+    with comm.ledger.paused():
+        on_device = left.to(next(iter(task.params.values())).device)
+        return not bool(comm.all_reduce_max(on_device).any())
 
 
 def _stops(on_step: Callable[[int], None] | None, done: int) -> bool:

@@ -68,22 +68,6 @@ def side_norms(hessian: Tensor, m: int, n: int, u: Tensor | None = None, v: Tens
     return SideNorms(norm_11(hessian), norm(one), norm(both), least_norm_11(hessian))
 
 
-def first_moment_norms(mean: Tensor) -> SideNorms:
-    """The same where ``H = E[g] E[g]^T`` and U, V are the singular vectors of ``E[G]`` ``(..., m, n)``.
-
-    ``|zz^T| = |z|_1^2``, so these are squared sums of magnitudes, of G, of ``Sigma V^T`` and of ``Sigma``. The first
-    inequality holds for every G, as the singular values' sum is at most that of all magnitudes. The second is
-    proven for rank one, and holds for no other rank in general.
-
-    Source: Basis Rotation, Theorem F.5.
-    """
-    _, sigma, vt = torch.linalg.svd(mean, full_matrices=False)
-    one = (sigma.unsqueeze(-1) * vt).abs().sum((-2, -1))
-    return SideNorms(
-        mean.abs().sum((-2, -1)).square(), one.square(), sigma.sum(-1).square(), mean.square().sum((-2, -1))
-    )
-
-
 Family = Callable[[int, int, int, torch.Generator], Tensor]
 """Cases, m, n and a generator to Hessians ``(cases, mn, mn)``."""
 

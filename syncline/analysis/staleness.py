@@ -6,13 +6,10 @@ rate grows, and ratios of two of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.analysis.curves import FloatArray
-from syncline.costmodel.pipeline.closed_form import effective_delay
 
 
 def delayed_adam_bound(
@@ -39,31 +36,6 @@ def delayed_adam_bound(
     t, sigma = np.asarray(steps, dtype=float), np.asarray(noise, dtype=float)
     rate = (1 + np.multiply(dimension, delay)) * np.multiply(gap, smoothness) / t
     return np.asarray(np.sqrt(rate) + np.sqrt(sigma) * rate**0.25 + sigma * (np.log(t) / t) ** 0.25)
-
-
-def staged_adam_bound(
-    steps: ArrayLike,
-    delays: Sequence[float] | FloatArray,
-    smoothness: Sequence[float] | FloatArray,
-    gap: ArrayLike,
-    noise: ArrayLike,
-) -> FloatArray:
-    """`delayed_adam_bound` for delays of their own of each coordinate: ``tau' = sqrt(sum C_i^2 tau_i^2 / sum C_i^2)``.
-
-    Args:
-        steps: T, above 1.
-        delays: tau_i of each of the d coordinates, in updates.
-        smoothness: C_i of each, in loss per squared parameter.
-        gap: Delta_0, in units of the loss.
-        noise: sigma = sum_i sigma_i, in loss per parameter.
-
-    Raises:
-        SpecError: no coordinate, or a smoothness that is 0 everywhere.
-
-    Source: Basis Rotation, Theorem E.6.
-    """
-    tau, c = np.broadcast_arrays(np.asarray(delays, dtype=float), np.asarray(smoothness, dtype=float))
-    return delayed_adam_bound(steps, effective_delay(tau, c), c.sum(), gap, noise, tau.size)
 
 
 def late_factor(delay: ArrayLike, dimension: ArrayLike) -> FloatArray:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from syncline.backend.meeting import LOOPBACK, host_store
 from syncline.costmodel import Link, Network
 from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS
@@ -48,7 +50,7 @@ class Hosts(Protocol):
         ...
 
 
-class LocalHosts:
+class LocalHosts(Hosts):
     """Processes of this machine, joined by its loopback device, whose link is found by calibration.
 
     Args:
@@ -66,8 +68,8 @@ class LocalHosts:
         """The loopback device is every process's, so that nobody's bytes are told by it."""
         return ETHERNET_MSS
 
+    @override
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
-        """See `Hosts.run`."""
         store = host_store()  # asked for a free port; the group's own store takes it over
         port = store.port
         del store

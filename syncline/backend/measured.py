@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import DENSE, PLAIN, Communicator, Details, Ledger, WireFormat
@@ -17,7 +18,7 @@ from syncline.problems import Task
 T = TypeVar("T")
 
 
-class MeasuredCommunicator:
+class MeasuredCommunicator(Communicator):
     """A communicator whose collectives are timed, from the call to the moment its result can be read.
 
     What is noted of a collective is the ledger's own call, so labels and bytes are the ledger's. A collective
@@ -87,12 +88,13 @@ class MeasuredCommunicator:
 
         return Handle(finish)
 
+    @override
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.all_reduce``."""
         return self._timed(lambda: self._comm.all_reduce(x, op, wire, label, details))
 
+    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -101,39 +103,39 @@ class MeasuredCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        """See ``Communicator.all_reduce_coalesced``."""
         return self._timed(lambda: self._comm.all_reduce_coalesced(xs, op, wire, label, details))
 
+    @override
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_gather``."""
         return self._timed(lambda: self._comm.all_gather(x, wire, label, details))
 
+    @override
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
-        """See ``Communicator.gather``."""
         return self._timed(lambda: self._comm.gather(x, root, wire, label, details))
 
+    @override
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_to_all``."""
         return self._timed(lambda: self._comm.all_to_all(x, wire, label, details))
 
+    @override
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.reduce_scatter``."""
         return self._timed(lambda: self._comm.reduce_scatter(x, op, wire, label, details))
 
+    @override
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.broadcast``."""
         return self._timed(lambda: self._comm.broadcast(x, root, wire, label, details))
 
+    @override
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """See ``Communicator.all_reduce_max``."""
         return self._timed(lambda: self._comm.all_reduce_max(flag, label, details))
 
+    @override
     def start_all_reduce(
         self,
         xs: Sequence[Tensor],
@@ -142,17 +144,16 @@ class MeasuredCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> Handle:
-        """See ``Communicator.start_all_reduce``."""
         return self._started(lambda: self._comm.start_all_reduce(xs, op, wire, label, details))
 
+    @override
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        """See ``Communicator.start_all_gather``."""
         return self._started(lambda: self._comm.start_all_gather(x, wire, label, details))
 
 
-class MeasuredTask:
+class MeasuredTask(Task):
     """A task whose gradients are timed, as the beginning of a step.
 
     It has no trace: that is of all workers together, and here is one. Evaluations are of the mean, the same on every
@@ -177,14 +178,14 @@ class MeasuredTask:
         self.params, self.matrices, self.flops_per_step = task.params, task.matrices, task.flops_per_step
         self.loss = torch.zeros(0)
 
+    @override
     def step_gradients(self, step: int) -> Tensor:
-        """See ``Task.step_gradients``."""
         self._watch.begin(step)
         self.loss = self._task.step_gradients(step)
         return self.loss
 
+    @override
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """See ``Task.evaluate``."""
         metrics = {} if self._on_evaluation is None else self._task.evaluate(means)
         if self._on_evaluation is not None:
             self._on_evaluation(metrics)
@@ -195,8 +196,8 @@ class MeasuredTask:
         """Nothing."""
         return {}
 
+    @override
     def describe(self) -> dict[str, object]:
-        """See ``Task.describe``."""
         return self._task.describe()
 
 

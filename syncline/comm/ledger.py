@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
-
 from syncline.costmodel.traffic.call import Call
 
 
@@ -67,13 +65,6 @@ class Ledger:
     def payload_bytes(self) -> int:
         """Bytes that one worker handed to collectives in all."""
         return int(sum(call.payload_bytes for call in self.records))
-
-    def bytes_by_step(self, steps: int) -> np.ndarray:
-        """Payload bytes of one worker per step, shape ``(steps,)``."""
-        out = np.zeros(steps)
-        for call in self.records:
-            out[call.step] += call.payload_bytes
-        return out
 
     def __len__(self) -> int:
         return len(self.records)

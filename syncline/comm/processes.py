@@ -8,8 +8,10 @@ from itertools import groupby
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm.base import (
+    Communicator,
     Handle,
     PerPeer,
     PerWorker,
@@ -29,7 +31,7 @@ from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError, SynclineError
 
 
-class ProcessGroupCommunicator:
+class ProcessGroupCommunicator(Communicator):
     """A group of ``P * workers_per_process`` workers on the ``P`` processes of a ``torch.distributed`` group.
 
     Process ``p`` holds workers ``p * R`` to ``(p + 1) * R - 1``. An exact format is reduced by one all-reduce of the
@@ -181,12 +183,13 @@ class ProcessGroupCommunicator:
 
     # The protocol.
 
+    @override
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.all_reduce``."""
         return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
+    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -195,9 +198,9 @@ class ProcessGroupCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        """See ``Communicator.all_reduce_coalesced``."""
         return self.start_all_reduce(xs, op, wire, label, details).wait()
 
+    @override
     def start_all_reduce(
         self,
         xs: Sequence[Tensor],
@@ -206,28 +209,27 @@ class ProcessGroupCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> Handle:
-        """See ``Communicator.start_all_reduce``."""
         finish = self._start_reduce(xs, op, wire)
         self._note("all_reduce", xs, wire, label, details)
         return Handle(finish)
 
+    @override
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_gather``."""
         return self.start_all_gather(x, wire, label, details).wait()[0]
 
+    @override
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        """See ``Communicator.start_all_gather``."""
         self._check(x)
         self._note("all_gather", [x], wire, label, details)
         gather = self._start_gather(wire.encode(x))
         return Handle(lambda: [wire.decode(gather(), x.dtype)])
 
+    @override
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
-        """See ``Communicator.gather``."""
         check_root(root, self.world_size)
         self._check(x)
         self._note("gather", [x], wire, label, details)
@@ -240,25 +242,26 @@ class ProcessGroupCommunicator:
             gathered[row] = wire.decode(torch.cat(parts), x.dtype)
         return gathered
 
+    @override
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_to_all``."""
         self._check(x)
         self._note("all_to_all", [x], wire, label, details)
         return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
 
+    @override
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.reduce_scatter``: an all-to-all of blocks and a local reduction, the bytes of a ring's."""
+        # An all-to-all of blocks and a local reduction, the bytes of a ring's.
         check_op(op, x)
         self._check(x)
         self._note("reduce_scatter", [x], wire, label, details)
         return reduce_rows(wire.decode(self._start_exchange(wire.encode(x))(), x.dtype), 1, op).squeeze(1)
 
+    @override
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.broadcast``."""
         check_root(root, self.world_size)
         self._check(x)
         self._note("broadcast", [x], wire, label, details)
@@ -267,12 +270,12 @@ class ProcessGroupCommunicator:
         self._transport.broadcast(_bytes(sent), process)
         return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
 
+    @override
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """See ``Communicator.all_reduce_max``."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
 
-class TorchTransport:
+class TorchTransport(Transport):
     """A group of ``torch.distributed``.
 
     Args:
@@ -288,25 +291,25 @@ class TorchTransport:
         self._group = group
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
+    @override
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
-        """See `Transport.all_reduce`."""
         op = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
         return dist.all_reduce(x, op, group=self._group, async_op=True).wait
 
+    @override
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
-        """See `Transport.all_to_all`."""
         return dist.all_to_all_single(received, sent, group=self._group, async_op=True).wait
 
+    @override
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
-        """See `Transport.all_gather`."""
         return _all_gather_single(gathered, sent, group=self._group, async_op=True).wait
 
+    @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        """See `Transport.gather`."""
         dist.gather(sent, list(parts) or None, group=self._group, group_dst=root)
 
+    @override
     def broadcast(self, x: Tensor, root: int) -> None:
-        """See `Transport.broadcast`."""
         dist.broadcast(x, group=self._group, group_src=root)
 
 

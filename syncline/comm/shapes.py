@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars, check_op, check_root, note
+from syncline.comm.base import Communicator, Handle, PerPeer, PerWorker, ReduceOp, Scalars, check_op, check_root, note
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
 
 
-class ShapesCommunicator:
+class ShapesCommunicator(Communicator):
     """One worker of a group of ``workers``, as shapes: results have the right shape and type and no values.
 
     A method stepped on ``meta`` parameters with this communicator leaves the same ledger as a real run.
@@ -26,24 +27,29 @@ class ShapesCommunicator:
     """
 
     replicas = 1
+    local_workers = range(1)
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
             raise SpecError("workers", workers, "an integer >= 1")
         self.ledger = Ledger()
-        self.world_size = workers
-        self.local_workers: Sequence[int] = range(1)
         self._group = range(workers)
+
+    @property
+    @override
+    def world_size(self) -> int:
+        return len(self._group)
 
     def _note(self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
         note(self.ledger, collective, xs, wire, self._group, label, details)
 
+    @override
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.all_reduce``."""
         return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
+    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -52,49 +58,49 @@ class ShapesCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        """See ``Communicator.all_reduce_coalesced``."""
         check_op(op, *xs)
         self._note("all_reduce", xs, wire, label, details)
         return [torch.empty_like(x) for x in xs]
 
+    @override
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_gather``."""
         self._note("all_gather", [x], wire, label, details)
         return x.unsqueeze(1).expand(1, self.world_size, *x.shape[1:])
 
+    @override
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
-        """See ``Communicator.gather``."""
         check_root(root, self.world_size)
         self._note("gather", [x], wire, label, details)
         return x.new_empty(1, self.world_size, *x.shape[1:])
 
+    @override
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_to_all``."""
         self._note("all_to_all", [x], wire, label, details)
         return torch.empty_like(x)
 
+    @override
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.reduce_scatter``."""
         check_op(op, x)
         self._note("reduce_scatter", [x], wire, label, details)
         return torch.empty_like(x[:, 0])
 
+    @override
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.broadcast``."""
         check_root(root, self.world_size)
         self._note("broadcast", [x], wire, label, details)
         return torch.empty_like(x)
 
+    @override
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """See ``Communicator.all_reduce_max``."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
+    @override
     def start_all_reduce(
         self,
         xs: Sequence[Tensor],
@@ -103,13 +109,12 @@ class ShapesCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> Handle:
-        """See ``Communicator.start_all_reduce``."""
         done = self.all_reduce_coalesced(xs, op, wire, label, details)
         return Handle(lambda: done)
 
+    @override
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        """See ``Communicator.start_all_gather``."""
         done = self.all_gather(x, wire, label, details)
         return Handle(lambda: [done])

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from syncline.comm.transport import Completion
+from syncline.comm.transport import Completion, Transport
 from syncline.errors import SpecError
 
 CAPACITY_BYTES = 2**28
@@ -36,7 +37,7 @@ class Carried(NamedTuple):
     nbytes: int
 
 
-class SharedMemory:
+class SharedMemory(Transport):
     """A group of processes of one machine, joined by a file that all of them map.
 
     What is exchanged is what any other transport would exchange, so the training is the same. What stands in for the
@@ -123,8 +124,9 @@ class SharedMemory:
         self.stood_in_ns += time.perf_counter_ns() - start_ns
         return lambda: None
 
+    @override
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
-        """See `Transport.all_reduce`; sums are in order of ranks."""
+        # Sums are in order of ranks.
 
         def read(everyone: list[Tensor]) -> None:
             x.copy_(everyone[0])
@@ -133,8 +135,8 @@ class SharedMemory:
 
         return self._carry("all_reduce", x, read)
 
+    @override
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
-        """See `Transport.all_to_all`."""
 
         def read(everyone: list[Tensor]) -> None:
             for block, other in zip(received.view(self.processes, -1), everyone, strict=True):
@@ -142,8 +144,8 @@ class SharedMemory:
 
         return self._carry("all_to_all", sent, read)
 
+    @override
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
-        """See `Transport.all_gather`."""
 
         def read(everyone: list[Tensor]) -> None:
             for part, other in zip(gathered.view(self.processes, -1), everyone, strict=True):
@@ -151,10 +153,10 @@ class SharedMemory:
 
         return self._carry("all_gather", sent, read)
 
+    @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        """See `Transport.gather`."""
         self._carry("gather", sent, lambda all_: [part.copy_(one) for part, one in zip(parts, all_, strict=False)])
 
+    @override
     def broadcast(self, x: Tensor, root: int) -> None:
-        """See `Transport.broadcast`."""
         self._carry("broadcast", x, lambda everyone: x.copy_(everyone[root]))

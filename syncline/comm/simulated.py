@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm.base import (
+    Communicator,
     Handle,
     PerPeer,
     PerWorker,
@@ -24,7 +26,7 @@ from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError
 
 
-class SimulatedCommunicator:
+class SimulatedCommunicator(Communicator):
     """A group of ``workers`` that live in one process, ``replicas`` times side by side.
 
     Rows are laid replica-major: row ``r * workers + m`` is worker ``m`` of replica ``r``. Replicas never exchange
@@ -111,14 +113,15 @@ class SimulatedCommunicator:
             reduced = wire.decode(wire.encode(owned), x.dtype).unflatten(0, (self._replicas, 1))
         return reduced.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
+    @override
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.all_reduce``."""
         check_op(op, x)
         self._note("all_reduce", [x], wire, label, details, op)
         return self._reduced(x, op, wire)
 
+    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -127,21 +130,20 @@ class SimulatedCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        """See ``Communicator.all_reduce_coalesced``."""
         check_op(op, *xs)
         self._note("all_reduce", xs, wire, label, details, op)
         return [self._reduced(x, op, wire) for x in xs]
 
+    @override
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_gather``."""
         self._note("all_gather", [x], wire, label, details)
         gathered = self._grouped(wire.decode(wire.encode(x), x.dtype)).unsqueeze(1)
         return gathered.expand(self._replicas, self._workers, self._workers, *x.shape[1:]).flatten(0, 1)
 
+    @override
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
-        """See ``Communicator.gather``."""
         check_root(root, self._workers)
         self._note("gather", [x], wire, label, details)
         arrived = self._grouped(wire.decode(wire.encode(x), x.dtype))
@@ -149,32 +151,33 @@ class SimulatedCommunicator:
         gathered[:, root] = arrived
         return gathered.flatten(0, 1)
 
+    @override
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """See ``Communicator.all_to_all``."""
         self._note("all_to_all", [x], wire, label, details)
         return self._grouped(wire.decode(wire.encode(x), x.dtype)).transpose(1, 2).flatten(0, 1)
 
+    @override
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.reduce_scatter``."""
         check_op(op, x)
         self._note("reduce_scatter", [x], wire, label, details)
         return reduce_rows(self._grouped(wire.decode(wire.encode(x), x.dtype)), 1, op).flatten(0, 2)
 
+    @override
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """See ``Communicator.broadcast``."""
         check_root(root, self._workers)
         self._note("broadcast", [x], wire, label, details)
         sent = self._grouped(wire.decode(wire.encode(x), x.dtype))[:, root : root + 1]
         return sent.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
+    @override
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """See ``Communicator.all_reduce_max``."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
+    @override
     def start_all_reduce(
         self,
         xs: Sequence[Tensor],
@@ -183,14 +186,14 @@ class SimulatedCommunicator:
         label: str = "",
         details: Details = PLAIN,
     ) -> Handle:
-        """See ``Communicator.start_all_reduce``: what is sent is what the tensors hold now."""
+        # What is sent is what the tensors hold now.
         done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)]
         return Handle(lambda: done)
 
+    @override
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        """See ``Communicator.start_all_gather``."""
         done = self.all_gather(x, wire, label, details).clone()
         return Handle(lambda: [done])
 

@@ -20,15 +20,8 @@ class Transport(Protocol):
         rank: of this process.
     """
 
-    @property
-    def processes(self) -> int:
-        """P."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """Of this process."""
-        ...
+    processes: int
+    rank: int
 
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
         """Sum or maximum over the processes, in place."""

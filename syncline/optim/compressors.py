@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, PackedIntegers, SparsePairs, encoded_from, flat, for_all, once
 from syncline.comm.bits import pack, unpack
@@ -58,7 +59,7 @@ class Compressor(Protocol):
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Compressor):
     """Of each tensor the ``k = ceil(fraction n)`` entries of largest magnitude, as (index, value) pairs.
 
     What travels: an all-gather of ``k`` pairs per tensor. The mean is over all workers, senders or not.
@@ -90,12 +91,12 @@ class TopK:
         """
         return kept_entries(self.fraction, count)
 
+    @override
     def nbytes(self, count: int) -> int:
-        """See ``Compressor.nbytes``."""
         return self.pairs.nbytes(self.kept(count), count)
 
+    @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        """See ``Compressor.mean``."""
         encoded = [self._encoded(flat(x)) for x in xs]
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
@@ -116,7 +117,7 @@ class TopK:
 
 
 @dataclass(frozen=True)
-class LpMean:
+class LpMean(Compressor):
     """Integers in one scale per tensor that all workers share, so that they can be added on the way.
 
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
@@ -148,15 +149,15 @@ class LpMean:
             raise SpecError("p", self.p, "a number > 0; inf for the maximum")
 
     def check(self, workers: int) -> None:
-        """See ``sum_levels``."""
+        """Refuse a group whose sum of one level per worker has no room in ``bits``."""
         sum_levels(self.bits, workers)
 
     def nbytes(self, count: int) -> int:
         """Scale and integers, see ``Compressor.nbytes``."""
         return SCALE_BYTES + PackedIntegers(self.bits).nbytes(count)
 
+    @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        """See ``Compressor.mean``."""
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         counted = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]
         scales = torch.cat([power_mean(flat(x), self.p) for x in xs], 1).to(torch.float32)
@@ -175,7 +176,7 @@ class LpMean:
 
 
 @dataclass(frozen=True)
-class QSGD:
+class QSGD(Compressor):
     """Levels of a tensor's Euclidean norm, rounded at random so that the expectation is exact.
 
         q = floor(s x / |x| + u), u uniform in [0, 1);   what arrives is q |x| / s, with s = 2^(bits - 1) - 1
@@ -212,8 +213,8 @@ class QSGD:
         """Norm and integers, see ``Compressor.nbytes``."""
         return SCALE_BYTES + packed_bytes(count, self.bits)
 
+    @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        """See ``Compressor.mean``."""
         encoded = []
         for x, name in zip(xs, names, strict=True):
             u = uniform(comm.local_workers, _count(x), x.device, "qsgd", name, t)

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, SparsePairs, WireFormat, encoded_from, for_all, once
 from syncline.errors import SpecError
-from syncline.optim.base import Row, UpdateRule
+from syncline.optim.base import Reducer, Row, UpdateRule
 from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule, Unscaled, check_unit
@@ -39,7 +40,7 @@ def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
 
 
 @dataclass(frozen=True)
-class DeMo:
+class DeMo(Reducer):
     """A reducer that decouples momenta: top-k coefficients of blocks in an orthonormal basis.
 
         m <- beta m + g;   c = top-k per block of T(m);   m <- m - alpha T^-1(c);   q = T^-1(mean of all workers' c)
@@ -102,8 +103,9 @@ class DeMo:
         count = math.prod(shape) // block
         return self.pairs.nbytes(count * min(self.k, block), block)
 
+    @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """See ``Reducer.reduce``. The wire is the pairs' own; ``wire`` is not used."""
+        # The wire is the pairs' own; ``wire`` is not used.
         for row in rows:
             row.state[DEMO_MOMENTUM].mul_(row.group["demo_beta"]).add_(row.g)
         if (t + 1) % self.period:

@@ -12,9 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, WireFormat
-from syncline.optim.base import Row
+from syncline.optim.base import Reducer, Row
 from syncline.optim.compressors import Compressor
 
 ERROR, REFERENCE = "error", "reference"
@@ -30,7 +31,7 @@ class Bounded(Protocol):
 
 
 @dataclass(frozen=True)
-class CompressedMean:
+class CompressedMean(Reducer):
     """A reducer: ``m = g + e;  g <- mean of all workers' C(m);  e <- m - C(m)``, or without error feedback ``m = g``.
 
     Whatever arrives and whatever is still owed adds up to all gradients so far. With a compressor that leaves nothing
@@ -54,8 +55,9 @@ class CompressedMean:
         """Nothing: an error begins with the first gradient that is sent, as a method may send only some."""
         return {}
 
+    @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """See ``Reducer.reduce``. The compressor says what travels; ``wire`` is not used."""
+        # The compressor says what travels; ``wire`` is not used.
         names = [f"gradient {row.number}" for row in rows]
         if not self.error_feedback:
             return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.rules import check_unit, momentum_names
@@ -14,7 +15,7 @@ from syncline.optim.signs import finite_sign
 
 
 @dataclass(frozen=True)
-class LionRule:
+class LionRule(UpdateRule):
     """Two decay rates: one mixes the direction, the other keeps the momentum.
 
         c = beta1 m + (1 - beta1) g;   d = sign(c);   m <- beta2 m + (1 - beta2) g
@@ -59,8 +60,8 @@ class LionRule:
         """A zero momentum."""
         return {name: torch.zeros_like(x) for name in self.states}
 
+    @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """See ``UpdateRule.direction``."""
         (name,) = self.states
         beta1, beta2 = h["betas"]
         c = torch.lerp(g, state[name], beta1)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
@@ -20,7 +21,7 @@ from syncline.optim.sync import Periodic
 
 
 @dataclass(frozen=True)
-class MeanGradient:
+class MeanGradient(Reducer):
     """The mean over the workers, in one all-reduce: data parallelism.
 
     Args:
@@ -37,8 +38,8 @@ class MeanGradient:
         """Nothing."""
         return {}
 
+    @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """See ``Reducer.reduce``."""
         details = Details(in_backward=self.in_backward)
         return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
@@ -20,7 +21,7 @@ DECAY_BASE = 0.96
 
 
 @dataclass(frozen=True)
-class NesterovAdam:
+class NesterovAdam(UpdateRule):
     """Adam whose direction already has the next step's momentum (NAdam).
 
         mu_t = beta1 (1 - 1/2 0.96^(t psi)),    u <- beta1 u + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2
@@ -65,8 +66,8 @@ class NesterovAdam:
         """Zeros."""
         return {name: torch.zeros_like(x) for name in self.states}
 
+    @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """See ``UpdateRule.direction``."""
         (beta1,), beta2 = h["betas"], h["beta2"]
         u, v = state[momentum_names(1)[0]], state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)

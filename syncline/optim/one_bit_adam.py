@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.optim.base import Row
+from syncline.optim.base import Row, SyncPolicy
 from syncline.optim.one_bit import OneBitMethod, Scale
 from syncline.optim.rules import SECOND_MOMENT, adam, momentum_names
 
@@ -17,7 +17,7 @@ from syncline.optim.rules import SECOND_MOMENT, adam, momentum_names
 
 
 @dataclass(frozen=True)
-class WarmUp:
+class WarmUp(SyncPolicy):
     """The gradient is averaged in the first ``steps`` steps."""
 
     steps: int
@@ -27,7 +27,7 @@ class WarmUp:
         return ("gradient",) if t < self.steps else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """See ``SyncPolicy.check``: nothing is named that is not always there."""
+        """Nothing to refuse: gradients and momenta are always there."""
 
 
 class OneBitAdamMethod(OneBitMethod):

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, WireFormat
 from syncline.costmodel import is_worth_factors, matrix_sides
 from syncline.errors import SpecError
-from syncline.optim.base import Row
+from syncline.optim.base import Reducer, Row
 from syncline.optim.dion import random_columns
 from syncline.optim.low_rank import kept_where_zero, power_iteration
 from syncline.optim.matrices import as_matrix
@@ -20,7 +21,7 @@ ERROR, FACTOR = "error", "factor"
 
 
 @dataclass(frozen=True)
-class PowerSGD:
+class PowerSGD(Reducer):
     """A reducer: ``M = g + e;  P = orth(mean(M Q));  Q <- mean(M^T P);  g <- P Q^T;  e <- M - P Q^T``.
 
     Every parameter of two dimensions or more is a matrix, embeddings too; a convolution's weights are worked on as
@@ -72,8 +73,8 @@ class PowerSGD:
         columns = matrix_sides(x.shape[1:])[1]
         return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, columns, rank, "powersgd", number)}
 
+    @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """See ``Reducer.reduce``."""
         warm = t < self.warmup_steps
         plain = [row.g for row in rows if warm or FACTOR not in row.state]
         means = iter(comm.all_reduce_coalesced(plain, wire=wire, label="gradient") if plain else [])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, PackedIntegers, encoded_from, once
 from syncline.costmodel.traffic.packing import sum_levels
@@ -52,8 +53,9 @@ class QuantisedVote(Vote):
         """s, or less where the type of the tensors cannot count so far."""
         return min(sum_levels(self.bits, workers), most_levels(dtype))
 
+    @override
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
-        """See ``Vote.ballots``: integers; a worker whose mean is not a number abstains."""
+        # Integers; a worker whose mean is not a number abstains.
         out = []
         for row in rows:
             c, levels = row.g, self.levels(comm.world_size, row.g.dtype)
@@ -65,8 +67,8 @@ class QuantisedVote(Vote):
             out.append(q.nan_to_num().to(torch.int64).reshape(len(c), -1))
         return torch.cat(out, 1)
 
+    @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """See ``Vote.verdict``."""
         fields, workers = PackedIntegers(self.bits), comm.world_size
         offset = sum_levels(self.bits, workers)
         fields.check_sum(2 * offset, workers)

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Row, UpdateRule
+from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
 from syncline.optim.bases import exact_basis, power_basis, rayleigh_order, reordered, rotate, rotate_back
 from syncline.optim.matrices import as_matrix
 from syncline.optim.rules import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
@@ -46,7 +47,7 @@ class RotatedPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RotatedAdam:
+class RotatedAdam(UpdateRule, Together):
     """Adam on the rotated gradient ``U^T G V``, its direction rotated back, with bases that are renewed now and then.
 
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
@@ -151,12 +152,13 @@ class RotatedAdam:
         rows, columns = self._matrix(x).shape[-2:]
         return (0,) if rows < columns else (1,)
 
+    @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """See ``UpdateRule.direction``."""
         return self._directions([RotatedPart(self._matrix(g), state, h)], [g], t)[0]
 
+    @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """See ``Together.directions``: bases of one length are found together."""
+        # Bases of one length are found together.
         parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
         return self._directions(parts, [row.g for row in rows], t)
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
@@ -153,7 +154,7 @@ class AdoptScaling:
 
 
 @dataclass(frozen=True)
-class MomentumRule:
+class MomentumRule(UpdateRule):
     """N first momenta, the weight of each in the direction, and a scaling.
 
     Args:
@@ -220,8 +221,8 @@ class MomentumRule:
         """Zeros."""
         return {name: torch.zeros_like(x) for name in self.states}
 
+    @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """See ``UpdateRule.direction``."""
         seen = self.scaling.before(g, state, h, t)
         if seen is None:
             return None

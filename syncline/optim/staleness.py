@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+from typing_extensions import override
 
 from syncline.comm import Communicator, WireFormat
 from syncline.errors import SpecError
@@ -70,7 +71,7 @@ def discounted(
 
 
 @dataclass(frozen=True)
-class DelayCompensation:
+class DelayCompensation(Reducer):
     """A gradient moved to where the weights are by now: ``g + lambda g * g * (x - x_stale)``.
 
     ``g g^T`` stands for the Hessian, of which only the diagonal is used.
@@ -102,8 +103,8 @@ class DelayCompensation:
         """The reducer's."""
         return self.reducer.init(x, number)
 
+    @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor | None]:
-        """See ``Reducer.reduce``."""
         reduced = self.reducer.reduce(rows, comm, wire, t)
         return [
             None if g is None else g.addcmul(g * g, row.x - self.stale(row.number), value=self.strength)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from syncline.errors import SpecError, one_of
+from syncline.optim.base import SyncPolicy
 
 
 def _check_names(names: Mapping[str, int] | tuple[str, ...], available: tuple[str, ...]) -> None:
@@ -15,20 +18,20 @@ def _check_names(names: Mapping[str, int] | tuple[str, ...], available: tuple[st
 
 
 @dataclass(frozen=True)
-class EveryStep:
+class EveryStep(SyncPolicy):
     """The gradient is averaged in every step: data parallelism."""
 
     def due(self, t: int) -> tuple[str, ...]:
         """Always the gradient."""
         return ("gradient",)
 
+    @override
     def check(self, available: tuple[str, ...]) -> None:
-        """See ``SyncPolicy.check``."""
         _check_names(("gradient",), available)
 
 
 @dataclass(frozen=True)
-class Periodic:
+class Periodic(SyncPolicy):
     """Each state has its own period: state ``s`` is averaged after step ``t`` when ``(t + 1 - offset_s) % K_s == 0``.
 
     ``t`` counts from 0. With the default offset 0 everything is due at the end of its period, so that equal periods
@@ -56,7 +59,7 @@ class Periodic:
         offsets = self.offsets or {}
         return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
 
+    @override
     def check(self, available: tuple[str, ...]) -> None:
-        """See ``SyncPolicy.check``."""
         _check_names(self.periods, available)
         _check_names(self.offsets or {}, tuple(self.periods))

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator
 from syncline.errors import SpecError
@@ -33,7 +34,7 @@ class Trigger(Protocol):
 
 
 @dataclass(frozen=True)
-class Every:
+class Every(Trigger):
     """Every ``period`` steps: after step t (from 0) when ``(t + 1) % period == 0``."""
 
     period: int = 1
@@ -46,13 +47,13 @@ class Every:
         """Nothing."""
         return {}
 
+    @override
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
-        """See ``Trigger.fires``."""
         return (t + 1) % self.period == 0
 
 
 @dataclass(frozen=True)
-class RMMC:
+class RMMC(Trigger):
     """Relative maximum momentum change above a threshold, on any layer of any worker.
 
         RMMC_l = | ||m_t|| - ||m_(t-1)|| | / ||m_(t-1)||,    fires when max_{l, worker} RMMC_l > threshold
@@ -101,7 +102,7 @@ class RMMC:
         return torch.stack(out, dim=1)
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
-        """See ``Trigger.fires``.
+        """Whether the largest change over workers and matrices is above the threshold.
 
         Raises:
             SpecError: for replicas side by side, which would have to agree, and for a model without matrices.

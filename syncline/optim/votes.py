@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, encoded_from, for_all, once
 from syncline.errors import SpecError, one_of
@@ -144,8 +145,8 @@ class OneBitVote(Vote):
     def __post_init__(self) -> None:
         check_ties(self.ties)
 
+    @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """See ``Vote.verdict``."""
         code, workers = SignCode(self.ties == "zero"), comm.world_size
         count = ballots.shape[1]
         chunk = code.nbytes(-(-count // workers)) * code.per_byte
@@ -194,8 +195,8 @@ class DirectVote(Vote):
         fields.check_sum(self.largest, workers)
         return fields
 
+    @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """See ``Vote.verdict``."""
         fields, highest = self.fields(comm.world_size), self.largest * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
@@ -229,8 +230,8 @@ class ServerVote(Vote):
         if self.server == "naive" and self.ties not in (None, "zero"):
             raise SpecError("ties", self.ties, "'zero' or none with words, which hold zeros")
 
+    @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """See ``Vote.verdict``."""
         if self.server == "naive":
             total = once(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
             return once(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)

@@ -133,10 +133,6 @@ class Timeline:
         """Seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
         return self._total(self.duration_s, np.isin(self.what, WAITING))
 
-    def bytes_sent(self) -> Floats:
-        """Bytes that each worker puts on the wire, ``(P,)``."""
-        return self._total(self.nbytes, self.stream != "compute")
-
     def _total(self, values: Floats, mask: NDArray[np.bool_]) -> Floats:
         total = np.zeros(self.workers)
         np.add.at(total, self.worker[mask], values[mask])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from syncline.analysis.hessian import norm_11
-from syncline.analysis.kronecker import FAMILIES, first_moment_norms, kronecker, side_moments, side_norms
+from syncline.analysis.kronecker import FAMILIES, SideNorms, kronecker, side_moments, side_norms
 
 CASES = 300
 SIZES = [(2, 2), (3, 4), (4, 3), (6, 6)]
@@ -14,6 +14,22 @@ SIZES = [(2, 2), (3, 4), (4, 3), (6, 6)]
 
 def source(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def first_moment_norms(mean):
+    """The same where ``H = E[g] E[g]^T`` and U, V are the singular vectors of ``E[G]`` ``(..., m, n)``.
+
+    ``|zz^T| = |z|_1^2``, so these are squared sums of magnitudes, of G, of ``Sigma V^T`` and of ``Sigma``. The first
+    inequality holds for every G, as the singular values' sum is at most that of all magnitudes. The second is
+    proven for rank one, and holds for no other rank in general.
+
+    Source: Basis Rotation, Theorem F.5.
+    """
+    _, sigma, vt = torch.linalg.svd(mean, full_matrices=False)
+    one = (sigma.unsqueeze(-1) * vt).abs().sum((-2, -1))
+    return SideNorms(
+        mean.abs().sum((-2, -1)).square(), one.square(), sigma.sum(-1).square(), mean.square().sum((-2, -1))
+    )
 
 
 def rates(family, m, n):

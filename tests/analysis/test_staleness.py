@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.analysis.staleness import delayed_adam_bound, late_factor, staged_adam_bound, trap_radius
+from syncline.analysis.staleness import delayed_adam_bound, late_factor, trap_radius
+from syncline.costmodel.pipeline.closed_form import effective_delay
 from syncline.errors import SpecError
 from syncline.problems.spiral import Spiral, spiral_hessian
 
@@ -36,6 +37,12 @@ def test_it_grows_with_delay_and_with_curvature_and_falls_with_steps(delay, more
 def test_without_noise_so_many_more_steps_make_up_for_the_delay(delay, d, smoothness, gap):
     on_time = delayed_adam_bound(1e3, 0, smoothness, gap, 0, d)
     assert delayed_adam_bound(1e3 * late_factor(delay, d), delay, smoothness, gap, 0, d) == pytest.approx(on_time)
+
+
+def staged_adam_bound(steps, delays, smoothness, gap, noise):
+    """Basis Rotation, Theorem E.6: a delay tau_i and a smoothness C_i of each coordinate."""
+    d, whole = len(smoothness), sum(smoothness)
+    return delayed_adam_bound(steps, effective_delay(delays, smoothness), whole, gap, noise, d)
 
 
 @given(delays, st.integers(1, 30), positive, positive)

@@ -18,6 +18,7 @@ from syncline.specs import CompareSpec, load_spec
 from syncline.studies.draws import DistributionSpec, draw_of
 from syncline.studies.quantisers import QuantisersSpec
 from syncline.studies.quantisers import study as quantisers
+from syncline.studies.quantisers.figures import quantiser_figures
 from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.studies.vote_ties import study as vote_ties
 from tests.experiments.examples import trained
@@ -132,6 +133,16 @@ def test_seeds_that_were_lost_count_as_worse():
     rows = {row["quantiser"]: row for row in quantisers.quantiser_rows(spec, records)}
     assert (rows["L1"]["worse_than_reference"], rows["Linf"]["worse_than_reference"]) == (0, 1)
     assert (rows["L1"]["loss"], rows["Linf"]["loss_min"], rows["Linf"]["loss_max"]) == (1.5, 1.5, 1.5)
+
+
+def test_a_figure_takes_alpha_itself_and_not_its_name():
+    spec = small("training.noises=[{alpha: 1.25, noise_scale: 0.1}]")
+    own = quantisers.RECORD | {"part": "training", "distribution": "stable 1.25", "stage": "final", "lr": 0.1}
+    rows = quantisers.quantiser_rows(spec, [own | {"quantiser": q, "seed": 0, "loss": 1.0} for q in ("L1", "Linf")])
+    assert [row["alpha"] for row in rows] == [1.25, 1.25]
+    renamed = [row | {"distribution": "as people call it"} for row in rows]
+    (ax,) = dict(quantiser_figures(spec, [], renamed))["loss_over_tails"].axes
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1.25"]
 
 
 # Folders.

@@ -6,7 +6,6 @@ from syncline.analysis.figures.landscape import (
     Surface,
     distance_over_steps,
     landscape_convergence,
-    landscape_trajectories,
 )
 from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
 from syncline.analysis.figures.rates import loss_over_tails, sign_shares
@@ -18,7 +17,6 @@ __all__ = [
     "cost_against_size",
     "distance_over_steps",
     "landscape_convergence",
-    "landscape_trajectories",
     "loss_against_clock",
     "loss_against_steps",
     "loss_over_tails",

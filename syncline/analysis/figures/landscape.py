@@ -79,39 +79,6 @@ def distance_over_steps(
     return fig
 
 
-def landscape_trajectories(
-    landscape: Surface,
-    trajectories: Mapping[str, ArrayLike],
-    *,
-    title: str = "",
-    styles: Mapping[str, MethodStyle] | None = None,
-) -> Figure:
-    """The ways of several methods over a landscape of two variables, on contours evenly spaced in log(1 + f - min f).
-
-    A trajectory ends in the marker of its method.
-
-    Args:
-        landscape: the function, its start and its optimum.
-        trajectories: method -> (n, 2) positions; a trajectory ends where it is no longer finite.
-        title: an optional title.
-        styles: label -> style; by default ``method_styles``.
-
-    Returns:
-        the figure.
-
-    Raises:
-        SpecError: a trajectory is not of shape (n, 2).
-    """
-    styles = styles or method_styles(trajectories)
-    with figure_style():
-        fig = new_figure(3.5, 3.2)
-        ax = fig.add_subplot()
-        _draw_landscape(ax, landscape, trajectories, styles)
-        ax.set_title(title, loc="left")
-        legend_above(fig, {name: styles[name] for name in trajectories})
-    return fig
-
-
 def landscape_convergence(
     series: Sequence[SeedSeries],
     landscape: Surface,

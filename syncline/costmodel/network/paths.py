@@ -55,6 +55,27 @@ class Topology(Protocol):
         """The ways from ``senders[i]`` to ``receivers[i]``, two ``(N,)`` arrays of different workers."""
 
 
+@dataclass(frozen=True, eq=False)
+class DerivedTopology:
+    """What topologies that are made of another one have of it: its name, and what gloo's software takes.
+
+    Args:
+        whole: the other one.
+    """
+
+    whole: Topology
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.whole.name
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """Of the whole."""
+        return self.whole.gloo
+
+
 class Network(Protocol):
     """What a user describes: a `Link` that every worker has, nodes, sites, a graph."""
 

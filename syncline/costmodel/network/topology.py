@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.costmodel.network.link import Link, star
-from syncline.costmodel.network.paths import Floats, Ints, Network, Paths, Star, Topology
+from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.errors import SpecError
 
-__all__ = ["Floats", "Ints", "Network", "Paths", "Star", "Topology", "topology"]
+__all__ = ["DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "topology"]
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Ints, Network, Paths, Star, Topology, topology
+from syncline.costmodel.network.topology import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology, topology
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
@@ -185,21 +184,10 @@ def among(whole: Topology, members: ArrayLike) -> Topology:
 
 
 @dataclass(frozen=True, eq=False)
-class _Members:
+class _Members(DerivedTopology):
     """Some workers of a topology, on all its channels."""
 
-    whole: Topology
     members: Ints
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return self.whole.name
-
-    @property
-    def gloo(self) -> GlooCosts | None:
-        """Of the whole."""
-        return self.whole.gloo
 
     @property
     def workers(self) -> int:

@@ -110,16 +110,9 @@ def clock(
     """
     if evaluator not in EVALUATORS:
         raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, str(evaluator)))
-    for name, count in (("workers", workers), ("steps", steps)):
-        if count < 1:
-            raise SpecError(f"clock.{name}", count, "at least 1")
-    trigger_s = trigger_times(trigger_s, steps)
+    times, trigger_s = _times(compute_s, trigger_s, workers, steps)
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
-    try:
-        times = compute_times(np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers)))
-    except ValueError:
-        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
     if delay is not None:
         if evaluator == "lockstep":
             raise SpecError("clock.evaluator", evaluator, "events, or auto, where messages are late")
@@ -130,35 +123,30 @@ def clock(
     grouped_by_step(calls, steps)  # refused as they were given
     check_groups(calls, range(workers), f"all {workers} workers, or none, which means them")
     sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
-    tally: _Tally | None = None
+    nbytes = sum(call.payload_bytes for call in calls)
     if evaluator != "events":
         try:
             history = waves(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
-            tally = _tally_waves(history, steps, workers, keep_steps)
+            return _tally_waves(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise
-    by_lockstep = tally is not None
-    if tally is None:
-        programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s)
-        timeline = run_events(programs, network, starts_s, rule, delay)
-        tally = _tally_timeline(timeline, keep_steps)
-    wall_s = float(tally.step_end_s[-1])
-    each = steps * workers
-    return Clock(
-        step_end_s=tally.step_end_s,
-        end_s=tally.end_s,
-        step_time_s=wall_s / steps,
-        compute_s=tally.compute_s["compute"] / each,
-        encode_s=tally.compute_s["encode"] / each,
-        trigger_s=tally.compute_s["trigger"] / each,
-        communication_s=tally.communication_s / each,
-        exposed_communication_s=tally.exposed_s / each,
-        bytes_per_worker=sum(call.payload_bytes for call in calls) / steps,
-        wall_s=wall_s,
-        evaluator="lockstep" if by_lockstep else "events",
-        timeline=tally.timeline,
-    )
+    programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s)
+    timeline = run_events(programs, network, starts_s, rule, delay)
+    return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
+
+
+def _times(compute_s: ArrayLike, trigger_s: ArrayLike, workers: int, steps: int) -> tuple[Floats, Floats]:
+    """Seconds of computing of each step and worker ``(T, P)``, and of the trigger of each step ``(T,)``."""
+    for name, count in (("workers", workers), ("steps", steps)):
+        if count < 1:
+            raise SpecError(f"clock.{name}", count, "at least 1")
+    every_trigger_s = trigger_times(trigger_s, steps)
+    try:
+        times = compute_times(np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers)))
+    except ValueError:
+        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
+    return times, every_trigger_s
 
 
 def check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -> None:
@@ -211,6 +199,25 @@ class _Tally(NamedTuple):
     communication_s: float
     exposed_s: float
     timeline: Timeline
+
+    def clock(self, nbytes: float, evaluator: str) -> Clock:
+        """Means per step and worker; ``nbytes`` are a worker's in all steps."""
+        steps, wall_s = len(self.step_end_s), float(self.step_end_s[-1])
+        each = steps * len(self.end_s)
+        return Clock(
+            step_end_s=self.step_end_s,
+            end_s=self.end_s,
+            step_time_s=wall_s / steps,
+            compute_s=self.compute_s["compute"] / each,
+            encode_s=self.compute_s["encode"] / each,
+            trigger_s=self.compute_s["trigger"] / each,
+            communication_s=self.communication_s / each,
+            exposed_communication_s=self.exposed_s / each,
+            bytes_per_worker=nbytes / steps,
+            wall_s=wall_s,
+            evaluator=evaluator,
+            timeline=self.timeline,
+        )
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:

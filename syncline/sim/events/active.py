@@ -1,17 +1,21 @@
-"""Active collectives: those that some worker of their group has joined, and not all are done with."""
+"""Active collectives, that some worker of their group has joined and not all are done with, and each worker's queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.collectives.table import is_gloo
+from syncline.sim.events.flows import Later
 from syncline.sim.events.gloo import Connections, GlooRank
 from syncline.sim.events.ports import Fabric, PortIn, PortOut
 from syncline.sim.events.rank_rounds import RankRounds, Routes
 from syncline.sim.events.ranks import Rank
 from syncline.sim.programs import Collective
+
+if TYPE_CHECKING:
+    from syncline.sim.events.simulation import Simulation, WorkerProgram
 
 
 class ActiveCollective:
@@ -64,6 +68,40 @@ class ActiveCollective:
         """One more worker is done; whether that was the last."""
         self.left -= 1
         return not self.left
+
+
+class QueuedCollective:
+    """A collective on a network stream of a worker, from when the program starts it."""
+
+    __slots__ = ("active", "after", "collective", "is_done", "simulation", "start_s", "then", "worker")
+
+    def __init__(self, simulation: Simulation, worker: int, collective: Collective, active: ActiveCollective) -> None:
+        self.simulation, self.worker, self.collective, self.active = simulation, worker, collective, active
+        self.is_done = False
+        self.start_s = 0.0
+        self.after: QueuedCollective | None = None  # the next on this stream
+        self.then: WorkerProgram | None = None  # who waits for it
+
+    def enter(self, _: Later | None = None) -> None:
+        """The one before it on this stream is done."""
+        self.start_s = self.simulation.env.now
+        self.active.ranks[self.worker].enter(self.done)
+
+    def done(self) -> None:
+        """The worker has no more to do in it."""
+        self.is_done = True
+        one, simulation, rank = self.collective, self.simulation, self.active.ranks[self.worker]
+        now = simulation.env.now
+        simulation.spans.append(
+            (self.worker, one.stream, one.kind, one.label, self.start_s, now, rank.nbytes, one.step)
+        )
+        if self.active.done():
+            del simulation.active[one.key]
+        del self.active
+        if self.after is not None:
+            Later(simulation.env, 0.0, self.after.enter)
+        if self.then is not None:
+            self.then.waited()
 
 
 def agreed(of: Collective) -> tuple[Any, ...]:

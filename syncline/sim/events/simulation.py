@@ -16,7 +16,7 @@ from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds
-from syncline.sim.events.active import ActiveCollective, agreed
+from syncline.sim.events.active import ActiveCollective, QueuedCollective, agreed
 from syncline.sim.events.flows import AfterAll, Channels, Later
 from syncline.sim.events.messages import PointToPoint
 from syncline.sim.events.ports import Delay, Fabric, PortIn, PortOut
@@ -112,40 +112,6 @@ class Simulation:
     ) -> dict[int, RankRounds]:
         nodes_of = self.node_size if group == tuple(range(self.workers)) else None
         return rounds_by_rank(rounds(kind, len(group), nbytes, algorithm, nodes_of), group, self.routes)
-
-
-class QueuedCollective:
-    """A collective on a network stream of a worker, from when the program starts it."""
-
-    __slots__ = ("active", "after", "collective", "is_done", "simulation", "start_s", "then", "worker")
-
-    def __init__(self, simulation: Simulation, worker: int, collective: Collective, active: ActiveCollective) -> None:
-        self.simulation, self.worker, self.collective, self.active = simulation, worker, collective, active
-        self.is_done = False
-        self.start_s = 0.0
-        self.after: QueuedCollective | None = None  # the next on this stream
-        self.then: WorkerProgram | None = None  # who waits for it
-
-    def enter(self, _: Later | None = None) -> None:
-        """The one before it on this stream is done."""
-        self.start_s = self.simulation.env.now
-        self.active.ranks[self.worker].enter(self.done)
-
-    def done(self) -> None:
-        """The worker has no more to do in it."""
-        self.is_done = True
-        one, simulation, rank = self.collective, self.simulation, self.active.ranks[self.worker]
-        now = simulation.env.now
-        simulation.spans.append(
-            (self.worker, one.stream, one.kind, one.label, self.start_s, now, rank.nbytes, one.step)
-        )
-        if self.active.done():
-            del simulation.active[one.key]
-        del self.active
-        if self.after is not None:
-            Later(simulation.env, 0.0, self.after.enter)
-        if self.then is not None:
-            self.then.waited()
 
 
 class WorkerProgram:

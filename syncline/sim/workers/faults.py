@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.network.topology import Floats, Ints, Paths, Star, Topology
+from syncline.costmodel.network.topology import DerivedTopology, Floats, Ints, Paths, Star, Topology
 from syncline.errors import SpecError
 from syncline.sim.workers.compute import check_at_least_0, lognormal_factors
 
@@ -73,28 +72,17 @@ def with_slow_links(topology: Topology, slow: Sequence[SlowLink]) -> Topology:
 
 
 @dataclass(frozen=True, eq=False)
-class _Slowed:
+class _Slowed(DerivedTopology):
     """A topology whose workers' own channels and latencies are scaled.
 
     Args:
-        whole: as it was.
+        whole: see `DerivedTopology`, as the network was.
         bandwidth_factor: ``(P,)``, by what each worker's bandwidth is divided.
         latency_factor: ``(P,)``.
     """
 
-    whole: Topology
     bandwidth_factor: Floats
     latency_factor: Floats
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return self.whole.name
-
-    @property
-    def gloo(self) -> GlooCosts | None:
-        """Of the whole."""
-        return self.whole.gloo
 
     @property
     def workers(self) -> int:

@@ -38,7 +38,7 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
             ("steps", digits_of("steps", ",.0f")),
             ("steps,\nlate", digits_of("steps_delayed", ",.0f")),
             ("slowdown", digits_of("slowdown", ".2f")),
-            ("range", _range),
+            ("range", slowdown_range),
             ("undone", lambda row: f"{digits_of('undone', '.0%')(row)}, {digits_of('undone_delayed', '.0%')(row)}"),
             ("restored", digits_of("restored", ".0%")),
         ]
@@ -76,9 +76,11 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
     return tables
 
 
-def _range(row: Record) -> str:
-    least, most = row["slowdown_min"], row["slowdown_max"]
-    return "-" if least is None else f"{least:.2f}-{most:.2f}"
+def slowdown_range(row: Record) -> str:
+    """The lowest and the highest slowdown of a row's draws."""
+    # Of draws of which only some arrived, the highest is not known.
+    least, most = (digits_of(name, ".2f")(row) for name in ("slowdown_min", "slowdown_max"))
+    return least if least == most == "-" else f"{least}-{most}"
 
 
 def angle_summary(angles: list[Record], lr: float, method: str) -> Record:

@@ -15,8 +15,7 @@ def quantiser_figures(spec: QuantisersSpec, records: list[Record], rows: list[Re
         if row["part"] == "vectors":
             panels.setdefault(row["distribution"], {})[row["quantiser"]] = row
         else:
-            alpha = float(row["distribution"].removeprefix("stable "))
-            losses.setdefault(row["quantiser"], {})[alpha] = [row["loss"], row["loss_min"], row["loss_max"]]
+            losses.setdefault(row["quantiser"], {})[row["alpha"]] = [row["loss"], row["loss_min"], row["loss_max"]]
     if panels:
         yield "sign_shares", sign_shares(panels)
     if losses:

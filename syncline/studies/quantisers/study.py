@@ -114,7 +114,12 @@ def training_records(spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase,
         losses = trained.history.evaluation["loss"][-1].astype(float)
         medians.append(float(median_and_range(losses[:, None])[0][0]))
         for seed, loss in zip(seeds, losses.tolist(), strict=True):
-            own = {"part": "training", "distribution": noise_name(noise), "quantiser": method.name, "seed": seed}
+            own = {
+                "part": "training",
+                "distribution": noise_distribution(noise).name,
+                "quantiser": method.name,
+                "seed": seed,
+            }
             records.append(RECORD | own | {"stage": stage, "lr": lr, "steps": trained.history.steps, "loss": loss})
     return records
 
@@ -124,9 +129,9 @@ def best_rate(rates: tuple[float, ...], medians: list[float]) -> float:
     return min(zip(medians, rates, strict=True))[1]
 
 
-def noise_name(noise: NoiseSpec) -> str:
-    """The noise of a training, as ``DistributionSpec`` calls it."""
-    return DistributionSpec(kind="stable", alpha=noise.alpha).name
+def noise_distribution(noise: NoiseSpec) -> DistributionSpec:
+    """What the noise of a training is drawn from."""
+    return DistributionSpec(kind="stable", alpha=noise.alpha)
 
 
 def quantiser_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
@@ -141,7 +146,7 @@ def _vector_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
         for quantiser in dict.fromkeys(record["quantiser"] for record in own):
             seeds = [record for record in own if record["quantiser"] == quantiser]
             rates = {name: np.array([record[name] for record in seeds]) for name in RATES}
-            out.append(_row("vectors", distribution.name, quantiser, len(seeds)) | {
+            out.append(_row("vectors", distribution, quantiser, len(seeds)) | {
                 **{name: float(values.mean()) for name, values in rates.items()},
                 "match_min": float(rates["match"].min()),
                 "match_max": float(rates["match"].max()),
@@ -152,9 +157,9 @@ def _vector_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
 def _training_rows(spec: QuantisersSpec, tuning: TuningSpec, records: list[Record]) -> list[Record]:
     final = [r for r in records if r["stage"] == "final"]
     out = []
-    for noise in map(noise_name, tuning.noises):
+    for noise in map(noise_distribution, tuning.noises):
         of = {
-            method.name: [r for r in final if (r["distribution"], r["quantiser"]) == (noise, method.name)]
+            method.name: [r for r in final if (r["distribution"], r["quantiser"]) == (noise.name, method.name)]
             for method in tuning.methods
         }
         reference = [_or_worst(record["loss"]) for record in of[tuning.reference]]
@@ -174,13 +179,14 @@ def _training_rows(spec: QuantisersSpec, tuning: TuningSpec, records: list[Recor
 
 
 ROW: Record = dict.fromkeys((
-    *("part", "distribution", "quantiser", "seeds", *RATES, "match_min", "match_max"),
+    *("part", "distribution", "alpha", "quantiser", "seeds", *RATES, "match_min", "match_max"),
     *("lr", "loss", "loss_min", "loss_max", "reference", "worse_than_reference"),
 ))  # fmt: skip
 
 
-def _row(part: str, distribution: str, quantiser: str, seeds: int) -> Record:
-    return ROW | {"part": part, "distribution": distribution, "quantiser": quantiser, "seeds": seeds}
+def _row(part: str, distribution: DistributionSpec, quantiser: str, seeds: int) -> Record:
+    named = {"distribution": distribution.name, "alpha": distribution.alpha}
+    return ROW | {"part": part, **named, "quantiser": quantiser, "seeds": seeds}
 
 
 def _or_worst(loss: float) -> float:

@@ -10,7 +10,6 @@ from syncline.analysis import (
     Surface,
     distance_over_steps,
     landscape_convergence,
-    landscape_trajectories,
 )
 from syncline.errors import SpecError
 
@@ -29,6 +28,11 @@ WAYS = {
 def line(ax, label):
     (found,) = [line for line in ax.lines if line.get_label() == label]
     return found
+
+
+def trajectories(landscape, ways):
+    """The panel of trajectories."""
+    return landscape_convergence([SeedSeries(way, [1], [[1.0]]) for way in ways], landscape, ways).axes[1]
 
 
 def test_distance_shows_median_and_range_on_a_logarithmic_axis():
@@ -54,19 +58,18 @@ def test_distances_that_are_zero_or_lost_are_left_out():
 
 
 def test_trajectories_run_from_the_start_to_a_marker():
-    fig = landscape_trajectories(ROSENBROCK, WAYS)
-    (ax,) = fig.axes
+    ax = trajectories(ROSENBROCK, WAYS)
     x, y = line(ax, "local-adam").get_data()
     assert (x[0], y[0]) == ROSENBROCK.start
     assert (x[-1], y[-1]) == (0.5, 0.25)
     assert {text.get_text() for text in ax.texts} == {"start", "optimum"}
     assert line(ax, "_optimum").get_data() == ([1.0], [1.0])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("$x$", "$y$")
-    assert [text.get_text() for text in fig.legends[0].get_texts()] == list(WAYS)
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == list(WAYS)
 
 
 def test_contours_are_lowest_at_the_optimum_and_rise():
-    (ax,) = landscape_trajectories(ROSENBROCK, WAYS).axes
+    ax = trajectories(ROSENBROCK, WAYS)
     levels = ax.collections[0].levels
     assert levels[0] == 0
     assert (np.diff(levels) > 0).all()
@@ -74,17 +77,17 @@ def test_contours_are_lowest_at_the_optimum_and_rise():
 
 def test_limits_hold_every_trajectory_or_are_the_given_ones():
     far = WAYS | {"diloco": np.array([[3.0, 9.0]])}
-    (ax,) = landscape_trajectories(ROSENBROCK, far).axes
+    ax = trajectories(ROSENBROCK, far)
     assert ax.get_xlim()[1] > 3
     assert ax.get_ylim()[1] > 9
     given = Surface(ROSENBROCK.f, ROSENBROCK.start, ROSENBROCK.optimum, limits=(-2, 2, -1, 3))
-    (ax,) = landscape_trajectories(given, far).axes
+    ax = trajectories(given, far)
     assert (ax.get_xlim(), ax.get_ylim()) == ((-2, 2), (-1, 3))
 
 
 def test_a_diverged_trajectory_ends_where_it_is_lost():
     lost = np.array([[0.0, 0.0], [0.5, 0.5], [np.inf, 0.0], [0.1, 0.1]])
-    (ax,) = landscape_trajectories(ROSENBROCK, {"a": lost, "b": np.full((2, 2), np.nan)}).axes
+    ax = trajectories(ROSENBROCK, {"a": lost, "b": np.full((2, 2), np.nan)})
     np.testing.assert_array_equal(line(ax, "a").get_xdata(), [-1.2, 0.0, 0.5])
     np.testing.assert_array_equal(line(ax, "b").get_xdata(), [-1.2])
 
@@ -98,6 +101,6 @@ def test_both_panels_share_one_legend():
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(SpecError, match=r"trajectories\.mt-dao: got \(3,\); expected shape \(n, 2\)"):
-        landscape_trajectories(ROSENBROCK, {"mt-dao": [1.0, 2.0, 3.0]})
+        trajectories(ROSENBROCK, {"mt-dao": [1.0, 2.0, 3.0]})
     with pytest.raises(SpecError, match="at least one series"):
         distance_over_steps([])

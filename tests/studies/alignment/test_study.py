@@ -18,7 +18,7 @@ from syncline.studies.alignment import STUDY, AlignmentSpec
 from syncline.studies.alignment import study as alignment
 from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
 from syncline.studies.alignment.random_draws import draw_problems, random_records, random_rows
-from syncline.studies.alignment.tables import alignment_tables
+from syncline.studies.alignment.tables import alignment_tables, slowdown_range
 from syncline.studies.alignment.trap import edge, trap_records, trap_rows
 from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
 
@@ -300,3 +300,10 @@ def test_a_mistake_is_told_with_its_path(load, override, said):
 def test_draws_that_are_all_the_same_are_warned_about():
     assert spirals("seeds=[0, 1]").warnings() == ["seeds: 2 of them, but they all start at the same point"]
     assert quadratic().warnings() == spirals().warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "shown"), [(1.5, 2.0, "1.50-2.00"), (1.5, None, "1.50--"), (None, None, "-")]
+)
+def test_a_range_of_which_an_end_is_not_known_is_shown(least, most, shown):
+    assert slowdown_range({"slowdown_min": least, "slowdown_max": most}) == shown
