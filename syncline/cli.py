@@ -19,6 +19,9 @@ from syncline.commands import trainings, processes, clocks, catalogue  # noqa: F
 __all__ = ["app", "main"]
 
 
+OF_TORCH = "can't allocate memory"
+"""What torch says where NumPy raises a MemoryError; of a kind that has no name of its own."""
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a system says when a disk, a quota or a file is full."""
 
@@ -37,6 +40,11 @@ def main() -> None:
     except SynclineError as error:
         say(_line(error))
         sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or OF_TORCH in str(error)):
+            raise
+        say(_line(MemoryError("this needs more memory than there is")))
+        sys.exit(1)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

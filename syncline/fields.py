@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from syncline.errors import SpecError, one_of
@@ -51,6 +61,19 @@ Workers = Annotated[int, Field(ge=1, le=MANY)]
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """Of random streams; a table's column has 63 bits for it."""
+
+MOST_THREADS = max(256, os.cpu_count() or 1)
+"""More than any sum gains from; far beyond, starting them ends the process instead of failing."""
+
+
+def _started(threads: int) -> int:
+    if threads > MOST_THREADS:
+        raise refusal("", threads, f"at most {MOST_THREADS} on this machine")
+    return threads
+
+
+Threads = Annotated[int, Field(ge=1), AfterValidator(_started)]
+"""Of a process."""
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """A decay rate."""
@@ -171,6 +194,7 @@ _IN_WORDS = {
     "model_type": "fields, as in {{field: value}}",
     "tuple_type": "a list, as in [1, 2]",
     "too_short": "at least {min_length}",
+    "too_long": "at most {max_length}",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",

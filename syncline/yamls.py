@@ -15,9 +15,12 @@ def parse_yaml(text: str) -> Any:
     a key that is there twice is refused, as YAML demands and PyYAML does not: the last one would win in silence.
 
     Raises:
-        ValueError: no YAML, or a key twice; in one line.
+        ValueError: no YAML, a key twice, or too much; in one line.
     """
     import yaml  # only here: who reads no file needs no parser
+
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"{len(text):,} characters, and at most {MOST_CHARACTERS:,} are read")
 
     try:
         loader = _loader()(text)
@@ -30,6 +33,9 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise ValueError("nested too deep") from None
 
+
+MOST_CHARACTERS = 1_000_000
+"""Of a text: reading them takes about ten seconds, and a spec has a few thousand."""
 
 MOST_VALUES = 1_000_000
 """In a file, with every alias written out: a few lines of aliases of aliases would fill the memory."""

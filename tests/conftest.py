@@ -16,8 +16,9 @@ jaxtyping.install_import_hook(["syncline.comm", "syncline.optim"], "beartype.bea
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-# A sum's bits depend on the number of threads, and the machines that run the tests differ in cores.
-torch.set_num_threads(1)
+# A sum's bits depend on the number of threads, and the machines that run the tests differ in cores; test_kernels.py
+# asks for others.
+torch.set_num_threads(int(os.environ.get("SYNCLINE_TEST_THREADS", "1")))
 
 # Shared, noisy machines: a slow example is no failure, and a failure must be the same on every machine.
 settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=50)

@@ -232,6 +232,19 @@ REFUSED = [
     (("compare", *SMALL, "--set", "compute.seconds=0"), "compute.seconds: got 0.0; expected a time above 0"),
     (("run", "rosenbrock-mt-dao", "--set", "threads=100000"), "threads: got 100000; expected at most"),
     (("run", "rosenbrock-mt-dao", "--set", f"seeds=[{2**63}]"), f"seeds.0: got {2**63}; expected less than {2**63}"),
+    (("compare", *SMALL, "--set", f"problem.hidden={10**21}"), f"problem.hidden: got {10**21}; expected an integer of"),
+    (("compare", *GPT, "--set", f"problem.width={10**11}"), f"problem.width: got {10**11}; expected an integer of"),
+    (("compare", *GPT, "--set", "problem.layers=1000000"), "problem.layers: got 1000000; expected an integer of at m"),
+    (
+        ("compare", *SMALL, "--set", "compute.jitter=1000"),
+        "compute.jitter: got 1000; expected less than or equal",
+    ),
+    (("compare", *SMALL, "--set", "compute.seconds=1e-320"), "compute.seconds: got 1e-320; expected a time above 0"),
+    (("run", "staleness-quadratic", "--set", "threads=100000"), "threads: got 100000; expected at most"),
+    (("run", "staleness-quadratic", "--set", f"seeds=[{2**63}]"), f"seeds.0: got {2**63}; expected less than {2**63}"),
+    (("launch", "rosenbrock-mt-dao", "--workers", "100000"), "workers: got 100000; expected at most"),
+    (("calibrate", "--workers", "2,100000"), "--workers: got 100000; expected at most"),
+    (("validate", "rosenbrock-mt-dao", "--workers", "100000"), "--workers: got 100000; expected at most"),
     (
         ("run", "rosenbrock-mt-dao", "--set", "workers=1e12"),
         "workers: got 1000000000000.0; expected less than or equal",
@@ -270,6 +283,18 @@ def test_a_mistake_is_one_line_and_leaves_no_run_behind(arguments, said, command
     assert (done.code, done.out, len(errors)) == (2, "", 1)
     assert errors[0].startswith(f"error: {said}")
     assert [name for name in everything_under(tmp_path) if name != "runs"] == ["short.txt"]
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")]
+)
+def test_memory_that_runs_out_is_one_line(error, command, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("syncline.specs.load_spec", full)
+    done = command("project")
+    assert (done.code, done.out, done.err) == (1, "", "error: this needs more memory than there is\n")
 
 
 def test_what_standard_output_cannot_take_is_one_line():

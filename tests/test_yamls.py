@@ -36,5 +36,10 @@ def test_aliases_that_would_fill_the_memory_are_refused():
     assert parse_yaml("a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
 
 
+def test_a_text_that_would_take_minutes_is_refused():
+    with pytest.raises(ValueError, match=r"^20,000,002 characters, and at most 1,000,000 are read$"):
+        parse_yaml(f"[{'1,' * 10**7}]")
+
+
 def test_an_empty_text_holds_nothing():
     assert parse_yaml("") is None

@@ -17,22 +17,39 @@ from syncline.units import format_bytes
 if TYPE_CHECKING:
     from syncline.specs import MethodBase, Training
 
-THREADS = 256
-"""More than any sum gains from; far beyond, starting them ends the process instead of failing."""
-
 CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says how much memory a container may have; in version 2 and 1."""
+
+
+PROCESS_BYTES = 50e6
+"""Of a process of a training at least: torch's private pages and gloo's buffers, beside what a fork shares."""
+
+PROCESSES_PER_CORE = 64
+"""Beyond it a step of one takes longer than the others wait for it."""
+
+
+def check_processes(field: str, processes: int) -> None:
+    """Refuse more processes at once than this machine can start.
+
+    Raises:
+        SpecError: for ``field``.
+    """
+    has, (open_files, _) = memory_bytes(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = PROCESSES_PER_CORE * (os.cpu_count() or 1)
+    if has is not None:
+        most = min(most, int(has / PROCESS_BYTES))
+    if open_files != resource.RLIM_INFINITY:  # a process has a connection to each of the others
+        most = min(most, open_files // 2)
+    if processes > most:
+        raise SpecError(field, processes, f"at most {most} processes on this machine, by its cores, memory and files")
 
 
 def check_training(spec: Training, *methods: MethodBase) -> None:
     """Refuse a training that this machine cannot hold.
 
     Raises:
-        SpecError: more threads than a machine has, more memory than this one has.
+        SpecError: it needs more memory than there is.
     """
-    most = max(THREADS, os.cpu_count() or 1)
-    if spec.threads > most:
-        raise SpecError("threads", spec.threads, f"at most {most} on this machine")
     for method in methods:
         _check_memory(spec, method)
 

@@ -11,6 +11,22 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 
+LARGEST_SIZE = 10**8
+"""Of a layer or a batch: beyond it the product of two, four times over, is more than a tensor can count in bytes."""
+
+
+def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> None:
+    """Refuse sizes that no tensor has, before torch is asked for one.
+
+    Raises:
+        SpecError: one is below 1 or above ``largest``.
+    """
+    for field in fields:
+        size = getattr(problem, field)
+        if not 1 <= size <= largest:
+            expected = "an integer of at least 1" if size < 1 else f"an integer of at most {largest}"
+            raise SpecError(f"problem.{field}", size, expected)
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows
+from syncline.problems.base import Rows, check_sizes
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
 from syncline.problems.streams import StepStream, integers, torch_generator
@@ -45,9 +45,7 @@ class Digits:
     skew: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("hidden", "batch_size"):
-            if getattr(self, field) < 1:
-                raise SpecError(f"problem.{field}", getattr(self, field), "an integer of at least 1")
+        check_sizes(self, "hidden", "batch_size")
         if not 0 <= self.skew <= 1:
             raise SpecError("problem.skew", self.skew, "a number from 0 (alike) to 1 (sorted by label)")
 

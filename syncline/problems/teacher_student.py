@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows
+from syncline.problems.base import Rows, check_sizes
 from syncline.problems.digits import uniform_weights
 from syncline.problems.heavy_tails import stable
 from syncline.problems.network import parameter_count, shape_only
@@ -59,9 +59,7 @@ class TeacherStudent:
     noise_scale: float = 0.05
 
     def __post_init__(self) -> None:
-        for field in ("inputs", "hidden", "outputs", "batch_size"):
-            if getattr(self, field) < 1:
-                raise SpecError(f"problem.{field}", getattr(self, field), "an integer of at least 1")
+        check_sizes(self, "inputs", "hidden", "outputs", "batch_size")
         if not 0 < self.alpha <= 2:
             raise SpecError("problem.alpha", self.alpha, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
         if not 0 <= self.noise_scale < math.inf:

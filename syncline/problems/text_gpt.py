@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows
+from syncline.problems.base import Rows, check_sizes
 from syncline.problems.corpus import HELD_OUT_ONE_IN, Corpus, standard_library, text_file
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
 from syncline.problems.network import NetworkTask, shape_only
@@ -17,6 +17,10 @@ from syncline.problems.per_worker import How
 from syncline.problems.streams import StepStream, integers, torch_generator
 
 BYTES = 256  # the vocabulary: every file is a text
+
+
+MOST_LAYERS = 1000
+"""As many as the deepest published transformer has (H. Wang et al. (2022), DeepNet, arXiv:2203.00555)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +53,8 @@ class TextGPT:
     tied: bool = True
 
     def __post_init__(self) -> None:
-        for field in ("batch_size", "validation_windows"):
-            if getattr(self, field) < 1:
-                raise SpecError(f"problem.{field}", getattr(self, field), "an integer of at least 1")
+        check_sizes(self, "width", "heads", "context", "batch_size", "validation_windows")
+        check_sizes(self, "layers", largest=MOST_LAYERS)
         self.module()
 
     def module(self) -> GPT:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_
 
 from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
 from syncline.errors import SpecError, one_of, within
-from syncline.fields import Positive, Seconds, Seed, Spec, Steps, Workers, parsed, refusal
+from syncline.fields import Seconds, Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
 from syncline.registry import reference_to
 from syncline.specs.clock import BandwidthField, ClockSpec
@@ -97,7 +97,7 @@ class SlowWorkerSpec(Spec):
     """A worker that computes slower than the others."""
 
     worker: int = Field(ge=0)
-    factor: Positive
+    factor: float = Field(ge=1e-6, le=1e6)
 
 
 class PauseSpec(Spec):
@@ -127,7 +127,7 @@ class ComputeSpec(Spec):
     extrapolate: bool = False
     hardware: HardwareField | None = None
     mfu: Annotated[float, Field(gt=0, le=1)] | None = None
-    jitter: float = Field(default=0.0, ge=0)
+    jitter: float = Field(default=0.0, ge=0, le=10)
     slow_workers: tuple[SlowWorkerSpec, ...] = ()
     pauses: tuple[PauseSpec, ...] = ()
     starts: tuple[Seconds, ...] = ()
@@ -248,6 +248,12 @@ class ScheduleSpec(Spec):
         return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
 
 
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+"""Of a step: below a clock cycle of any processor, above a human life; jitter and factors stay within doubles."""
+
+MOST_SEEDS = 100_000
+"""Replicas that one training is asked for: no statistic needs more, and listing them takes seconds."""
+
 MOST_LETTERS = 200
 """Of a name: a folder is called by it, and file systems take 255 bytes with what is put around it."""
 
@@ -270,13 +276,13 @@ class Training(ClockSpec, Experiment):
     problem: ProblemField
     workers: Workers
     steps: Steps
-    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1, max_length=MOST_SEEDS)
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
     compute: ComputeSpec = ComputeSpec()
     faults: FaultsSpec = FaultsSpec()
     timeline_steps: int = Field(default=50, ge=0)
-    threads: int = Field(default=1, ge=1)
+    threads: Threads = 1
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
@@ -284,8 +290,9 @@ class Training(ClockSpec, Experiment):
         if len(set(self.seeds)) < len(self.seeds):
             raise refusal("seeds", self.seeds, "seeds that differ from each other")
         self.compute.check(self.workers, self.steps)
-        if self.compute.seconds == 0:
-            raise refusal("compute.seconds", self.compute.seconds, "a time above 0, which steps are measured by")
+        if self.compute.seconds is not None and not SHORTEST_S <= self.compute.seconds <= LONGEST_S:
+            expected = f"a time above 0, from {SHORTEST_S:g} to {LONGEST_S:g} s, which steps are measured by"
+            raise refusal("compute.seconds", self.compute.seconds, expected)
         self.faults.check(self.workers, self.steps)
         return self
 

@@ -10,7 +10,7 @@ from syncline.costmodel import Link, Network, compute_s
 from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
 from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
-from syncline.fields import Seconds, Spec, parsed, refusal
+from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
@@ -73,7 +73,7 @@ class StageTrainingSpec(Spec):
     problem: ProblemField
     method: MethodSpec
     rounds: int = Field(default=1, ge=1)
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
 
 
 class PipelineSpec(Experiment):
@@ -104,7 +104,7 @@ class PipelineSpec(Experiment):
     replicas: int = Field(default=1, ge=1, le=4096)
     gradient_bytes: Annotated[tuple[Nbytes, ...], BeforeValidator(_listed)] | None = None
     jitter: float = Field(default=0.0, ge=0, le=10)
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     training: StageTrainingSpec | None = None
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from syncline.errors import SpecError
 from syncline.experiments import limits
 from syncline.problems import PROBLEMS
 from syncline.problems.base import Rows
+from syncline.specs import load_spec
 from tests.experiments.examples import bowl, digits
 
 
@@ -35,6 +36,24 @@ def test_a_training_that_does_not_fit_is_refused_by_what_is_largest(monkeypatch)
         one = bowl(workers=1, seeds=[0])
         monkeypatch.setattr(limits, "memory_bytes", lambda: 10.0)
         limits.check_training(one, one.methods[0])
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory_bytes", "open_files", "most"),
+    [(2, 64e9, 20_000, 128), (100, 1e9, 20_000, 20), (100, 1e12, 64, 32)],
+)
+def test_processes_are_limited_by_cores_memory_and_files(monkeypatch, cores, memory_bytes, open_files, most):
+    monkeypatch.setattr(limits.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(limits, "memory_bytes", lambda: memory_bytes)
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda what: (open_files, open_files))
+    limits.check_processes("workers", most)
+    with pytest.raises(SpecError, match=rf"^workers: got {most + 1}; expected at most {most} processes "):
+        limits.check_processes("workers", most + 1)
+
+
+def test_ten_million_seeds_are_refused_at_once():
+    with pytest.raises(SpecError, match=r"^seeds: got .*; expected at most 100000$"):
+        load_spec("digits-skewed", {"seeds": list(range(10**7))})
 
 
 def test_a_machine_that_tells_no_memory_refuses_nothing(monkeypatch):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.comm import BF16, SimulatedCommunicator
+from syncline.costmodel import Call
 from syncline.errors import SpecError
 from syncline.methods import DDP, DESLOC, MTDAO, DiLoCo, Local
 from syncline.optim import (
@@ -393,7 +394,9 @@ def test_bf16_halves_the_bytes_and_keeps_workers_together() -> None:
     method = DDP(task.params.values(), LR, adam(), wire=BF16, comm=comm, worker_axis=True)
     task.step_gradients(0)
     method.step()
-    assert comm.ledger.records == [(0, "gradient", "all_reduce", 6, M)]
+    assert comm.ledger.records == [
+        Call(0, "all_reduce", 6, range(M), encoded_bytes=12, in_backward=True, label="gradient")
+    ]
     x = task.params["x"]
     assert torch.equal(x, x[:1].expand_as(x))
 

@@ -9,6 +9,7 @@ import yaml
 from syncline.costmodel import NETWORKS, Graph, Link, Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.sim import collective_finish_s
+from syncline.sim.lockstep.routed import Contention
 from syncline.specs import CompareSpec, RunSpec, load_spec
 
 DESCRIBED = {
@@ -51,15 +52,21 @@ def test_a_written_spec_has_the_same_network(network: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("network", DESCRIBED)
 def test_every_message_has_a_way_that_lockstep_and_events_time_alike(network: str) -> None:
-    """Between any two of four workers, alone and in the rounds of collectives that share no channel out of step."""
+    """Between any two of four workers, and collectives on it, where lockstep can follow them."""
     on = run_with(network).network.among(4)
     senders, receivers = map(np.ravel, np.nonzero(~np.eye(4, dtype=bool)))
     ways = on.paths(senders, receivers)
     assert ((ways.channels >= 0).sum(axis=1) > 0).all()
     assert ways.channels.max() < len(on.bandwidth_bytes_per_s) and (on.bandwidth_bytes_per_s > 0).all()
+    followed = 0
     for kind, algorithm in (("broadcast", "binomial"), ("all_reduce", "ring"), ("all_gather", "recursive-doubling")):
-        played = [collective_finish_s(kind, 4, 1e6, on, algorithm, by=by) for by in ("lockstep", "events")]
-        np.testing.assert_allclose(*played, rtol=1e-9)
+        try:
+            told_s = collective_finish_s(kind, 4, 1e6, on, algorithm, by="lockstep")
+        except Contention:
+            continue
+        followed += 1
+        np.testing.assert_allclose(told_s, collective_finish_s(kind, 4, 1e6, on, algorithm, by="events"), rtol=1e-9)
+    assert followed
 
 
 def test_every_preset_can_be_named() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from syncline.backend.collective_times import TIMING_TURNS, Timing
 from syncline.costmodel import Link
 from syncline.errors import SpecError
+from syncline.experiments.limits import check_processes
 from syncline.problems import PROBLEMS, Problem
 from syncline.specs import CompareSpec, RunSpec, load_spec, network
 from syncline.units import parse_bytes, parse_seconds
@@ -108,6 +109,7 @@ def numbers_of(workers: str) -> list[int]:
     except ValueError:
         raise SpecError("--workers", workers, "numbers of processes by commas, as in 2,4") from None
     check_process_counts(given)
+    check_processes("--workers", max(given))
     return given
 
 

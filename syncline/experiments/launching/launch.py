@@ -20,6 +20,7 @@ from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.parts import MeasuredRun, read_parts
 from syncline.experiments.launching.process import Launch, rank_process
+from syncline.experiments.limits import check_processes, check_training
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import time_method
@@ -58,6 +59,8 @@ def launch(
     """
     how = how or Launch()
     check(spec)
+    check_processes("workers", spec.workers)
+    check_training(spec, spec.method)
     how.devices(spec.workers)
     store = host_store(how.port)
     with RunFolder(out, exact) as folder:

@@ -18,6 +18,7 @@ from syncline.experiments.launching.launch import MEASURED, on_local_processes, 
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.replay import replayed_s
 from syncline.experiments.launching.stage_process import stage_process
+from syncline.experiments.limits import check_processes
 from syncline.experiments.pipeline import schedule_row
 from syncline.experiments.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
@@ -54,6 +55,7 @@ def launch_pipeline(
     """
     how = how or Launch()
     check_pipeline(spec, how)
+    check_processes("stages", spec.stages)
     how.devices(spec.stages)
     store = host_store(how.port)
     with RunFolder(out, exact) as folder:

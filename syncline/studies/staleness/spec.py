@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.fields import Positive, Spec, Steps, from_name, refusal
+from syncline.fields import Positive, Seed, Spec, Steps, Threads, from_name, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
@@ -106,16 +106,16 @@ class StalenessSpec(Experiment):
     stages: tuple[StageCount, ...] = Field(min_length=1)
     methods: tuple[Annotated[LateMethod, BeforeValidator(_late)], ...] = Field(min_length=1)
     steps: Steps
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
     delay: Literal["per-stage", "uniform"] = "per-stage"
     rates: tuple[Positive, ...] = ()
     rate_factors: tuple[Positive, ...] = ()
-    tuning_seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    tuning_seeds: tuple[Seed, ...] = ()
     target_loss: float | None = None
     clock: PipelineClockSpec | None = None
-    threads: int = Field(default=1, ge=1)
+    threads: Threads = 1
     device: Literal["cpu", "cuda"] = "cpu"
 
     def rates_of(self, late: LateMethod) -> tuple[float, ...]:

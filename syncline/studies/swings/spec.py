@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.fields import Steps, refusal
+from syncline.fields import Seed, Steps, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, check_distinct
 
@@ -30,7 +30,7 @@ class SwingsSpec(Experiment):
     iterations: int = Field(default=40, ge=1)
     draws: int = Field(default=100, ge=2)
     schedule: ScheduleSpec = ScheduleSpec()
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
 
     @model_validator(mode="after")
     def _fits(self) -> SwingsSpec:

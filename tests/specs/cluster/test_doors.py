@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from syncline.cli import app
 from syncline.costmodel import Hardware, Link, TwoLevel
 from syncline.errors import SpecError
+from syncline.experiments.projection.project import project
 from syncline.sim import collective_finish_s
 from syncline.specs import ProjectSpec, hardware, load_spec, network, network_fields
 
@@ -98,6 +99,12 @@ def test_a_network_of_a_users_own_class_is_timed_and_found_again(module: str) ->
     np.testing.assert_allclose(ends, 6 * (1e-3 + 1.0))
     ran = CliRunner().invoke(app, ["collectives", "--network", f"{module}:RING", "--workers", "4", "--json"])
     assert ran.exit_code == 0, ran.output
+
+
+def test_a_network_of_a_users_own_class_has_no_closed_form(module: str) -> None:
+    """And a projection says so in one line, and what to do instead."""
+    with pytest.raises(SpecError, match=r"^networks.0: got 'mine_\d+:RING'; expected a network on which .*'compare'"):
+        project(load_spec("project-gpt-160m", [f"networks=['{module}:RING']", "workers=4"], ProjectSpec))
 
 
 def test_installed_packages_offer_networks_by_name(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
