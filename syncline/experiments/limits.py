@@ -22,10 +22,10 @@ CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 PROCESS_BYTES = 50e6
-"""Of a process of a training at least: torch's private pages and gloo's buffers, beside what a fork shares."""
+"""Counted for each process of a training. A choice, not a measurement: so that an absurd number is refused at once."""
 
 PROCESSES_PER_CORE = 64
-"""Beyond it a step of one takes longer than the others wait for it."""
+"""At most, a choice too: more would take turns, and measure each other's turns."""
 
 
 def check_processes(field: str, processes: int) -> None:
