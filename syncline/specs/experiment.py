@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
+from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
-from syncline.errors import SpecError, one_of, within
+from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
-from syncline.registry import reference_to
 from syncline.specs.clock import BandwidthField, ClockSpec
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
+from syncline.specs.problem import ProblemField
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -47,50 +47,6 @@ TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(l
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
 
 ModelField = Annotated[InstanceOf[ModelShape], parsed(model), PlainSerializer(lambda m: m.name)]
-
-
-def _problem(value: Any) -> Any:
-    """A mapping with a ``kind`` as the problem's dataclass; its other keys are the dataclass's fields."""
-    from pydantic import TypeAdapter
-
-    from syncline.problems import PROBLEMS, Problem
-
-    if isinstance(value, str):
-        value = {"kind": value}
-    if dataclasses.is_dataclass(value) and isinstance(value, Problem):
-        return value
-    if not isinstance(value, dict):
-        raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
-    fields = dict(value)
-    kind = fields.pop("kind", None)
-    if not isinstance(kind, str):
-        raise refusal("kind", kind, one_of(PROBLEMS, str(kind)))
-    try:
-        problem = PROBLEMS.get(kind, "kind")
-    except SpecError as error:
-        raise refusal("kind", kind, error.expected) from None
-    if not (isinstance(problem, type) and dataclasses.is_dataclass(problem) and hasattr(problem, "build")):
-        raise refusal("kind", kind, "a dataclass with a name and a method build(rows)")
-    known = [field.name for field in dataclasses.fields(problem)]
-    for field, given in fields.items():
-        if field not in known:
-            raise refusal(field, given, "no such field here, but " + one_of(["kind", *known], field))
-    try:
-        return TypeAdapter(problem).validate_python(fields)
-    except SpecError as error:
-        raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
-
-
-def _dump_problem(problem: Any) -> dict[str, Any]:
-    from syncline.problems import PROBLEMS
-
-    own = type(problem)
-    kind = problem.name if problem.name in PROBLEMS and PROBLEMS[problem.name] is own else reference_to(own)
-    return {"kind": kind} | dataclasses.asdict(problem)
-
-
-ProblemField = Annotated[Any, BeforeValidator(_problem), PlainSerializer(_dump_problem)]
-"""A problem: a name of ``PROBLEMS`` or ``module:name``, or a mapping with ``kind`` and the problem's fields."""
 
 
 class SlowWorkerSpec(Spec):

@@ -18,9 +18,9 @@ from syncline.specs.experiment import (
     HardwareField,
     ModelField,
     NetworkField,
-    ProblemField,
     check_distinct,
 )
+from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from syncline.errors import SpecError
 from syncline.problems import Rows, Spiral
 from syncline.problems.spiral import spiral, spiral_hessian
-from syncline.specs.experiment import ProblemField
+from syncline.specs.problem import ProblemField
 
 radii = st.floats(0.1, 30.0)
 angles = st.floats(-3.1, 3.1)

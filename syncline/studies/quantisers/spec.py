@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.fields import Positive, Seed, Spec, Steps, Workers, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.experiment import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
+from syncline.specs.experiment import Experiment, ScheduleSpec, Training, check_distinct
+from syncline.specs.problem import ProblemField
 from syncline.studies.draws import DistributionField
 
 

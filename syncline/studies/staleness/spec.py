@@ -9,8 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from syncline.fields import Positive, Seed, Spec, Steps, Threads, from_name, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
-from syncline.specs.experiment import Experiment, ModelField, ProblemField, ScheduleSpec, check_distinct
+from syncline.specs.experiment import Experiment, ModelField, ScheduleSpec, check_distinct
 from syncline.specs.memory import HardwareField
+from syncline.specs.problem import ProblemField
 
 StageCount = Annotated[int, Field(ge=1, le=4096)]
 
