@@ -423,13 +423,23 @@ def test_three_runs_with_one_name_are_one_run_and_two_that_are_refused(tmp_path)
 
 def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
     arguments = ["run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=100000000"]
-    code, errors = interrupted(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
+    code, errors = interrupted(arguments, tmp_path, lambda folder: len(on_disk(folder, 0)) > 5)
     assert code == 130 and "Traceback" not in errors
     folder = tmp_path / "runs" / "rosenbrock-mt-dao"
     told = json.loads((folder / "run.json").read_text())
     steps = told["rows"][0]["steps"]
-    assert told["interrupted"] and 0 <= steps < 100_000_000
+    assert told["interrupted"] and 0 < steps < 100_000_000
     assert pq.read_table(folder / "metrics.parquet").num_rows == 5 * (steps + 1)
+
+
+def test_a_run_that_is_interrupted_before_its_first_step_leaves_nothing_or_what_it_has(tmp_path):
+    """While torch is imported, or weights are drawn: there is nothing yet that could be kept."""
+    arguments = ["run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=100000000"]
+    code, errors = interrupted(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
+    assert code == 130 and "Traceback" not in errors
+    left = [path for path in (tmp_path / "runs").glob("*") if not path.name.startswith(".")]
+    assert all((folder / "run.json").exists() for folder in left)
+    assert not list((tmp_path / "runs").glob(".*.partial-*"))
 
 
 @pytest.mark.slow

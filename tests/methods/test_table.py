@@ -25,10 +25,10 @@ rows = pytest.mark.parametrize("name", METHODS)
 
 TINY = Digits(hidden=5, batch_size=4)
 
-SHAPES = {name: MODELS[name] for name in MODELS} | {
-    # Every shape of the whole model, a sixth of its time: blocks repeat each other.
-    "two blocks of gpt-160m": replace(MODELS["gpt-160m"], name="two blocks of gpt-160m", layers=2)
-}
+BLOCK = {"text-gpt": "a block of text-gpt", "gpt-160m": "a block of gpt-160m"}
+"""Of models whose blocks repeat each other: one shows every shape in a fraction of the time."""
+
+SHAPES = MODELS | {name: replace(MODELS[model], name=name, layers=1) for model, name in BLOCK.items()}
 
 
 def exchanges_every_step(name: str) -> bool:
@@ -103,12 +103,8 @@ def test_float64(name: str) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        "text-gpt",
-        "two blocks of gpt-160m",
-        *(
-            pytest.param(m, marks=pytest.mark.slow)
-            for m in ("gpt-160m", "gpt-350m", "gpt-1.3b", "olmo-300m", "olmo-1b")
-        ),
+        *BLOCK.values(),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (*BLOCK, "gpt-350m", "gpt-1.3b", "olmo-300m", "olmo-1b")),
     ],
 )
 def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
