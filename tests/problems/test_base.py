@@ -38,7 +38,7 @@ def test_parameters_are_equal_within_a_replica_and_only_there():
     assert params["w"][:, 0, 0].tolist() == [3, 3, 4, 4]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", PROBLEMS.names())
 def test_every_problem_is_named_and_built_by_default(name):
     problem: Problem = PROBLEMS[name]()
     task = problem.build(Rows.whole_group(2, seeds=(0, 1)))
@@ -53,14 +53,14 @@ def test_every_problem_is_named_and_built_by_default(name):
     assert task.describe()["parameters"] == sum(param[0].numel() for param in task.params.values())
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", PROBLEMS.names())
 def test_every_problem_is_built_from_shapes_alone(name):
     task = PROBLEMS[name]().build(Rows.whole_group(2), device="meta")
     assert task.step_gradients(0).is_meta
     assert all(param.is_meta and param.grad.is_meta for param in task.params.values())
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", PROBLEMS.names())
 def test_torch_global_generator_is_neither_read_nor_moved(name):
     def gradients(global_seed):
         torch.manual_seed(global_seed)
