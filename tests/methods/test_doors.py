@@ -88,7 +88,7 @@ def syncline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_method_of_another_package_is_compared(tmp_path: Path, method: str) -> None:
     offer(tmp_path, "my_package:Offered")
     (tmp_path / "own.yaml").write_text(SPEC % f"{{kind: ddp, rule: sgdm, lr: 0.01}}, {method}")
-    out = syncline(tmp_path, "compare", "own.yaml", "--json", "--out", "out")
+    out = syncline(tmp_path, "compare", "own.yaml", "--jobs", "1", "--json", "--out", "out")
     assert out.returncode == 0, out.stderr
     ddp, own = json.loads(out.stdout)["rows"]
     assert own["method"] in ("Seldom", "seldom")
