@@ -31,15 +31,9 @@ class WarmUp(SyncPolicy):
 
 
 class OneBitAdamMethod(OneBitMethod):
-    """Adam on mean gradients; from ``freeze_step`` on the second moment stays, and momenta are averaged by signs:
+    """Adam on mean gradients; from ``freeze_step`` on the second moment stays, and momenta are averaged by signs.
 
-        m_i = beta1 m + (1 - beta1) g_i;   m <- OneBitMean(m_i);   x <- x - lr m^ / (sqrt(v^) + eps)
-
-    Bias correction goes on, so that the direction does not jump at the freeze: ``m^ = m / (1 - beta1^(t+1))``, and
-    ``v^ = v / (1 - beta2^freeze_step)`` stays as it is. The public code has none. Where v is 0, no worker has seen a
-    gradient: the signs, which know no zero, would move x by ``lr m / eps`` there, so it stays, and so does m = 0.
-
-    What travels: ``4 N`` bytes per step, later about ``N / 8`` twice (see ``OneBitMean``).
+    The formulas, and why they are so: `syncline.methods.one_bit_adam.OneBitAdamSpec`.
 
     Args:
         params: parameters or parameter groups.
@@ -48,7 +42,7 @@ class OneBitAdamMethod(OneBitMethod):
         beta1: decay of the momentum.
         beta2: decay of the second moment.
         eps: added to the root.
-        bias_correction: as above; without it, the public code's form.
+        bias_correction: as there; without it, the public code's form.
         scale: as for ``OneBitMean``.
         **options: options of ``Method``. Gradients are clipped after they are averaged, later each worker's own.
 

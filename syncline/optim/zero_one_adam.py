@@ -102,22 +102,9 @@ class CodeSchedule(ZeroOneSchedule):
 
 
 class ZeroOneAdamMethod(OneBitMethod):
-    """Local steps in a scaling that is the same on all workers, and what they add up to averaged by signs:
+    """Local steps in a scaling that is the same on all workers, and what they add up to averaged by signs.
 
-        m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
-
-    When workers average, with ``s`` the sum of the learning rates of their steps since they last did, and ``a`` where
-    they then were:
-
-        m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
-
-    When the second moment is refreshed: ``v <- beta2 v + (1 - beta2) (mean g)^2``, in full precision.
-
-    Errors are kept of ``u / s`` and not of ``u``, so that a learning rate or an interval that changes does not blow
-    them up; with both constant it is the same. Momentum and second moment have seen the step's gradient when x moves,
-    as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and v by
-    ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
-    nothing moves, as for ``OneBitAdamMethod``.
+    The formulas, and why they are so: `syncline.methods.zero_one_adam.ZeroOneAdamSpec`.
 
     Args:
         params: parameters or parameter groups.
@@ -126,7 +113,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         beta1: decay of the momentum.
         beta2: decay of the second moment.
         eps: added to the root.
-        bias_correction: as above; without it, the paper's form.
+        bias_correction: as there; without it, the paper's form.
         scale: as for ``OneBitMean``.
         **options: options of ``Method``.
 
