@@ -111,9 +111,19 @@ def load_spec(
     Raises:
         SynclineError: one line: what is wrong, where, and what would be accepted.
     """
+    return spec_of(read_fields(name_or_path, scale), overrides, *specs, studies_of=studies_of)
+
+
+def read_fields(name_or_path: str | Path, scale: str | None = None) -> dict[str, Any]:
+    """What stands in a spec's file, with one of its scales set."""
     fields = _read(name_or_path)
     _rescale(fields, scale)
-    _override(fields, overrides)
+    return fields
+
+
+def spec_of(given: Mapping[str, Any], overrides: Overrides = (), *specs: type[S], studies_of: str = "") -> S:
+    """The spec that fields stand for, with others set; what is given stays as it is. See `load_spec`."""
+    fields = with_overrides(given, overrides)
     kind = str(fields.get("kind"))
     usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
     if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
@@ -163,6 +173,20 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
         raise SpecError("--scale", scale, one_of(scales, scale))
     for path, value in scales[scale].items():
         _set(fields, str(path), value, f"scales.{scale}.{path}", value)
+
+
+def with_overrides(given: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Fields of their own with others set, in the order of the overrides."""
+    fields: dict[str, Any] = _copied(given)
+    _override(fields, overrides)
+    return fields
+
+
+def _copied(value: Any) -> Any:
+    """Mappings and lists anew, and in them the same things."""
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _override(fields: dict[str, Any], overrides: Overrides) -> None:
