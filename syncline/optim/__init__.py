@@ -2,6 +2,7 @@
 
 from syncline.optim.attendance import Attendance
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
+from syncline.optim.buffers import Buffers, mean_buffers
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.demo import DeMo, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
@@ -56,6 +57,7 @@ __all__ = [
     "AdamScaling",
     "AdoptScaling",
     "Attendance",
+    "Buffers",
     "CompressedAverages",
     "CompressedMean",
     "Compressor",
@@ -109,6 +111,7 @@ __all__ = [
     "log_quantise",
     "log_restore",
     "look_ahead",
+    "mean_buffers",
     "multi_momentum_rule",
     "muon",
     "power_mean",
