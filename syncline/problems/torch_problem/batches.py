@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from syncline.errors import SpecError
 
-Loss = Callable[[Any, Any], Tensor]
+BatchLoss = Callable[[Any, Any], Tensor]
 """``loss(output, target)``: the mean over a batch, a tensor without dimensions."""
 
 
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
     target: Any
 
 
-def answer(module: Callable[..., Any], batch: Any, loss: Loss | None) -> Answer:
+def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Answer:
     """Call a module on a batch.
 
     With a ``loss``, the last part of a tuple or a list is the target and what is before it the module's arguments; a
@@ -85,7 +85,7 @@ def answer(module: Callable[..., Any], batch: Any, loss: Loss | None) -> Answer:
     return Answer(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
 
 
-def loss_of(found: Answer, loss: Loss | None) -> Tensor:
+def loss_of(found: Answer, loss: BatchLoss | None) -> Tensor:
     """The loss of an answer: by ``loss``, or what the module itself says.
 
     Raises:
@@ -109,11 +109,11 @@ def _kind(value: Any) -> str:
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def objective(module: Callable[..., Any], batch: Any, loss: Loss | None) -> Tensor:
+def objective(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Tensor:
     """The loss of a module on a batch."""
     return loss_of(answer(module, batch, loss), loss)
 
 
-def placed_loss(loss: Loss | None, device: torch.device, dtype: torch.dtype) -> Loss | None:
+def placed_loss(loss: BatchLoss | None, device: torch.device, dtype: torch.dtype) -> BatchLoss | None:
     """A loss that is a module itself, with its tensors (weights of classes) where the batches are."""
     return loss.to(device, dtype) if isinstance(loss, nn.Module) else loss

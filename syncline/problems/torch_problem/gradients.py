@@ -12,7 +12,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syncline.problems.base import Rows
-from syncline.problems.torch_problem.batches import Loss, objective
+from syncline.problems.torch_problem.batches import BatchLoss, objective
 from syncline.problems.torch_problem.modules import Places
 from syncline.problems.torch_problem.randomness import seed_all
 from syncline.problems.torch_problem.shards import Shards, replica_and_worker
@@ -38,7 +38,13 @@ class Stacked:
 
 
 def by_loop(
-    places: Places, tensors: Stacked, shards: Shards, rows: Rows, step: int, loss: Loss | None, device: torch.device
+    places: Places,
+    tensors: Stacked,
+    shards: Shards,
+    rows: Rows,
+    step: int,
+    loss: BatchLoss | None,
+    device: torch.device,
 ) -> Tensor:
     """Losses ``(R,)`` of a step, row by row; ``.grad`` and buffers are new ones of all rows.
 
@@ -76,7 +82,7 @@ def put_row(places: Places, tensors: Stacked, rows: Rows, row: int) -> dict[str,
     return buffers
 
 
-def by_vmap(places: Places, tensors: Stacked, batches: Sequence[Any], rows: Rows, loss: Loss | None) -> Tensor:
+def by_vmap(places: Places, tensors: Stacked, batches: Sequence[Any], rows: Rows, loss: BatchLoss | None) -> Tensor:
     """Losses ``(R,)`` of micro-batches ``(R, batch, ...)``, all rows in one pass; ``.grad`` and buffers are new ones.
 
     Raises:

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from syncline.errors import SpecError
-from syncline.problems.torch_problem.batches import Loss, answer, loss_of
+from syncline.problems.torch_problem.batches import BatchLoss, answer, loss_of
 from syncline.problems.torch_problem.modules import Places, says
 from syncline.problems.torch_problem.randomness import GlobalState
 
@@ -41,7 +41,7 @@ def _separate_kernels() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-def look(places: Places, batch: Any, loss: Loss | None, device: torch.device) -> Look:
+def look(places: Places, batch: Any, loss: BatchLoss | None, device: torch.device) -> Look:
     """Take a batch through the module and back. For inside of `preserved`, with tensors put that may change.
 
     The multiplications and additions of products of matrices, convolutions and attention are counted, as torch counts

@@ -14,11 +14,11 @@ from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import shape_only
 from syncline.problems.per_worker import How
-from syncline.problems.torch_problem.batches import Loss
+from syncline.problems.torch_problem.batches import BatchLoss
 from syncline.problems.torch_problem.look import Look
-from syncline.problems.torch_problem.modules import MakeModel, named
+from syncline.problems.torch_problem.modules import MakeModel, called
 from syncline.problems.torch_problem.randomness import preserved, seed_all
-from syncline.problems.torch_problem.sources import Reading, read
+from syncline.problems.torch_problem.sources import Reading, reading_of
 from syncline.problems.torch_problem.task import TorchTask
 from syncline.problems.torch_problem.validation import Evaluate
 
@@ -64,7 +64,7 @@ class TorchProblem:
 
     make_model: MakeModel
     train_set: Any
-    loss: Loss | None = None
+    loss: BatchLoss | None = None
     evaluate: Evaluate | None = None
     batch_size: int = 32
     validation: Any = None
@@ -86,8 +86,8 @@ class TorchProblem:
             if not callable(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a function")
         if not self.name:
-            called = named(self.make_model)
-            object.__setattr__(self, "name", called if called.isidentifier() else "torch")
+            word = called(self.make_model)
+            object.__setattr__(self, "name", word if word.isidentifier() else "torch")
         reading = self.reading()
         self.validated_on(reading)
         object.__setattr__(self, "_notes", list(reading.notes))
@@ -110,13 +110,13 @@ class TorchProblem:
 
     def reading(self) -> Reading:
         """How the training data is read."""
-        return read(self.train_set, "problem.train_set", self.batch_size, self.shuffle, self.drop_last)
+        return reading_of(self.train_set, "problem.train_set", self.batch_size, self.shuffle, self.drop_last)
 
     def validated_on(self, reading: Reading) -> tuple[Reading, bool]:
         """How the data of evaluations is read, and whether it is part of the training data."""
         if self.validation is None:
             return reading, True
-        return read(self.validation, "problem.validation", reading.batch_size, False, False), False
+        return reading_of(self.validation, "problem.validation", reading.batch_size, False, False), False
 
     def module(self) -> nn.Module | None:
         """The module without memory, on the meta device; None if it cannot be made there."""

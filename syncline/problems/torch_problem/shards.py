@@ -29,7 +29,7 @@ class Shards(Protocol):
         ...
 
 
-def shards(
+def sharded(
     reading: Reading, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype
 ) -> MapShards | StreamShards:
     """The batches of ``rows``: ``accumulate`` in a step.

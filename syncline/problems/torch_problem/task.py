@@ -17,7 +17,7 @@ from syncline.problems.torch_problem.gradients import Stacked, by_loop, by_vmap,
 from syncline.problems.torch_problem.look import Look, look
 from syncline.problems.torch_problem.modules import Places, check_module, fresh, matrix_names, per_replica, says
 from syncline.problems.torch_problem.randomness import preserved, seed_all
-from syncline.problems.torch_problem.shards import Shards, replica_and_worker, shards, stack_rows
+from syncline.problems.torch_problem.shards import Shards, replica_and_worker, sharded, stack_rows
 from syncline.problems.torch_problem.validation import Means, Validation, metrics_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TorchTask:
         self._data: Shards
         with preserved(device):
             reading = problem.reading()
-            self._data = shards(reading, rows, problem.accumulate, device=device, dtype=dtype)
+            self._data = sharded(reading, rows, problem.accumulate, device=device, dtype=dtype)
             self._validation = Validation(*problem.validated_on(reading), device, dtype)
             found = self._looked()
             self.flops_per_step = None if found.flops is None else found.flops * problem.accumulate

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.problems.streams import torch_generator
-from syncline.problems.torch_problem.batches import Answer, Loss, answer, loss_of, moved
-from syncline.problems.torch_problem.modules import named
+from syncline.problems.torch_problem.batches import Answer, BatchLoss, answer, loss_of, moved
+from syncline.problems.torch_problem.modules import called
 from syncline.problems.torch_problem.randomness import seed_all
 from syncline.problems.torch_problem.sources import Reading
 
@@ -67,7 +67,7 @@ class Validation:
 
 
 def metrics_of(
-    module: Callable[..., Any], batch: Any, loss: Loss | None, evaluate: Evaluate | None, like: Tensor
+    module: Callable[..., Any], batch: Any, loss: BatchLoss | None, evaluate: Evaluate | None, like: Tensor
 ) -> dict[str, Tensor]:
     """``loss`` and one's own metrics of a batch, scalars.
 
@@ -89,7 +89,7 @@ def _own(evaluate: Evaluate, found: Answer) -> dict[str, Any]:
         if not isinstance(key, str) or key == "loss":
             raise SpecError("problem.evaluate", key, "metrics by name, none of which is loss")
         if isinstance(value, str) or torch.as_tensor(value).dim():
-            raise SpecError("problem.evaluate", named(value), f"a number for {key}: the mean over the batch")
+            raise SpecError("problem.evaluate", called(value), f"a number for {key}: the mean over the batch")
     return values
 
 
