@@ -167,8 +167,8 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
     """Seconds that NCCL's model gives an all-reduce, by algorithm (``ring``, ``tree``) and protocol.
 
     Workers with a plain link are nodes of one GPU each, unless its ``fabric`` is ``nvlink`` or ``pcie``: then they are
-    one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Protocol LL128 is left out where NCCL
-    does by default: without NVLink.
+    one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Protocol LL128 is left out where
+    NCCL does by default: without NVLink.
 
     Args:
         workers: P, at least 2.
