@@ -3,7 +3,7 @@
 from syncline.optim.attendance import Attendance
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
-from syncline.optim.demo import DeMo, demo_rule
+from syncline.optim.demo import CoefficientMean, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
 from syncline.optim.error_feedback import CompressedAverages, CompressedMean
 from syncline.optim.lion import LionRule, lion
@@ -16,7 +16,7 @@ from syncline.optim.nesterov import NesterovAdam
 from syncline.optim.one_bit import OneBitMean
 from syncline.optim.one_bit_adam import OneBitAdamMethod
 from syncline.optim.outer import FedAdam, Nesterov
-from syncline.optim.power_sgd import PowerSGD
+from syncline.optim.power_sgd import FactorMean
 from syncline.optim.quantised_vote import QuantisedVote
 from syncline.optim.quantisers import (
     log_quantise,
@@ -56,16 +56,17 @@ __all__ = [
     "AdamScaling",
     "AdoptScaling",
     "Attendance",
+    "CoefficientMean",
     "CompressedAverages",
     "CompressedMean",
     "Compressor",
-    "DeMo",
     "DelayCompensation",
     "DionMethod",
     "DionRule",
     "DirectVote",
     "Every",
     "EveryStep",
+    "FactorMean",
     "FedAdam",
     "LionCubMethod",
     "LionRule",
@@ -82,7 +83,6 @@ __all__ = [
     "Orthogonalised",
     "OuterOptimizer",
     "Periodic",
-    "PowerSGD",
     "QuantisedVote",
     "Reducer",
     "RotatedAdam",
