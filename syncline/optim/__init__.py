@@ -1,6 +1,5 @@
 """The parts of methods: real optimizer math over the worker axis, and the one loop that plays parts together."""
 
-from syncline.optim.attendance import Attendance
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.demo import CoefficientMean, demo_rule
@@ -16,6 +15,7 @@ from syncline.optim.nesterov import NesterovAdam
 from syncline.optim.one_bit import OneBitMean
 from syncline.optim.one_bit_adam import OneBitAdamMethod
 from syncline.optim.outer import FedAdam, Nesterov
+from syncline.optim.participation import PartialParticipation
 from syncline.optim.power_sgd import FactorMean
 from syncline.optim.quantised_vote import QuantisedVote
 from syncline.optim.quantisers import (
@@ -55,7 +55,6 @@ __all__ = [
     "RMMC",
     "AdamScaling",
     "AdoptScaling",
-    "Attendance",
     "CoefficientMean",
     "CompressedAverages",
     "CompressedMean",
@@ -82,6 +81,7 @@ __all__ = [
     "OneBitVote",
     "Orthogonalised",
     "OuterOptimizer",
+    "PartialParticipation",
     "Periodic",
     "QuantisedVote",
     "Reducer",
