@@ -18,6 +18,7 @@ from syncline.commands.shell import (
     JsonOption,
     NetworkOption,
     OutOption,
+    PerProcessOption,
     ReproducibleOption,
     SetOption,
     SpecArgument,
@@ -38,13 +39,14 @@ from syncline.errors import SpecError
 def launch_command(
     spec: SpecArgument,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes, one worker each; the spec's by default.")
+        int | None, typer.Option("--workers", help="One process each, or as said; the spec's by default.")
     ] = None,
     overrides: SetOption = None,
     network: NetworkOption = None,
     device: DeviceOption = "auto",
     backend: BackendOption = "auto",
     timeout: TimeoutOption = TIMEOUT,
+    workers_per_process: PerProcessOption = 1,
     port: Annotated[int, typer.Option("--port", help="Where processes meet; any that is free by default.")] = 0,
     reproducible: ReproducibleOption = False,
     out: OutOption = None,
@@ -66,9 +68,12 @@ def launch_command(
     from syncline.experiments.launching.tables import launch_tables, launched_steps
     from syncline.units import parse_seconds
 
-    warn(launch_warnings(loaded))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible, port)
+    how = Launch(
+        device, backend, parse_seconds(timeout, "--timeout"), reproducible, port,
+        workers_per_process=workers_per_process,
+    )  # fmt: skip
+    warn(launch_warnings(loaded, how))
     console, target = new_console(), out or Path("runs") / loaded.name
     with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
         run_it: Any = launch_pipeline if isinstance(loaded, PipelineSpec) else launch

@@ -32,13 +32,13 @@ def fresh(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
         except SpecError:
             raise
         except Exception as error:
-            raise SpecError("problem.make_model", called(make_model), f"a module; {says(error)}") from error
+            raise SpecError("problem.make_model", word_for(make_model), f"a module; {says(error)}") from error
     if not isinstance(made, nn.Module):
-        raise SpecError("problem.make_model", called(make_model), f"a module; it returns {type(made).__name__}")
+        raise SpecError("problem.make_model", word_for(make_model), f"a module; it returns {type(made).__name__}")
     return made
 
 
-def called(thing: Any) -> str:
+def word_for(thing: Any) -> str:
     """What to call a function, a class or an object in a line."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 

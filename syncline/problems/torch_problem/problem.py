@@ -16,7 +16,7 @@ from syncline.problems.network import shape_only
 from syncline.problems.per_worker import How
 from syncline.problems.torch_problem.batches import BatchLoss
 from syncline.problems.torch_problem.look import Look
-from syncline.problems.torch_problem.modules import MakeModel, called
+from syncline.problems.torch_problem.modules import MakeModel, word_for
 from syncline.problems.torch_problem.randomness import preserved, seed_all
 from syncline.problems.torch_problem.sources import Reading, reading_of
 from syncline.problems.torch_problem.task import TorchTask
@@ -86,7 +86,7 @@ class TorchProblem:
             if not callable(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a function")
         if not self.name:
-            word = called(self.make_model)
+            word = word_for(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
         reading = self.reading()
         self.validated_on(reading)

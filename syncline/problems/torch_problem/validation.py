@@ -12,7 +12,7 @@ from torch import Tensor
 from syncline.errors import SpecError
 from syncline.problems.streams import torch_generator
 from syncline.problems.torch_problem.batches import Answer, BatchLoss, answer, loss_of, moved
-from syncline.problems.torch_problem.modules import called
+from syncline.problems.torch_problem.modules import word_for
 from syncline.problems.torch_problem.randomness import seed_all
 from syncline.problems.torch_problem.sources import Reading
 
@@ -89,7 +89,7 @@ def _own(evaluate: Evaluate, found: Answer) -> dict[str, Any]:
         if not isinstance(key, str) or key == "loss":
             raise SpecError("problem.evaluate", key, "metrics by name, none of which is loss")
         if isinstance(value, str) or torch.as_tensor(value).dim():
-            raise SpecError("problem.evaluate", called(value), f"a number for {key}: the mean over the batch")
+            raise SpecError("problem.evaluate", word_for(value), f"a number for {key}: the mean over the batch")
     return values
 
 
