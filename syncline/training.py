@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from syncline.comm import Communicator
 from syncline.errors import SpecError
-from syncline.optim import Attendance, Method
+from syncline.optim import Method, PartialParticipation
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
@@ -219,14 +219,14 @@ def train(
 
     Returns:
         The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
-        are told in the history, with everything measured so far. Where workers may be absent (a presence of the
-        communicator, see ``syncline.optim.Attendance``), losses and evaluations are of those present in the step, and
-        a task's trace is of all rows.
+        are told in the history, with everything measured so far. Where workers may be absent (a membership of the
+        communicator, see ``syncline.optim.PartialParticipation``), losses and evaluations are of those present in the
+        step, and a task's trace is of all rows.
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
-    presence = getattr(method.comm, "presence", None)
-    attendance = Attendance(method, presence) if presence else None
+    membership = getattr(method.comm, "membership", None)
+    participation = PartialParticipation(method, membership) if membership else None
 
     def evaluate(done: int) -> None:
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
@@ -240,16 +240,16 @@ def train(
     try:
         evaluate(0)
         for t in range(steps):
-            if attendance:
-                attendance.join(t)
+            if participation:
+                participation.join(t)
             loss = task.step_gradients(t)
-            with attendance.frozen(t) if attendance else nullcontext():
+            with participation.frozen(t) if participation else nullcontext():
                 method.step()
             if schedule is not None:
                 schedule.step()
             for name, value in task.trace().items():
                 recorder.trace.setdefault(name, []).append(value)
-            recorder.losses.append(attendance.mean(loss, t) if attendance else rows.by_replica(loss).mean(1))
+            recorder.losses.append(participation.mean(loss, t) if participation else rows.by_replica(loss).mean(1))
             done = t + 1
             interrupted = _stops(on_step, done) and done < steps
             last = done == steps or interrupted or (done % CHECK_EVERY == 0 and _all_lost(recorder, task, method.comm))

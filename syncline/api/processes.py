@@ -6,13 +6,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncline.api.asked import Asked, as_arguments, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.errors import SynclineError
 from syncline.specs import PipelineSpec, RunSpec
+
+if TYPE_CHECKING:
+    from syncline.experiments.launching.process import Launch
 
 
 def launch(
@@ -27,6 +30,7 @@ def launch(
     device: str = "auto",
     backend: str = "auto",
     timeout: str | float = "120 s",
+    workers_per_process: int = 1,
     port: int = 0,
     reproducible: bool = False,
     out: str | Path | None = None,
@@ -47,6 +51,7 @@ def launch(
         device: ``auto``, ``cpu`` or ``cuda``.
         backend: ``auto``, ``gloo`` or ``nccl``.
         timeout: how long all may stand still before they are ended.
+        workers_per_process: that live together in each.
         port: where processes meet; 0: any that is free.
         reproducible: add up in the simulator's order: its bits, for the same bytes.
         out: see `sl.compare`.
@@ -64,26 +69,40 @@ def launch(
     given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
              "seeds": seeds}  # fmt: skip
     loaded: RunSpec | PipelineSpec = spec_of(spec, given | fields, RunSpec, PipelineSpec, kind="run")
-    from syncline.experiments.launching.launch import launch as on_processes
     from syncline.experiments.launching.launch import launch_warnings
-    from syncline.experiments.launching.pipeline import launch_pipeline
     from syncline.experiments.launching.process import Launch
     from syncline.units import parse_seconds
 
-    if spec is not loaded:
-        told(launch_warnings(loaded))
-    how = Launch(device, backend, parse_seconds(timeout, "timeout"), reproducible, port)
-    run_it: Any = launch_pipeline if isinstance(loaded, PipelineSpec) else on_processes
-    with place(out, loaded.name) as (path, scratch):
-        answer = run_it(loaded, path, how, exact=exact and out is not None, on_progress=on_progress)
-    result = launched(loaded, answer, scratch)
-    if result.failed and spec is not loaded:
+    how = Launch(
+        device, backend, parse_seconds(timeout, "timeout"), reproducible, port, workers_per_process=workers_per_process
+    )
+    told(launch_warnings(loaded, how))
+    result = on_processes(loaded, how, out, exact=exact, on_progress=on_progress)
+    if result.failed:
         warnings.warn(result.failed, stacklevel=2)
     return result
 
 
+def on_processes(
+    spec: RunSpec | PipelineSpec,
+    how: Launch,
+    out: str | Path | None = None,
+    *,
+    exact: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+) -> Result:
+    """The result of a launch, which says in `Result.failed` if it is one of a failure."""
+    from syncline.experiments.launching.launch import launch as launch_run
+    from syncline.experiments.launching.pipeline import launch_pipeline
+
+    run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch_run
+    with place(out, spec.name) as (path, scratch):
+        answer = run_it(spec, path, how, exact=exact and out is not None, on_progress=on_progress)
+    return launched(spec, answer, scratch)
+
+
 def launched(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
-    """The result of a launch."""
+    """The result of a launch that is over."""
     from syncline.experiments.launching.tables import launch_tables
 
     tables = partial(launch_tables, answer, spec)

@@ -18,6 +18,7 @@ from syncline.commands.shell import (
     JsonOption,
     NetworkOption,
     OutOption,
+    PerProcessOption,
     ReproducibleOption,
     SetOption,
     SpecArgument,
@@ -39,13 +40,14 @@ from syncline.errors import SpecError
 def launch_command(
     spec: SpecArgument,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes, one worker each; the spec's by default.")
+        int | None, typer.Option("--workers", help="One process each, or as said; the spec's by default.")
     ] = None,
     overrides: SetOption = None,
     network: NetworkOption = None,
     device: DeviceOption = "auto",
     backend: BackendOption = "auto",
     timeout: TimeoutOption = TIMEOUT,
+    workers_per_process: PerProcessOption = 1,
     port: Annotated[int, typer.Option("--port", help="Where processes meet; any that is free by default.")] = 0,
     reproducible: ReproducibleOption = False,
     out: OutOption = None,
@@ -60,21 +62,22 @@ def launch_command(
     loaded = load_spec(spec, given, RunSpec, PipelineSpec)
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
-    from syncline.api.processes import launch
+    from syncline.api.processes import on_processes
     from syncline.experiments import display
     from syncline.experiments.launching.launch import launch_warnings
+    from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.tables import launched_steps
     from syncline.units import parse_seconds
 
-    warn(launch_warnings(loaded))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    timeout_s = parse_seconds(timeout, "--timeout")
+    how = Launch(
+        device, backend, parse_seconds(timeout, "--timeout"), reproducible, port,
+        workers_per_process=workers_per_process,
+    )  # fmt: skip
+    warn(launch_warnings(loaded, how))
     console, target = new_console(), out or Path("runs") / loaded.name
     with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
-        result = launch(
-            loaded, device=device, backend=backend, timeout=timeout_s, reproducible=reproducible, port=port,
-            out=target, exact=out is not None, on_progress=lambda done: update([done]),
-        )  # fmt: skip
+        result = on_processes(loaded, how, target, exact=out is not None, on_progress=lambda done: update([done]))
     show_result(console, result, as_json)
     if result.failed:
         say(f"error: {result.failed}; what was measured until then is in the folder above")

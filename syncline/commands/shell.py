@@ -57,6 +57,10 @@ TimeoutOption = Annotated[
 ReproducibleOption = Annotated[
     bool, typer.Option("--reproducible", help="Add up in the simulator's order: its bits, for the same bytes.")
 ]
+PerProcessOption = Annotated[
+    int,
+    typer.Option("--workers-per-process", metavar="R", help="Workers that share a process, as rows of its tensors."),
+]
 TIMEOUT = "120 s"
 
 

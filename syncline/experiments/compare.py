@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from syncline.costmodel import Network
-from syncline.experiments.board import Board, Watched, board, side_by_side
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
+from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import Trained, time_method, train_method
@@ -47,7 +47,11 @@ def compare(
         of every method that completed a step.
     """
     check_training(spec, *spec.methods)
-    with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, Watched(progress, on_progress):
+    with (
+        RunFolder(out, exact) as folder,
+        shared_progress(len(spec.methods)) as progress,
+        Watched(progress, on_progress),
+    ):
         folder.spec(spec)
         finished: list[Trained] = []
         for trained in _train_all(spec, folder, progress, jobs):
@@ -67,7 +71,7 @@ def compare(
     return {"rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted}
 
 
-def _train_all(spec: CompareSpec, folder: RunFolder, progress: Board, jobs: int | None) -> Iterator[Trained]:
+def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
     """Trainings as they finish; those that a stop left without a single step are not among them."""
     calls = [
         partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name))

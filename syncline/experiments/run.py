@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.experiments.board import board
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
 from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
+from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
@@ -43,7 +43,7 @@ def run(
     if not isinstance(spec, RunSpec):
         return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)
     check_training(spec, spec.method)
-    with RunFolder(out, exact) as folder, board(1) as progress:
+    with RunFolder(out, exact) as folder, shared_progress(1) as progress:
         folder.spec(spec)
 
         def on_step(done: int) -> None:

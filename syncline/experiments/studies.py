@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.experiments.board import Watched, board, side_by_side
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.shared_progress import Watched, shared_progress, side_by_side
 from syncline.specs import Experiment, study_of
 
 
@@ -40,7 +40,7 @@ def run_study(
         if on_progress:
             on_progress(sum(done))
 
-    with RunFolder(out, exact) as folder, board(len(pieces)) as progress, Watched(progress, tell):
+    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, Watched(progress, tell):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
