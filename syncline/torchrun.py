@@ -46,7 +46,7 @@ def torchrun_command(
         str | None, typer.Option("--window", metavar="TIME", help="With --calibrate: for training steps.")
     ] = None,
 ) -> None:
-    """Run a spec in processes that torchrun started, with workers in each, and measure it; or calibrate machines."""
+    """Run a spec in processes that torchrun started, one worker or more in each; or calibrate their machines."""
     if calibrate:
         if reproducible:
             raise SpecError("--reproducible", True, "none, as a calibration adds nothing up")
