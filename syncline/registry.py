@@ -8,6 +8,7 @@ asked for.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -127,14 +128,70 @@ def imported(reference: str, path: str = "name") -> Any:
     try:
         thing: Any = importlib.import_module(module_name)
     except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise SpecError(path, reference, f"a module that imports; it says: {type(error).__name__}: {reason}") from error
+        raise SpecError(path, reference, f"a module that imports; it says: {_said(error)}") from error
     for part in name.split("."):
         if not hasattr(thing, part):
             public = [one for one in dir(thing) if not one.startswith("_")]
             raise SpecError(path, reference, f"a name of {module_name}: {one_of(public, part)}")
         thing = getattr(thing, part)
     return thing
+
+
+def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
+    """What the callable that ``module:name`` refers to returns: ``{kind: python, target: module:name, ...}`` of a spec.
+
+    Args:
+        target: ``module:name`` or ``file.py:name`` of a function or a class.
+        arguments: what it is called with, by name.
+        path: of the mapping that has ``target`` and the arguments as its fields.
+
+    Raises:
+        SpecError: it cannot be imported or called; an argument that it does not have, or has no value; or what it
+            raises, by type and message.
+
+    >>> called("math:gcd", {})
+    0
+    >>> called("fractions:Fraction", {"numerator": 1, "denominator": 3})
+    Fraction(1, 3)
+    >>> called("fractions:Fraction", {"denominater": 3}, "problem")
+    Traceback (most recent call last):
+    syncline.errors.SpecError: problem.denominater: got 3; expected no such argument of fractions:Fraction, but one of
+    'denominator', 'numerator' (did you mean 'denominator'?)
+    """
+    where = f"{path}." if path else ""
+    if not is_reference(target):
+        raise SpecError(f"{where}target", target, "module:name or file.py:name of a function or a class")
+    function = imported(target, f"{where}target")
+    if not callable(function):
+        raise SpecError(f"{where}target", target, f"a function or a class, and this is {type(function).__name__}")
+    _check_arguments(function, target, arguments, where)
+    try:
+        return function(**arguments)
+    except Exception as error:  # whatever a user's function raises is told as what is wrong with this field
+        raise SpecError(f"{where}target", target, f"a call that returns; it says: {_said(error)}") from error
+
+
+def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], where: str) -> None:
+    try:
+        taken = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some that are written in C Python does not know it
+        return
+    by_name = {one.name: one for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    takes_any = any(one.kind == one.VAR_KEYWORD for one in taken)
+    for name, value in arguments.items():
+        if not isinstance(name, str) or not (takes_any or name in by_name):
+            public = [one for one in by_name if not one.startswith("_")]
+            known = one_of(public, str(name)) if public else "it takes none"
+            raise SpecError(f"{where}{name}", value, f"no such argument of {target}, but {known}")
+    for name, one in by_name.items():
+        if one.default is one.empty and name not in arguments:
+            raise SpecError(f"{where}{name}", None, f"a value, as this argument of {target} has no default")
+
+
+def _said(error: Exception) -> str:
+    """Type and message, in one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def reference_to(thing: type) -> str:

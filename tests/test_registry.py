@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from syncline.errors import SpecError
-from syncline.registry import Registry, imported, is_reference
+from syncline.registry import Registry, called, imported, is_reference
 
 
 @pytest.fixture
@@ -80,6 +80,70 @@ def test_what_a_module_raises_is_told(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(SpecError, match=r"it says: RuntimeError: first second$"):
         imported("raising_module:x")
+
+
+CALLED = """
+VALUE = 3
+
+def make(size, *, scale=1.0):
+    if size < 0:
+        raise ValueError("sizes are\\nnot negative")
+    return size * scale
+
+def anything(**fields):
+    return fields
+
+class Thing:
+    def __init__(self, size):
+        self.size = size
+
+class Deep(dict):
+    def __init__(self, size):
+        super().__init__(sise=size, **{"size": len(None)})
+"""
+
+
+@pytest.fixture
+def makers(tmp_path, monkeypatch):
+    (tmp_path / "makers_of_here.py").write_text(CALLED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "makers_of_here"
+    sys.modules.pop("makers_of_here", None)
+
+
+def test_a_target_is_called_with_the_other_keys(makers):
+    assert called(f"{makers}:make", {"size": 4, "scale": 0.5}) == 2.0
+    assert called(f"{makers}:anything", {"a": [1, 2]}) == {"a": [1, 2]}
+    assert called(f"{makers}:Thing", {"size": 4}).size == 4
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "line"),
+    [
+        (
+            "make",
+            {"sise": 4},
+            "net.sise: got 4; expected no such argument of makers_of_here:make, but one of 'scale', 's",
+        ),
+        ("make", {}, "net.size: got None; expected a value, as this argument of makers_of_here:make has no default"),
+        ("Thing", {"size": 4, "x": 1}, "net.x: got 1; expected no such argument of makers_of_here:Thing, but one of"),
+        ("make", {"size": -1}, "net.target: got 'makers_of_here:make'; expected a call that returns; it says: ValueE"),
+        ("Deep", {"size": -1}, "net.target: got 'makers_of_here:Deep'; expected a call that returns; it says: TypeEr"),
+        ("anything", {3: 4}, "net.3: got 4; expected no such argument of makers_of_here:anything"),
+        ("VALUE", {}, "net.target: got 'makers_of_here:VALUE'; expected a function or a class, and this is int"),
+        ("make_", {}, "net.target: got 'makers_of_here:make_'; expected a name of makers_of_here: one of"),
+    ],
+)
+def test_a_call_that_fails_is_told_in_one_line(makers, target, arguments, line):
+    with pytest.raises(SpecError) as error:
+        called(f"{makers}:{target}", arguments, "net")
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("target", ["make", None, 3, ["a:b"]])
+def test_a_target_is_a_reference(target):
+    with pytest.raises(SpecError, match=r"^target: got .*; expected module:name or file.py:name of a function"):
+        called(target, {})
 
 
 def test_built_in_references_are_imported_when_they_are_asked_for():

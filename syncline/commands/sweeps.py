@@ -63,12 +63,7 @@ def sweep_command(
     console.print(f"results in {result.folder}/: sweep.json, sweep.parquet, runs/", soft_wrap=True)
     console.print(f"more of the ranking: syncline best {shlex.quote(result.folder)}", soft_wrap=True)
     if as_json:
-        emit(
-            {
-                "rows": result.rows, "folder": result.folder, "runs": result.asked, "repeated": result.repeated,
-                "effort": result.effort, "interrupted": result.interrupted,
-            }
-        )  # fmt: skip
+        emit(result.json())
     if result.interrupted:
         say(f"interrupted: the same again with --out {shlex.quote(result.folder)} goes on where this ended")
         raise typer.Exit(INTERRUPTED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,12 +95,16 @@ def bundled() -> dict[str, Path]:
 
 
 def load_spec(
-    name_or_path: str | Path, overrides: Overrides = (), *specs: type[S], studies_of: str = "", scale: str | None = None
+    given: str | Path | Mapping[str, Any],
+    overrides: Overrides = (),
+    *specs: type[S],
+    studies_of: str = "",
+    scale: str | None = None,
 ) -> S:
     """Read a spec.
 
     Args:
-        name_or_path: a bundled spec's name, or a YAML file.
+        given: a bundled spec's name, a YAML file, or the fields themselves.
         overrides: fields that have other values: ``"field.path=value"`` each, or values by path; a number in the path
             indexes a list.
         *specs: the classes that the caller can use; all of them, and all studies, if none is named.
@@ -111,19 +114,7 @@ def load_spec(
     Raises:
         SynclineError: one line: what is wrong, where, and what would be accepted.
     """
-    return spec_of(read_fields(name_or_path, scale), overrides, *specs, studies_of=studies_of)
-
-
-def read_fields(name_or_path: str | Path, scale: str | None = None) -> dict[str, Any]:
-    """What stands in a spec's file, with one of its scales set."""
-    fields = _read(name_or_path)
-    _rescale(fields, scale)
-    return fields
-
-
-def spec_of(given: Mapping[str, Any], overrides: Overrides = (), *specs: type[S], studies_of: str = "") -> S:
-    """The spec that fields stand for, with others set; what is given stays as it is. See `load_spec`."""
-    fields = with_overrides(given, overrides)
+    fields = with_overrides(read_fields(given, scale), overrides)
     kind = str(fields.get("kind"))
     usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
     if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
@@ -134,6 +125,13 @@ def spec_of(given: Mapping[str, Any], overrides: Overrides = (), *specs: type[S]
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
         raise SpecError("kind", fields.get("kind"), one_of([*usable, *known], kind) + hint)
     return validate(usable[kind], fields)  # type: ignore[return-value]
+
+
+def read_fields(given: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
+    """What stands in a spec's file, or is given, with one of its scales set."""
+    fields: dict[str, Any] = containers_copied(given) if isinstance(given, Mapping) else _read(given)
+    _rescale(fields, scale)
+    return fields
 
 
 def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
@@ -177,23 +175,23 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
 
 def with_overrides(given: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
     """Fields of their own with others set, in the order of the overrides."""
-    fields: dict[str, Any] = _copied(given)
+    fields: dict[str, Any] = containers_copied(given)
     _override(fields, overrides)
     return fields
-
-
-def _copied(value: Any) -> Any:
-    """Mappings and lists anew, and in them the same things."""
-    if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _override(fields: dict[str, Any], overrides: Overrides) -> None:
     """Set fields in place, in the order of the overrides."""
     for one in _as_overrides(overrides):
         # A later override may go into the value, which is the caller's.
-        _set(fields, one.path, deepcopy(one.value), one.told, one.written)
+        _set(fields, one.path, containers_copied(one.value), one.told, one.written)
+
+
+def containers_copied(value: Any) -> Any:
+    """Mappings and lists anew, all the way down; what is in them, which may be a model or a data set, as it is."""
+    if isinstance(value, Mapping):
+        return {key: containers_copied(inner) for key, inner in value.items()}
+    return [containers_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any) -> None:

@@ -21,7 +21,7 @@ NAME = "sweep.json"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedRun:
     """A run that a sweep asks for.
 
     Args:
@@ -77,24 +77,24 @@ class SweepFolder:
         """Runs that left no folder, and why."""
         self._errors |= errors
 
-    def missing(self, asked: Sequence[Asked]) -> list[Asked]:
+    def missing(self, asked: Sequence[AskedRun]) -> list[AskedRun]:
         """Those that are not finished, each once."""
         each = {one.name: one for one in asked}
         return [one for one in each.values() if read_run(self.runs, one.name) is None]
 
-    def rows(self, asked: Sequence[Asked]) -> list[dict[str, Any]]:
+    def rows(self, asked: Sequence[AskedRun]) -> list[dict[str, Any]]:
         """One row for each that is finished or has failed, in the order asked for."""
         made = (self.row(one) for one in asked)
         return [row for row in made if row is not None]
 
-    def row(self, one: Asked) -> dict[str, Any] | None:
+    def row(self, one: AskedRun) -> dict[str, Any] | None:
         """The row of one run; None if there is no result yet."""
         told = read_run(self.runs, one.name)
         if told is None and one.name in self._errors:
             told = {"row": failed_record(one.spec), "error": self._errors[one.name]}
         return told and _row(one.configuration, one.values, one.name, told)
 
-    def write(self, about: Mapping[str, Any], asked: Sequence[Asked]) -> list[dict[str, Any]]:
+    def write(self, about: Mapping[str, Any], asked: Sequence[AskedRun]) -> list[dict[str, Any]]:
         """Write ``sweep.json`` and ``sweep.parquet``; returns the rows."""
         rows = self.rows(asked)
         listed = [

@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.experiments.limits import check_training
 from syncline.specs import CompareSpec, Override, RunSpec
 from syncline.specs.experiment import MOST_SEEDS
-from syncline.specs.load import read_fields, spec_of, with_overrides
+from syncline.specs.load import load_spec, read_fields, with_overrides
 from syncline.yamls import parse_yaml
 
 NOT_SWEPT = {
@@ -127,17 +127,15 @@ class SweptSpec:
         Raises:
             SpecError: the spec is neither a run nor a comparison, or something in it is wrong.
         """
-        if isinstance(spec, BaseModel):
-            fields: dict[str, Any] = spec.model_dump(mode="json")
-        else:
-            fields = dict(spec) if isinstance(spec, Mapping) else read_fields(spec)
+        paths = [*(one.path for one in overrides), *(grid.path for grid in grids)]
+        fields = _fields_of(spec, paths) if isinstance(spec, BaseModel) else read_fields(spec)
         if fields.get("kind") != "compare":
             if fields.get("kind") != "run":
-                spec_of(fields, overrides, RunSpec, CompareSpec)  # says what is wrong
+                load_spec(fields, overrides, RunSpec, CompareSpec)  # says what is wrong
             return cls(fields, list(overrides), name=_name(fields))
         given = {grid.path for grid in grids} | {one.path for one in overrides}
         compared = [one for one in overrides if one.path.split(".")[0] not in ("method", "network")]
-        checked = spec_of(fields, compared, CompareSpec)
+        checked = load_spec(fields, compared, CompareSpec)
         fields = with_overrides(fields, compared)
         methods = Grid("method", tuple(fields["methods"]), "methods", tuple(m.name for m in checked.methods))
         networks = Grid("network", tuple(fields["networks"]), "networks", tuple(n.name for n in checked.networks))
@@ -161,7 +159,7 @@ class SweptSpec:
         if seeds is not None:
             given.append(Override("seeds", list(seeds), "--seeds", list(seeds)))
         try:
-            spec = spec_of(self.fields, given, RunSpec)
+            spec = load_spec(self.fields, given, RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
             # What is set below a grid's field is to blame itself.
@@ -241,6 +239,13 @@ def seeds_of(given: Any, told: str = "--seeds") -> tuple[int, ...] | None:
     raise SpecError(told, given, "how many, as in 5, or which, as in [3, 4]")
 
 
+def _fields_of(spec: BaseModel, paths: Iterable[str]) -> dict[str, Any]:
+    """A spec's fields; the problem as it is, unless something in it is set."""
+    fields: dict[str, Any] = spec.model_dump(mode="json", exclude={"problem"})
+    inside = any(path.startswith("problem.") for path in paths)
+    return fields | ({"problem": spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)})
+
+
 def _is_below(path: str, above: str) -> bool:
     return path.startswith(f"{above}.")
 
@@ -253,7 +258,7 @@ def _blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Se
     """The error in terms of the grids; where none of them is to blame, with the configuration."""
     if any(error.path == grid.told for grid, _ in settings):
         return error
-    for grid, _ in to_blame:
+    for grid, _ in sorted(to_blame, key=lambda one: -one[0].path.count(".")):  # the innermost field first
         if _is_in(error.path, grid.path):
             return SpecError(grid.told + error.path.removeprefix(grid.path), error.value, error.expected)
     chosen = ", ".join(f"{grid.path}={_flat(value)}" for grid, value in settings)

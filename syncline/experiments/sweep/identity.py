@@ -19,6 +19,7 @@ import syncline
 from syncline.registry import is_reference
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
+from syncline.version import __version__
 
 DECIDING = ("torch", "numpy")
 """Packages whose version can change a bit of a result."""
@@ -42,7 +43,7 @@ def code_version() -> str:
         if path.suffix in (".py", ".yaml") and path.is_file():
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     others = [f"{name} {metadata.version(name)}" for name in DECIDING]
-    return ", ".join([f"syncline {syncline.__version__} {digest.hexdigest()[:12]}", _python(), *others])
+    return ", ".join([f"syncline {__version__} {digest.hexdigest()[:12]}", _python(), *others])
 
 
 def canonical(value: Any) -> str:

@@ -23,7 +23,7 @@ class Listener:
         """What is allowed but surely not meant."""
 
     def begins(self, runs: int, finished: int) -> None:
-        """There are so many runs to be, of which some are finished; again for each round of a search."""
+        """There are so many runs to be, of which some are finished; again for each batch of a search."""
 
     def reached(self, runs: float) -> None:
         """So many runs are done, with the parts of those that are under way; now and then, from another thread."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from joblib import Parallel, cpu_count, delayed
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from syncline.experiments.board import Board, uninterrupted_children
 from syncline.experiments.overseen import overseen
+from syncline.experiments.shared_progress import SharedProgress, uninterrupted_children
 from syncline.experiments.sweep.runs import Outcome, SweptRun, begin, outcomes, write
 
 DIED = "its process was ended from outside, as a system does that is out of memory; with fewer --jobs less is needed"
@@ -35,7 +35,7 @@ Done = tuple[int, dict[str, str]]
 """The number of a job that is done, and the errors of those of its runs that are to be tried again, by name."""
 
 
-def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progress: Board) -> Iterator[Done]:
+def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
     """Jobs as they are finished, each written to ``folder``; those that a stop came before are left out.
 
     If a process is ended from outside, all that were at work end with it. What they were at is then begun again one by
@@ -61,7 +61,9 @@ def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progre
             del left[number]
 
 
-def _as_finished(calls: Sequence[Callable[[], Done | None]], processes: int, progress: Board) -> Iterator[Done]:
+def _as_finished(
+    calls: Sequence[Callable[[], Done | None]], processes: int, progress: SharedProgress
+) -> Iterator[Done]:
     try:
         if processes == 1:
             for call in calls:
@@ -81,7 +83,7 @@ def _as_finished(calls: Sequence[Callable[[], Done | None]], processes: int, pro
         raise
 
 
-def _carry_out(number: int, job: Job, folder: Path, progress: Board) -> Done | None:
+def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) -> Done | None:
     """Train, time, write. The first run's working folder tells what was under way, should this process die."""
     working = begin(folder, job.runs[0].name)
     try:

@@ -9,22 +9,22 @@ from typing import Any
 from pydantic import BaseModel
 
 from syncline.errors import SpecError
-from syncline.experiments.board import Board, Watched, board
 from syncline.experiments.folder import environment
-from syncline.experiments.sweep.folder import Asked, SweepFolder
-from syncline.experiments.sweep.grid import SweptSpec, Configuration, Grid, configurations, seeds_of
+from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress
+from syncline.experiments.sweep.folder import AskedRun, SweepFolder
+from syncline.experiments.sweep.grid import Configuration, Grid, SweptSpec, configurations, seeds_of
 from syncline.experiments.sweep.identity import code_version, run_names, training_name
 from syncline.experiments.sweep.listener import Listener
 from syncline.experiments.sweep.pool import Done, Job, carried_out
 from syncline.experiments.sweep.ranking import effort
-from syncline.experiments.sweep.result import SweepResult
 from syncline.experiments.sweep.runs import SweptRun
+from syncline.experiments.sweep.swept import Swept
 from syncline.specs import Override
 
 MOST_RUNS = 1_000_000
 """A choice: more folders than most file systems like."""
 
-Rounds = Generator[list[Configuration], list[dict[str, Any]], None]
+Batches = Generator[list[Configuration], list[dict[str, Any]], None]
 """Configurations to be run next; it is sent their rows."""
 
 
@@ -37,7 +37,7 @@ def sweep(
     out: str | Path | None = None,
     jobs: int | None = None,
     listener: Listener | None = None,
-) -> SweepResult:
+) -> Swept:
     """Train and time every configuration of a grid with every seed.
 
     Each run is kept in a folder that is named by a hash of its spec and the version of the code, so that the same
@@ -57,11 +57,11 @@ def sweep(
     """
     base, grids = _base_and_grids(spec, grid, overrides)
     chosen = seeds_of(seeds)
-    rounds = _once(configurations(base, grids, chosen))
+    batches = _once(configurations(base, grids, chosen))
     about = {"name": base.name, "grids": {one.path: one.shown for one in grids}}
-    first = next(rounds)
+    first = next(batches)
     runs = sum(len(one.spec.seeds) for one in first)
-    return _Sweep(rounds, first, runs, about, jobs, listener or Listener()).run(base.name, out)
+    return _Sweep(batches, first, runs, about, jobs, listener or Listener()).run(base.name, out)
 
 
 def _base_and_grids(
@@ -74,53 +74,53 @@ def _base_and_grids(
     return base, [*base.grids, *given]
 
 
-def _once(made: list[Configuration]) -> Rounds:
+def _once(made: list[Configuration]) -> Batches:
     yield made
 
 
 class _Sweep:
-    """A sweep under way: what was asked for so far, round by round."""
+    """A sweep under way: what was asked for so far, batch by batch."""
 
     def __init__(
         self,
-        rounds: Rounds,
+        batches: Batches,
         first: list[Configuration],
         runs: int,
         about: dict[str, Any],
         jobs: int | None,
         listener: Listener,
     ) -> None:
-        self._rounds, self._about, self._jobs, self._listener = rounds, about, jobs, listener
+        self._batches, self._about, self._jobs, self._listener = batches, about, jobs, listener
         self._code = code_version()
         self._first = self._asked_of(first)
         self._runs = runs
-        self.asked: list[Asked] = []
-        self.repeated = 0
+        self._asked: list[AskedRun] = []
+        self._repeated = 0
         check_differ(self._first)
 
-    def run(self, name: str, out: str | Path | None) -> SweepResult:
+    def run(self, name: str, out: str | Path | None) -> Swept:
         self._about |= {"code": self._code} | environment()
-        new: list[Asked] | None = self._first
+        new: list[AskedRun] | None = self._first
         self._listener.warns(list(dict.fromkeys(line for one in self._first for line in one.spec.warnings())))
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
             stopped = False
             while new and not stopped:
-                self.asked += new
-                folder.write(self._about, self.asked)
+                self._asked += new
+                folder.write(self._about, self._asked)
                 stopped = self._carry_out(folder, new)
                 new = None if stopped else self._next(folder.rows(new))
-            rows = folder.write(self._about, self.asked)
-        tuned = effort((one.spec.method.name, one.training) for one in self.asked)
-        paths = tuple(dict.fromkeys(path for one in self.asked for path in one.values))
-        return SweepResult(name, paths, rows, str(folder.path), len(self.asked), self.repeated, tuned, stopped)
+            rows = folder.write(self._about, self._asked)
+        tuned = effort((one.spec.method.name, one.training) for one in self._asked)
+        paths = tuple(dict.fromkeys(path for one in self._asked for path in one.values))
+        return Swept(name, paths, rows, str(folder.path), len(self._asked), self._repeated, tuned, stopped)
 
-    def _next(self, rows: list[dict[str, Any]]) -> list[Asked] | None:
+    def _next(self, rows: list[dict[str, Any]]) -> list[AskedRun] | None:
         try:
-            return self._asked_of(self._rounds.send(rows))
+            return self._asked_of(self._batches.send(rows))
         except StopIteration:
             return None
 
-    def _asked_of(self, made: list[Configuration]) -> list[Asked]:
+    def _asked_of(self, made: list[Configuration]) -> list[AskedRun]:
         runs = sum(len(one.spec.seeds) for one in made)
         if runs > MOST_RUNS:
             raise SpecError("--grid", f"{runs:,} runs", f"at most {MOST_RUNS:,}")
@@ -129,15 +129,15 @@ class _Sweep:
             training = training_name(one.spec)
             for seed, name in run_names(one.spec, self._code).items():
                 spec = one.spec.model_copy(update={"seeds": (seed,)})
-                asked.append(Asked(name, one.number, one.values, spec, training))
+                asked.append(AskedRun(name, one.number, one.values, spec, training))
         return asked
 
-    def _carry_out(self, folder: SweepFolder, asked: list[Asked]) -> bool:
+    def _carry_out(self, folder: SweepFolder, asked: list[AskedRun]) -> bool:
         """Run what is missing; whether it was stopped."""
         missing = folder.missing(asked)
-        self.repeated += len(asked) - len(missing)
-        finished = len(self.asked) - len(missing)
-        self._listener.begins(max(self._runs, len(self.asked)), finished)
+        self._repeated += len(asked) - len(missing)
+        finished = len(self._asked) - len(missing)
+        self._listener.begins(max(self._runs, len(self._asked)), finished)
         jobs = _jobs(missing, self._code)
         if not jobs:
             return False
@@ -149,7 +149,7 @@ class _Sweep:
             taken = sum(steps[i] if i in whole else one for i, one in enumerate(done))
             self._listener.reached(finished + len(missing) * taken / sum(steps))
 
-        with board(len(jobs)) as progress, Watched(progress, on_progress):
+        with shared_progress(len(jobs)) as progress, Watched(progress, on_progress):
             for number, errors in self._carried_out(jobs, folder, progress):
                 whole.add(number)
                 folder.failed(errors)
@@ -159,11 +159,11 @@ class _Sweep:
                         self._listener.finished(_label(by_name[run.name]), row)
             return progress.stopped
 
-    def _carried_out(self, jobs: list[Job], folder: SweepFolder, progress: Board) -> Iterator[Done]:
+    def _carried_out(self, jobs: list[Job], folder: SweepFolder, progress: SharedProgress) -> Iterator[Done]:
         return carried_out(jobs, folder.runs, self._jobs, progress)
 
 
-def _jobs(missing: Sequence[Asked], code: str) -> list[Job]:
+def _jobs(missing: Sequence[AskedRun], code: str) -> list[Job]:
     """Runs by training."""
     grouped: dict[tuple[str, int], list[SweptRun]] = {}
     for one in missing:
@@ -171,18 +171,18 @@ def _jobs(missing: Sequence[Asked], code: str) -> list[Job]:
     return [Job(tuple(runs)) for runs in grouped.values()]
 
 
-def _label(one: Asked) -> str:
+def _label(one: AskedRun) -> str:
     """Which run it is, for people."""
     return ", ".join([*(f"{path}={value}" for path, value in one.values.items()), f"seed {one.spec.seeds[0]}"])
 
 
-def check_differ(asked: Sequence[Asked]) -> None:
+def check_differ(asked: Sequence[AskedRun]) -> None:
     """Refuse configurations that are the same run.
 
     Raises:
         SpecError: two are.
     """
-    seen: dict[str, Asked] = {}
+    seen: dict[str, AskedRun] = {}
     for one in asked:
         other = seen.setdefault(one.name, one)
         if other is not one:

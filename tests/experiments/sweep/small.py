@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from syncline.experiments import trained
-from syncline.experiments.sweep.result import SweepResult
 from syncline.experiments.sweep.sweep import sweep
+from syncline.experiments.sweep.swept import Swept
 from tests.experiments.examples import BOWL
 
 FIELDS = {name: value for name, value in BOWL.items() if name not in ("methods", "networks")} | {
@@ -26,7 +26,7 @@ FIELDS = {name: value for name, value in BOWL.items() if name not in ("methods",
 RATES = (0.01, 0.02, 0.04)
 
 
-def small_sweep(out: Path, **options: Any) -> SweepResult:
+def small_sweep(out: Path, **options: Any) -> Swept:
     """Three rates, two seeds, in this process."""
     return sweep(FIELDS, {"method.lr": RATES}, **({"out": out, "jobs": 1} | options))
 

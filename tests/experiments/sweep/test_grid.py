@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.errors import SpecError
-from syncline.experiments.sweep.grid import SweptSpec, Grid, configurations
+from syncline.experiments.sweep.grid import Grid, SweptSpec, configurations
 from syncline.experiments.sweep.identity import run_names, training_name
 from syncline.specs import Override
 from tests.experiments.sweep.small import FIELDS
