@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-import syncline
+from syncline import errors
 from syncline.registry import is_reference
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
@@ -37,7 +37,7 @@ DIGITS = 20
 @cache
 def code_version() -> str:
     """The version of what computes: Syncline's, with a digest of its files, and those of Python, torch and NumPy."""
-    package = Path(syncline.__file__).parent
+    package = Path(errors.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
         if path.suffix in (".py", ".yaml") and path.is_file():
