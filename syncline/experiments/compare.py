@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.costmodel import Network
+from syncline.experiments.curves import write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
@@ -136,6 +137,8 @@ def _write(
     )
     if not finished:
         return
+    target = rows[0]["target_loss"]
+    write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target)
     timelines = [(method, network, timed.timeline) for (method, network), timed in clocks.items()]
     folder.table("timeline", timeline_columns(timelines))
     events: list[dict[str, Any]] = []
@@ -144,7 +147,7 @@ def _write(
         events += _shifted(chrome_trace(timeline, names)["traceEvents"], number * spec.workers)
     folder.trace({"traceEvents": events, "displayTimeUnit": "ms"})
     if figures:
-        compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
+        compare_figures(folder, spec, finished, clocks, target)
 
 
 def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:
