@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.costmodel import Network
-from syncline.experiments.curves import write_curves
+from syncline.experiments.curves import Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
@@ -20,9 +20,6 @@ from syncline.experiments.tables import ledger_columns, metrics_columns, timelin
 from syncline.experiments.trained import Trained, time_method, train_method
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import CompareSpec
-
-Clocks = dict[tuple[str, str], Clock]
-"""Clocks by (method, network)."""
 
 
 def compare(
@@ -59,7 +56,7 @@ def compare(
             finished = _in_order([*finished, trained], spec)
         folder.table("metrics", metrics_columns(finished))
         folder.table("ledger", ledger_columns(finished))
-        clocks: Clocks = {}
+        clocks: dict[tuple[str, str], Clock] = {}
         for trained in finished:
             for link in spec.networks:
                 timed = time_method(spec, trained, link)
