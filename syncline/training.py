@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from syncline.comm import Communicator
 from syncline.errors import SpecError
-from syncline.optim import Method, PartialParticipation
+from syncline.optim import Buffers, Method, PartialParticipation, mean_buffers
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
@@ -227,6 +227,12 @@ def train(
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
     membership = getattr(method.comm, "membership", None)
     participation = PartialParticipation(method, membership) if membership else None
+    buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})
+    if buffers:
+        if participation:
+            expected = "none, as the module has buffers, which a worker that returns would have to adopt"
+            raise SpecError("faults.absences", "given", expected)
+        method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
 
     def evaluate(done: int) -> None:
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
@@ -263,10 +269,11 @@ def train(
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:
-    """The means ``(S, *s)`` of a task's parameters over the workers; the ledger does not note it."""
+    """The means ``(S, *s)`` of a task's parameters, and buffers, over the workers; the ledger does not note it."""
     with torch.no_grad(), comm.ledger.paused():
         averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
-    return {name: rows.by_replica(p)[:, 0] for name, p in zip(task.params, averaged, strict=True)}
+    means = dict(zip(task.params, averaged, strict=True)) | mean_buffers(getattr(task, "buffers", {}), comm)
+    return {name: rows.by_replica(x)[:, 0] for name, x in means.items()}
 
 
 def _all_lost(recorder: Recorder, task: Task, comm: Communicator) -> bool:

@@ -30,6 +30,7 @@ def compare(
     *,
     exact: bool = False,
     jobs: int | None = None,
+    figures: bool = True,
     on_progress: Callable[[list[int]], None] | None = None,
 ) -> dict[str, Any]:
     """Train each method once, time it on every network, and write the folder.
@@ -38,6 +39,7 @@ def compare(
         spec: what to compare.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         jobs: processes that train side by side; one per core if none. It does not change any number.
+        figures: whether the folder gets pictures.
         on_progress: called now and then with the completed steps of each method.
 
     Returns:
@@ -64,7 +66,7 @@ def compare(
                     clocks[trained.method, link.name] = timed
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         rows = [_record(spec, one, link, clocks, target) for link in spec.networks for one in finished]
-        _write(folder, spec, finished, clocks, rows)
+        _write(folder, spec, finished, clocks, rows, figures)
         interrupted = progress.stopped
     return {"rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted}
 
@@ -110,7 +112,12 @@ def _record(spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, t
 
 
 def _write(
-    folder: RunFolder, spec: CompareSpec, finished: list[Trained], clocks: Clocks, rows: list[dict[str, Any]]
+    folder: RunFolder,
+    spec: CompareSpec,
+    finished: list[Trained],
+    clocks: Clocks,
+    rows: list[dict[str, Any]],
+    figures: bool,
 ) -> None:
     baseline = {row["network"]: row["time_to_target_s"] for row in rows if row["method"] == spec.methods[0].name}
     for row in rows:
@@ -136,7 +143,8 @@ def _write(
         names = [f"{method} on {network}, worker {worker}" for worker in range(spec.workers)]
         events += _shifted(chrome_trace(timeline, names)["traceEvents"], number * spec.workers)
     folder.trace({"traceEvents": events, "displayTimeUnit": "ms"})
-    compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
+    if figures:
+        compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
 
 
 def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:

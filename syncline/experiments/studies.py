@@ -18,6 +18,7 @@ def run_study(
     *,
     exact: bool = False,
     jobs: int | None = None,
+    figures: bool = True,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Run a study and write its folder: spec, records, rows and figures.
@@ -26,6 +27,7 @@ def run_study(
         spec: what to run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         jobs: processes side by side; as many as the study says if none. It does not change any number.
+        figures: whether the folder gets pictures.
         on_progress: called now and then with how much is done, of ``total_length``.
 
     Returns:
@@ -49,7 +51,7 @@ def run_study(
         rows = study.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
-        if rows:
+        if rows and figures:
             from syncline.analysis import save
 
             for name, figure in study.figures(spec, records, rows):

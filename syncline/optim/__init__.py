@@ -1,6 +1,7 @@
 """The parts of methods: real optimizer math over the worker axis, and the one loop that plays parts together."""
 
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
+from syncline.optim.buffers import Buffers, mean_buffers
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.demo import CoefficientMean, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
@@ -55,6 +56,7 @@ __all__ = [
     "RMMC",
     "AdamScaling",
     "AdoptScaling",
+    "Buffers",
     "CoefficientMean",
     "CompressedAverages",
     "CompressedMean",
@@ -109,6 +111,7 @@ __all__ = [
     "log_quantise",
     "log_restore",
     "look_ahead",
+    "mean_buffers",
     "multi_momentum_rule",
     "muon",
     "power_mean",

@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
-from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
+from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, Together, UpdateRule
+from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
@@ -72,7 +73,8 @@ class Method(torch.optim.Optimizer):
     - ``directions``: what the rules make of them;
     - ``exchange_directions``: what all workers' become, if ``direction`` is due;
     - ``averaged_rows``: of which rows an average is, if anything else is due;
-    - ``average``: what is averaged after the step; called with no names where nothing is due.
+    - ``average``: what is averaged after the step; called with no names where nothing is due;
+    - ``buffers_due``: what becomes of a module's buffers, where there are any.
 
     Args:
         params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
@@ -119,18 +121,21 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
-        sync.check(("gradient", "direction", "params", *rule.states))
+        moving = () if isinstance(rule, Stepping) else ("direction",)
+        sync.check(("gradient", *moving, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
+        self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.comm = default_communicator() if comm is None else comm
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
-        if all(group.get("betas") for group in self.param_groups):
-            # Where torch's schedulers that cycle a momentum look whether there is one.
-            self.defaults["betas"] = self.param_groups[0]["betas"]
+        self._steppers = rule.of(self, worker_axis) if isinstance(rule, Stepping) else None
+        for name in ("betas", "momentum"):  # where torch's schedulers that cycle a momentum look whether there is one
+            if all(group.get(name) for group in self.param_groups):
+                self.defaults[name] = self.param_groups[0][name]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Torch's; of a rule that shares the parameters among two, see ``syncline.optim.groups``."""
@@ -186,6 +191,11 @@ class Method(torch.optim.Optimizer):
             rows.append(Row(x, g, state, group, rule, number))
         return rows
 
+    def buffers_due(self, t: int) -> BufferSync:
+        """Where gradients or directions are exchanged, buffers are broadcast; where parameters are, averaged."""
+        due = self.sync.due(t)
+        return "broadcast" if "gradient" in due or "direction" in due else "mean" if "params" in due else "none"
+
     def _references(
         self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
     ) -> dict[str, Tensor]:
@@ -223,6 +233,8 @@ class Method(torch.optim.Optimizer):
                 row.x.add_(d, alpha=-lr)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
         self.average(self.averaged_rows(rows) if names else rows, names)
+        if self.buffers is not None:
+            self.buffers.synchronise(self.buffers_due(t))
         for group in self.param_groups:
             group["step"] += 1
         return loss
@@ -235,6 +247,9 @@ class Method(torch.optim.Optimizer):
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """The direction of each row; a method whose rule talks to the other workers does so here."""
         out: list[Tensor | None] = [None] * len(rows)
+        if self._steppers:
+            self._steppers.step(rows)
+            return out
         together: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
             if isinstance(row.rule, Together):
@@ -260,7 +275,12 @@ class Method(torch.optim.Optimizer):
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states, all in one call; ``params`` through the outer optimizer."""
-        due = [(name, row) for name in names for row in rows if name == "params" or name in row.rule.states]
+        due = [
+            (name, row)
+            for name in names
+            for row in rows
+            if name == "params" or (name in row.rule.states and name in row.state)
+        ]
         if not due:
             return
         sent = [

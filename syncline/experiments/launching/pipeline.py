@@ -81,7 +81,8 @@ def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
     """Refuse what only the simulator can play.
 
     Raises:
-        SpecError: nothing to train, a model that cannot be cut, replicas, an order that depends on timing, NCCL.
+        SpecError: nothing to train, a model that cannot be cut, replicas, an order that depends on
+            timing, several workers in a process, NCCL.
     """
     if spec.training is None:
         raise SpecError("training", None, "a problem and a method, as in {problem: ..., method: ddp-adam}")
@@ -98,6 +99,8 @@ def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
     for i, name in enumerate(spec.schedules):
         if not spec.build_schedule(name).orders:
             raise SpecError(f"schedules.{i}", name, "one with a fixed order: processes do not choose what to run")
+    if how.workers_per_process > 1:
+        raise SpecError("workers_per_process", how.workers_per_process, "1: a stage is a process")
     if how.backend == "nccl":
         raise SpecError("backend", how.backend, "gloo: stages send through the host's memory")
 
@@ -126,7 +129,7 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         played = run_pipeline(spec.pipeline(name), spec.links[0])
         simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, made, spec.stages)))
         timelines += [(name, MEASURED, middle), (name, spec.links[0].name, played)]
-        worlds |= {f"{MEASURED}, {name}": middle, f"simulated, {name}": played}
+        worlds |= {f"{MEASURED}, {name}: worker": middle, f"simulated, {name}: worker": played}
     if timelines:
         folder.table("timeline", timeline_columns(timelines))
         folder.trace(chrome_trace(*worlds_together(worlds)))
