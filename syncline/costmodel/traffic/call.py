@@ -82,7 +82,7 @@ class Call(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def part_of(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
+def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     """The ranks of a group; None where it is all P workers in their order.
 
     Raises:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
-from syncline.costmodel.traffic.call import Call, grouped_by_step, part_of
+from syncline.costmodel.traffic.call import Call, grouped_by_step, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
@@ -101,7 +101,7 @@ def _start(
     workers: int,
 ) -> list[tuple[Members, Instruction]]:
     """The instructions that start a call, and who has them; when it is needed is noted if that is later."""
-    who, group = members(call, workers), part_of(call.group, workers)
+    who, group = members(call, workers), ranks_of_part(call.group, workers)
     if call.wait_steps:
         needed.setdefault(call.step + call.wait_steps, []).append((who, Wait(key, step=call.step + call.wait_steps)))
     encode_s = encoding_s(call, encode_bytes_per_s)
@@ -114,7 +114,7 @@ def _start(
 
 def members(call: Call, workers: int) -> Members:
     """Who takes part in a call; None if all do."""
-    group = part_of(call.group, workers)
+    group = ranks_of_part(call.group, workers)
     return None if group is None else frozenset(group)
 
 

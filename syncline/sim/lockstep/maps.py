@@ -26,7 +26,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.table import is_gloo
 from syncline.costmodel.network.topology import Star, Topology, among
-from syncline.costmodel.traffic.call import Call, part_of
+from syncline.costmodel.traffic.call import Call, ranks_of_part
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
@@ -190,7 +190,7 @@ class GroupedMaps:
     def __init__(self, whole: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
         uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
         for call in calls:
-            uses.setdefault(part_of(call.group, whole.workers), Counter())[key_of(call)] += 1
+            uses.setdefault(ranks_of_part(call.group, whole.workers), Counter())[key_of(call)] += 1
         own = isinstance(whole, Star) and not whole.half_duplex.any()
         if set(uses) - {None} and (not own or any(is_gloo(key[0], key[2]) for of in uses.values() for key in of)):
             raise Contention("collectives of parts of the workers meet on shared channels, or are gloo's")
@@ -208,7 +208,7 @@ class GroupedMaps:
         Raises:
             Contention: transfers that share a channel, and do not begin and end together.
         """
-        group = part_of(call.group, self._workers)
+        group = ranks_of_part(call.group, self._workers)
         maps, key = self._of[group], key_of(call)
         if len(self._of) == 1 and group is None:
             return maps.done_s(key, entry_s), maps.sent_bytes(key)
