@@ -18,7 +18,7 @@ from syncline.units import format_bandwidth, format_seconds
 Duplex = Literal["full", "half"]
 """Whether both directions of a link carry all of it at once, or share it."""
 
-Fabric = Literal["nvlink", "pcie", "network"]
+FabricKind = Literal["nvlink", "pcie", "network"]
 """What a link is made of, as far as NCCL's tables tell one from another: inside a node, or a network's cards."""
 
 
@@ -59,7 +59,7 @@ class Link:
     upload_bytes_per_s: FloatOrArray | None = None
     duplex: Duplex = "full"
     gloo: GlooCosts | None = None
-    fabric: Fabric = "network"
+    fabric: FabricKind = "network"
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
@@ -80,8 +80,8 @@ class Link:
         )
         if self.duplex not in ("full", "half"):
             raise SpecError("link.duplex", self.duplex, "'full' or 'half'")
-        if self.fabric not in get_args(Fabric):
-            raise SpecError("link.fabric", self.fabric, one_of(get_args(Fabric), str(self.fabric)))
+        if self.fabric not in get_args(FabricKind):
+            raise SpecError("link.fabric", self.fabric, one_of(get_args(FabricKind), str(self.fabric)))
         if self.duplex == "half" and self.upload_bytes_per_s is not None:
             raise SpecError("link.upload_bytes_per_s", self.upload_bytes_per_s, "none on a half-duplex link")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import InstanceOf
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.network.link import Fabric, Link
+from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
@@ -44,7 +44,7 @@ class LinkDescribed(Described):
     rails: Annotated[int | None, counted("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
-    fabric: Fabric | None = None
+    fabric: FabricKind | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
