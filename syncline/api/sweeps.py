@@ -32,6 +32,11 @@ def sweep(
     compute: Any = None,
     out: str | Path | None = None,
     jobs: int | None = None,
+    dask: str | None = None,
+    search: str | None = None,
+    tune: Mapping[str, Any] | None = None,
+    trials: int | None = None,
+    equal_effort: bool = False,
     **fields: Any,
 ) -> SweepResult:
     """Train and time every combination of values for a spec's fields, with every seed.
@@ -49,6 +54,11 @@ def sweep(
         out: the folder that keeps finished runs: the same again goes on there. Else a temporary one that goes with the
             result.
         jobs: processes that train side by side; one per core unless given. It does not change any number.
+        dask: the address of a scheduler of dask.distributed, whose workers train instead.
+        search: who asks for values of what is tuned: ``optuna``.
+        tune: two ends by field, for a search: ``{"method.lr": (1e-4, 1e-1)}``.
+        trials: of the search, for each combination of the grid.
+        equal_effort: as many configurations of each method as there are of the one with the fewest.
         **fields: others of the spec, by name or by path.
 
     Raises:
@@ -74,7 +84,18 @@ def sweep(
 
     with place(out, "sweep") as (path, scratch):
         swept = experiment.sweep(
-            asked, grid or {}, seeds=seeds, overrides=overrides, out=path, jobs=jobs, listener=_Warner()
+            asked,
+            grid or {},
+            seeds=seeds,
+            overrides=overrides,
+            out=path,
+            jobs=jobs,
+            dask=dask,
+            search=search,
+            tune=tune or {},
+            trials=trials,
+            equal_effort=equal_effort,
+            listener=_Warner(),
         )
     return SweepResult(swept, scratch)
 

@@ -36,7 +36,21 @@ def sweep_command(
         str | None, typer.Option("--seeds", metavar="N", help="How many: 5; or which: [3, 4]. The spec's by default.")
     ] = None,
     overrides: SetOption = None,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option("--tune", metavar="FIELD=LOW..HIGH", help="A field to search over: method.lr=1e-4..1e-1."),
+    ] = None,
+    search: Annotated[str | None, typer.Option("--search", metavar="NAME", help="Who searches: optuna.")] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", metavar="N", help="Of the search, for each combination of the grids.")
+    ] = None,
+    equal_effort: Annotated[
+        bool, typer.Option("--equal-effort", help="As many configurations of each method as there are of the fewest.")
+    ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes side by side; one per core.")] = None,
+    dask: Annotated[
+        str | None, typer.Option("--dask", metavar="ADDRESS", help="Of a dask scheduler, whose workers train instead.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help=FOLDER_HELP)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,6 +58,7 @@ def sweep_command(
     from syncline.experiments.sweep.grid import Grid
     from syncline.experiments.sweep.listener import listening
     from syncline.experiments.sweep.ranking import ranked
+    from syncline.experiments.sweep.search import Tuned
     from syncline.experiments.sweep.sweep import sweep
     from syncline.experiments.sweep.tables import effort_line, ranking_table
 
@@ -52,7 +67,8 @@ def sweep_command(
     with listening(console, say) as listener:
         result = sweep(
             spec, grids, seeds=value_of("--seeds", seeds), overrides=given, out=out, jobs=jobs,
-            listener=listener,
+            dask=dask, search=search, tune=[Tuned.parse(one) for one in tune or ()], trials=trials,
+            equal_effort=equal_effort, listener=listener,
         )  # fmt: skip
     failed = [row for row in result.rows if row["error"] is not None]
     if result.rows:

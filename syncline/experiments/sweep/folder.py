@@ -73,6 +73,14 @@ class SweepFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._claim.release()
 
+    def about(self) -> dict[str, Any]:
+        """What ``sweep.json`` says of the sweep that was here last; nothing if there was none."""
+        try:
+            told = json.loads((self.path / NAME).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
     def failed(self, errors: Mapping[str, str]) -> None:
         """Runs that left no folder, and why."""
         self._errors |= errors

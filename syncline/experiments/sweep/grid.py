@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from syncline.errors import SpecError
+from syncline.errors import SpecError, one_of
 from syncline.experiments.limits import check_training
 from syncline.specs import CompareSpec, Override, RunSpec
 from syncline.specs.experiment import MOST_SEEDS
@@ -40,12 +41,14 @@ class Grid:
         values: one after another.
         told: what refusals call it.
         shown: a short name for each value, for tables; the value itself by default.
+        method: the only method that it is for, by its name in a grid over methods; all if empty.
     """
 
     path: str
     values: tuple[Any, ...]
     told: str
     shown: tuple[Any, ...] = ()
+    method: str = ""
 
     def __post_init__(self) -> None:
         if not self.path or self.path.split(".")[0] in NOT_SWEPT:
@@ -59,6 +62,8 @@ class Grid:
     def parse(cls, text: str) -> Grid:
         """``field.path=1,2,3`` or ``field.path=[...]``: a comma list or a YAML list, as ``--grid`` takes it.
 
+        ``mt-dao:field.path=...`` is for that method alone.
+
         Raises:
             SpecError: there is no ``=``, no YAML behind it, or no value.
 
@@ -68,21 +73,34 @@ class Grid:
         path, equals, written = text.partition("=")
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
+        method, path = of_method(path)
+        told = f"--grid {text.partition('=')[0]}"
         listed = written if written.lstrip().startswith("[") else f"[{written}]"
         try:
             values = parse_yaml(listed)
         except ValueError:
             values = None
         if not isinstance(values, list):
-            raise SpecError(f"--grid {path}", written, "values with commas between, or a list in YAML")
-        return cls(path, tuple(values), f"--grid {path}")
+            raise SpecError(told, written, "values with commas between, or a list in YAML")
+        return cls(path, tuple(values), told, method=method)
 
     @classmethod
     def of(cls, path: str, values: Any) -> Grid:
         """From Python: a field and its values."""
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")
-        return cls(path, tuple(values), f"grid[{path!r}]")
+        method, field = of_method(path)
+        return cls(field, tuple(values), f"grid[{path!r}]", method=method)
+
+
+def of_method(path: str) -> tuple[str, str]:
+    """The method that a field is swept for, empty for all, and the field.
+
+    >>> of_method("mt-dao:method.period"), of_method("method.lr")
+    (('mt-dao', 'method.period'), ('', 'method.lr'))
+    """
+    method, _, field = path.rpartition(":")
+    return method, field
 
 
 @dataclass(frozen=True)
@@ -173,33 +191,58 @@ class SweptSpec:
         Raises:
             SpecError: a field is there twice, in grids or in a grid and in what is set.
         """
-        seen: set[str] = set()
+        seen: set[tuple[str, str]] = set()
         for grid in grids:
-            if grid.path in seen:
+            if (grid.method, grid.path) in seen or ("", grid.path) in seen:
                 raise SpecError(grid.told, grid.path, "each field once")
-            seen.add(grid.path)
+            seen.add((grid.method, grid.path))
+        paths = {path for _, path in seen}
         for one in self.overrides:
-            if one.path in seen:
+            if one.path in paths:
                 raise SpecError(one.told, one.written, f"nothing beside the grid over {one.path}")
 
 
-def configurations(base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None) -> list[Configuration]:
-    """The product of all grids, the last one fastest; without a grid the spec alone.
+Settings = list[tuple[Grid, int]]
+"""Of each grid one value, by its number."""
+
+
+def combinations(grids: Sequence[Grid]) -> Iterator[Settings]:
+    """The product of all grids, the last one fastest, and those for one method alone after the others.
+
+    Raises:
+        SpecError: there are too many, or a grid is for a method that no grid over methods has.
+    """
+    of_all = [grid for grid in grids if not grid.method]
+    methods = next((grid for grid in of_all if grid.path == "method"), None)
+    names = [str(one) for one in methods.shown] if methods is not None else []
+    for grid in grids:
+        if grid.method and grid.method not in names:
+            expected = (
+                f"{one_of(names, grid.method)}, of the grid over methods" if names else "a grid over methods, too"
+            )
+            raise SpecError(grid.told, grid.method, expected)
+    if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
+        raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
+    for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in of_all)):
+        name = next((str(grid.shown[i]) for grid, i in picked if grid is methods), "")
+        of_one = [grid for grid in grids if grid.method and grid.method == name]
+        for more in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in of_one)):
+            yield [*picked, *more]
+
+
+def configurations(
+    base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None, first: int = 1
+) -> list[Configuration]:
+    """All combinations of values; without a grid the spec alone. They are numbered from ``first`` on.
 
     Raises:
         SpecError: of a configuration that cannot be trained, names the grid's field.
     """
     base.check_apart(grids)
-    count = 1
-    for grid in grids:
-        count *= len(grid.values)
-    if count > MOST_CONFIGURATIONS:
-        raise SpecError(grids[-1].told, f"{count:,} configurations", f"at most {MOST_CONFIGURATIONS:,}")
     made = []
-    for number, picked in enumerate(itertools.product(*(range(len(grid.values)) for grid in grids)), 1):
-        settings = [(grid, grid.values[i]) for grid, i in zip(grids, picked, strict=True)]
-        values = {grid.path: grid.shown[i] for grid, i in zip(grids, picked, strict=True)}
-        made.append(Configuration(number, values, base.spec(settings, seeds)))
+    for number, picked in enumerate(combinations(grids), first):
+        spec = base.spec([(grid, grid.values[i]) for grid, i in picked], seeds)
+        made.append(Configuration(number, {grid.path: grid.shown[i] for grid, i in picked}, spec))
     for grid in grids:
         check_names(grid, made)
     return made

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickletools
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import metadata
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from syncline import errors
+from syncline.errors import SpecError
 from syncline.registry import is_reference
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
@@ -33,6 +33,11 @@ OF_THE_CLOCK = (*ClockSpec.model_fields, "network", "compute", "timeline_steps")
 DIGITS = 20
 """Of a name; hexadecimal."""
 
+LONGEST_PATH = 4096
+"""Longer texts name no file."""
+
+MOST_KNOWN = 4
+
 
 @cache
 def code_version() -> str:
@@ -48,7 +53,7 @@ def code_version() -> str:
 
 def canonical(value: Any) -> str:
     """JSON with one way to write a value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_opaque)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
@@ -62,14 +67,28 @@ def training_name(spec: RunSpec) -> str:
     return _hashed(_told(spec, (*FOR_PEOPLE, *OF_THE_CLOCK, "seeds")))
 
 
-def own_files(spec: RunSpec) -> dict[str, str]:
-    """Digests of the files beside Syncline that a run depends on.
+def measured_name(spec: RunSpec) -> str:
+    """The same for specs whose steps take equally long on a machine: of one problem, workers and threads."""
+    fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
+    return _hashed(fields, _pickled(spec.problem, "problem")[0])
 
-    They are those in which the classes of its parts are defined, those that ``module:name`` refers to, and those that
-    the problem names. What these files import is not looked for.
+
+def own_files(spec: RunSpec) -> dict[str, str]:
+    """Digests of what a run depends on beside Syncline and its fields.
+
+    They are those of the files in which its parts are defined, of those that ``module:name`` refers to, and of those
+    that the problem names; what these import is not looked for. A part that no file can hold, as it was given in
+    Python, counts as its pickle.
     """
-    found = {file: _digest(file) for file in set(_files(spec))}
-    return {file.name: digest for file, digest in sorted(found.items())}
+    dumped = spec.model_dump(mode="json")
+    found = {file.resolve(): None for file in _named_files(dumped)}
+    told: dict[str, str] = {}
+    for name in ("problem", "method", "network"):
+        digest, modules = _pickled(getattr(spec, name), name)
+        found |= {file.resolve(): None for module in modules if (file := _file_of_module(module)) is not None}
+        if "__main__" in modules or dumped[name].get("target", "") is None:
+            told[name] = digest
+    return told | {file.name: _digest(file) for file in sorted(found) if file.is_file()}
 
 
 def _told(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
@@ -84,40 +103,69 @@ def _python() -> str:
     return f"python {platform.python_version()}"
 
 
-def _files(spec: RunSpec) -> Iterator[Path]:
-    for part in (spec.problem, spec.method, spec.network):
-        yield from _files_of_classes(part)
-    dumped = spec.model_dump(mode="json")
+def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
+    """Files that fields of a spec name."""
     for text in _texts(dumped):
         if is_reference(text):
             module = text.rpartition(":")[0]
             own = Path(module) if module.endswith(".py") else _file_of_module(module)
             if own is not None and own.is_file():
-                yield own.resolve()
+                yield own
     for text in _texts({name: value for name, value in dumped["problem"].items() if name != "kind"}):
-        if 0 < len(text) < 4096 and "\n" not in text and Path(text).is_file():
-            yield Path(text).resolve()
+        if 0 < len(text) < LONGEST_PATH and "\n" not in text and Path(text).is_file():
+            yield Path(text)
 
 
-def _files_of_classes(part: Any) -> Iterator[Path]:
-    module = type(part).__module__
-    if module.partition(".")[0] not in ("builtins", "syncline"):
-        own = _file_of_module(module)
-        if own is not None:
-            yield own.resolve()
-    if isinstance(part, BaseModel):
-        inner = [getattr(part, name) for name in type(part).model_fields]
-    elif is_dataclass(part):
-        inner = [getattr(part, one.name, None) for one in fields(part)]
-    else:
-        inner = list(part) if isinstance(part, list | tuple) else []
-    for one in inner:
-        yield from _files_of_classes(one)
+_KNOWN: list[tuple[Any, tuple[str, frozenset[str]]]] = []
+"""Parts that were pickled last: configurations share problems, and data sets are large."""
+
+
+def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
+    """The digest of a part's pickle, and the modules that it names.
+
+    Raises:
+        SpecError: it has none, so that no other process could have it.
+    """
+    for known, found in _KNOWN:
+        if known is part:
+            return found
+    written = BytesIO()
+    try:
+        _pickler()(written).dump(part)
+    except Exception as error:
+        expected = f"what can be sent to another process; pickle says: {' '.join(str(error).split())}"
+        raise SpecError(field, getattr(part, "name", field), expected) from None
+    data = written.getvalue()
+    texts = {arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str)}
+    found = hashlib.sha256(data).hexdigest()[:DIGITS], frozenset(text for text in texts if text in sys.modules)
+    _KNOWN.insert(0, (part, found))
+    del _KNOWN[MOST_KNOWN:]
+    return found
+
+
+@cache
+def _pickler() -> Any:
+    """Cloudpickle, with a digest in place of a tensor: torch writes where in memory a tensor is."""
+    import cloudpickle
+    import torch
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, torch.Tensor) and obj.layout == torch.strided:
+                content: Any = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+                facts = (str(obj.dtype), tuple(obj.shape), obj.requires_grad, hashlib.sha256(content).hexdigest())
+                return tuple, (facts,)
+            return super().reducer_override(obj)
+
+    return Pickler
 
 
 def _file_of_module(name: str) -> Path | None:
+    """The file of a module of a user's own: neither Syncline's nor Python's, nor of what was installed beside it."""
     file = getattr(sys.modules.get(name), "__file__", None)
-    return Path(file) if file else None
+    if not file or name.partition(".")[0] in ("syncline", *DECIDING):
+        return None
+    return None if name.partition(".")[0] in sys.stdlib_module_names else Path(file)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -138,10 +186,3 @@ def _digest(file: Path) -> str:
 @cache
 def _digest_of(file: Path, changed_ns: int, size: int) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS]
-
-
-def _opaque(value: Any) -> str:
-    """What JSON cannot hold, by its pickle: an object that was given in Python."""
-    from joblib.externals.cloudpickle import dumps
-
-    return f"{type(value).__qualname__} {hashlib.sha256(dumps(value)).hexdigest()}"

@@ -58,6 +58,11 @@ def _record(rows: list[Mapping[str, Any]], by: str) -> dict[str, Any]:
     return shared | counts | times | spread
 
 
+def loss_or_infinite(row: Mapping[str, Any]) -> float:
+    """The last loss of a run; infinite if it diverged or failed."""
+    return _or_lost(row, "loss")
+
+
 def _or_lost(row: Mapping[str, Any], name: str, even_if_diverged: bool = False) -> float:
     value = row.get(name)
     lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +10,23 @@ from pydantic import BaseModel
 
 from syncline.errors import SpecError
 from syncline.experiments.folder import environment
+from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress
+from syncline.experiments.sweep.dask_cluster import carried_out_by_dask, client_of
 from syncline.experiments.sweep.folder import AskedRun, SweepFolder
 from syncline.experiments.sweep.grid import Configuration, Grid, SweptSpec, configurations, seeds_of
-from syncline.experiments.sweep.identity import code_version, run_names, training_name
+from syncline.experiments.sweep.identity import code_version, measured_name, run_names, training_name
 from syncline.experiments.sweep.listener import Listener
 from syncline.experiments.sweep.pool import Done, Job, carried_out
 from syncline.experiments.sweep.ranking import effort
 from syncline.experiments.sweep.runs import SweptRun
+from syncline.experiments.sweep.search import Batches, Tuned, from_python, searched
 from syncline.experiments.sweep.swept import Swept
-from syncline.specs import Override
+from syncline.seeds import generator
+from syncline.specs import Override, RunSpec
 
 MOST_RUNS = 1_000_000
 """A choice: more folders than most file systems like."""
-
-Batches = Generator[list[Configuration], list[dict[str, Any]], None]
-"""Configurations to be run next; it is sent their rows."""
 
 
 def sweep(
@@ -36,6 +37,11 @@ def sweep(
     overrides: Mapping[str, Any] | Sequence[Override] = (),
     out: str | Path | None = None,
     jobs: int | None = None,
+    dask: str | None = None,
+    search: str | None = None,
+    tune: Mapping[str, Any] | Sequence[Tuned] = (),
+    trials: int | None = None,
+    equal_effort: bool = False,
     listener: Listener | None = None,
 ) -> Swept:
     """Train and time every configuration of a grid with every seed.
@@ -50,18 +56,39 @@ def sweep(
         overrides: other fields that have other values than the spec says, by path.
         out: the folder; ``runs/NAME-sweep`` by default, with a number if that exists.
         jobs: processes side by side; one per core if none. It changes no number.
+        dask: the address of a scheduler of dask.distributed, whose workers train instead.
+        search: who asks for values of what is tuned: ``optuna``.
+        tune: two ends of the values that a field takes, by its path: ``{"method.lr": (1e-4, 1e-1)}``.
+        trials: of a search, for each combination of the grids.
+        equal_effort: as many configurations of each method as there are of the one with the fewest, drawn at random.
         listener: what is told of how far it is.
 
     Raises:
         SpecError: a configuration that cannot be trained, found before anything is.
     """
     base, grids = _base_and_grids(spec, grid, overrides)
-    chosen = seeds_of(seeds)
-    batches = _once(configurations(base, grids, chosen))
-    about = {"name": base.name, "grids": {one.path: one.shown for one in grids}}
-    first = next(batches)
-    runs = sum(len(one.spec.seeds) for one in first)
-    return _Sweep(batches, first, runs, about, jobs, listener or Listener()).run(base.name, out)
+    chosen, tuned = seeds_of(seeds), list(from_python(tune)) if isinstance(tune, Mapping) else list(tune)
+    about = {"name": base.name, "grids": {one.told.removeprefix("--grid "): one.shown for one in grids}}
+    if tuned or search or trials is not None:
+        if not tuned:
+            raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
+        if trials is None:
+            raise SpecError("--trials", None, "how many trials of each combination of the grids")
+        batches, ahead = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
+        about["tuned"] = {one.path: [one.low, one.high] for one in tuned}
+    else:
+        made = configurations(base, grids, chosen)
+        made = with_equal_numbers(made) if equal_effort else made
+        batches, ahead = _once(made), len(made)
+    client = client_of(dask) if dask else None
+    try:
+        under_way = _Sweep(batches, ahead, about, jobs, client, listener or Listener())
+        if not tuned:  # a search over whole numbers may come to the same again
+            check_differ(under_way.first)
+        return under_way.run(base.name, out)
+    finally:
+        if client is not None:
+            client.close()
 
 
 def _base_and_grids(
@@ -78,34 +105,46 @@ def _once(made: list[Configuration]) -> Batches:
     yield made
 
 
+def with_equal_numbers(made: Sequence[Configuration]) -> list[Configuration]:
+    """Of each method as many trainings as of the one with the fewest, drawn at random and always the same."""
+    trainings: dict[str, dict[str, None]] = {}
+    named = [(one, training_name(one.spec)) for one in made]
+    for one, training in named:
+        trainings.setdefault(one.spec.method.name, {})[training] = None
+    least = min(map(len, trainings.values()), default=0)
+    kept = {
+        list(of_method)[i]
+        for method, of_method in trainings.items()
+        for i in generator(0, "equal effort", method).permutation(len(of_method))[:least]
+    }
+    return [one for one, training in named if training in kept]
+
+
 class _Sweep:
     """A sweep under way: what was asked for so far, batch by batch."""
 
     def __init__(
-        self,
-        batches: Batches,
-        first: list[Configuration],
-        runs: int,
-        about: dict[str, Any],
-        jobs: int | None,
-        listener: Listener,
+        self, batches: Batches, ahead: int, about: dict[str, Any], jobs: int | None, client: Any, listener: Listener
     ) -> None:
-        self._batches, self._about, self._jobs, self._listener = batches, about, jobs, listener
-        self._code = code_version()
-        self._first = self._asked_of(first)
-        self._runs = runs
+        self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
+        self._listener, self._code = listener, code_version()
+        first = next(batches)
+        self.first = self._asked_of(first)
+        self._runs = ahead * (len(self.first) // len(first) if first else 0)
         self._asked: list[AskedRun] = []
         self._repeated = 0
-        check_differ(self._first)
 
     def run(self, name: str, out: str | Path | None) -> Swept:
         self._about |= {"code": self._code} | environment()
-        new: list[AskedRun] | None = self._first
-        self._listener.warns(list(dict.fromkeys(line for one in self._first for line in one.spec.warnings())))
+        new: list[AskedRun] | None = self.first
+        self._listener.warns(list(dict.fromkeys(line for one in self.first for line in one.spec.warnings())))
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
+            self._about["measured_step_s"] = folder.about().get("measured_step_s", {})
             stopped = False
-            while new and not stopped:
+            while new is not None and not stopped:
                 self._asked += new
+                for one in new:
+                    self._with_measured_step(one.spec)  # noted before any run goes by it
                 folder.write(self._about, self._asked)
                 stopped = self._carry_out(folder, new)
                 new = None if stopped else self._next(folder.rows(new))
@@ -138,7 +177,7 @@ class _Sweep:
         self._repeated += len(asked) - len(missing)
         finished = len(self._asked) - len(missing)
         self._listener.begins(max(self._runs, len(self._asked)), finished)
-        jobs = _jobs(missing, self._code)
+        jobs = _jobs(missing, self._code, self._with_measured_step)
         if not jobs:
             return False
         by_name = {one.name: one for one in asked}
@@ -159,15 +198,28 @@ class _Sweep:
                         self._listener.finished(_label(by_name[run.name]), row)
             return progress.stopped
 
+    def _with_measured_step(self, spec: RunSpec) -> RunSpec:
+        """With the seconds of a step where they are to be measured: once for a folder, so that its rows compare."""
+        if not spec.compute.measure:
+            return spec
+        name, measured = measured_name(spec), self._about["measured_step_s"]
+        if name not in measured:
+            measured[name] = with_measured_step(spec)[1]
+        compute = spec.compute.model_copy(update={"measure": False, "seconds": measured[name]})
+        return spec.model_copy(update={"compute": compute})
+
     def _carried_out(self, jobs: list[Job], folder: SweepFolder, progress: SharedProgress) -> Iterator[Done]:
+        if self._client is not None:
+            return carried_out_by_dask(jobs, folder.runs, self._client, progress)
         return carried_out(jobs, folder.runs, self._jobs, progress)
 
 
-def _jobs(missing: Sequence[AskedRun], code: str) -> list[Job]:
+def _jobs(missing: Sequence[AskedRun], code: str, prepared: Callable[[RunSpec], RunSpec]) -> list[Job]:
     """Runs by training."""
     grouped: dict[tuple[str, int], list[SweptRun]] = {}
     for one in missing:
-        grouped.setdefault((one.training, one.spec.seeds[0]), []).append(SweptRun(one.name, one.spec, code))
+        run = SweptRun(one.name, prepared(one.spec), code)
+        grouped.setdefault((one.training, one.spec.seeds[0]), []).append(run)
     return [Job(tuple(runs)) for runs in grouped.values()]
 
 

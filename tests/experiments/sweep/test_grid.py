@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from functools import partial
+
 import pytest
+import torch
 
 from syncline.errors import SpecError
 from syncline.experiments.sweep.grid import Grid, SweptSpec, configurations
 from syncline.experiments.sweep.identity import run_names, training_name
+from syncline.problems.torch_problem import TorchProblem
 from syncline.specs import Override
 from tests.experiments.sweep.small import FIELDS
 
@@ -112,6 +118,52 @@ def test_an_edit_of_a_file_of_one_s_own_is_another_run(tmp_path, monkeypatch):
         (one,) = made(fields=FIELDS | {"problem": problem, "seeds": [0]})
         found += run_names(one.spec, "1").values()
     assert len(set(found)) == 2
+
+
+OWN = """
+from dataclasses import dataclass
+from syncline.problems import Quadratic
+
+@dataclass(frozen=True)
+class Bowl(Quadratic):
+    {body}
+
+def bowl(depth):
+    return Bowl(spectrum=(1.0, depth))
+"""
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [{"kind": "my_bowl:Bowl", "spectrum": [1, 2]}, {"kind": "python", "target": "my_bowl.py:bowl", "depth": 2.0}],
+    ids=["class", "function"],
+)  # fmt: skip
+def test_an_edit_of_a_module_of_one_s_own_is_another_run(problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for body in ("name = 'bowl'", "name = 'bowl'  # edited", "name = 'bowl'"):
+        (tmp_path / "my_bowl.py").write_text(OWN.format(body=body))
+        (one,) = made(fields=FIELDS | {"problem": problem, "seeds": [0]})
+        found += run_names(one.spec, "1").values()
+        sys.modules.pop("my_bowl")
+    assert len(set(found)) == 2 and found[0] == found[2]
+
+
+def test_objects_that_no_file_can_hold_are_told_apart_by_what_is_in_them():
+    def problem(scale):
+        data = (torch.arange(12.0).reshape(6, 2) * scale, torch.zeros(6, 1))
+        return TorchProblem(lambda: torch.nn.Linear(2, 1), data, torch.nn.functional.mse_loss, batch_size=2, name="own")
+
+    names = []
+    for scale in (1.0, 1.0, 2.0):
+        (one,) = made(fields=FIELDS | {"problem": problem(scale), "seeds": [0]})
+        names += run_names(one.spec, "1").values()
+    assert names[0] == names[1] != names[2]
+    with pytest.raises(SpecError, match="problem: got 'own'; expected what can be sent to another process"):
+        held = dataclasses.replace(problem(1.0), evaluate=partial(max, key=(_ for _ in ())))
+        (one,) = made(fields=FIELDS | {"problem": held})
+        run_names(one.spec, "1")
 
 
 def test_only_the_clock_s_fields_share_a_training():

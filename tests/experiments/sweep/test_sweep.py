@@ -113,6 +113,18 @@ def test_networks_and_clocks_share_a_training_and_give_the_same_numbers(tmp_path
     assert len({row["step_time_s"] for row in together.rows}) == 4
 
 
+def test_a_step_is_measured_once_for_a_folder(tmp_path, monkeypatch):
+    from syncline.experiments import measured_step
+
+    times_s = iter([2e-3, 3e-3, 4e-3])
+    monkeypatch.setattr(measured_step, "measured_step_s", lambda *_, **__: next(times_s))
+    for rates in ([0.01], [0.01, 0.02]):
+        result = sweep(FIELDS, {"method.lr": rates, "workers": [2, 3]}, overrides={"compute": "measure"},
+                       out=tmp_path / "out", jobs=1)  # fmt: skip
+    assert {(row["workers"], round(row["compute_s"], 9)) for row in result.rows} == {(2, 2e-3), (3, 3e-3)}
+    assert len(result.rows) == 8
+
+
 def test_a_comparison_is_its_methods_on_its_networks(tmp_path):
     fields = FIELDS | {
         "kind": "compare", "networks": ["10gbe", "wan"],

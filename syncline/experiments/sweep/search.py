@@ -1,0 +1,187 @@
+"""Configurations that a search asks for, from what came out of earlier ones."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from syncline.errors import SpecError, SynclineError, one_of
+from syncline.experiments.sweep.grid import Configuration, Grid, SweptSpec, combinations, configurations, of_method
+from syncline.experiments.sweep.identity import OF_THE_CLOCK, canonical
+from syncline.experiments.sweep.ranking import loss_or_infinite
+from syncline.seeds import seed64
+from syncline.yamls import parse_yaml
+
+SEARCHES = ("optuna",)
+
+AT_A_TIME = 8
+"""Trials of a study that are asked for before the first of them is told: they can train side by side. A choice; as it
+is the same for any number of processes, so are the trials."""
+
+Batches = Generator[list[Configuration], list[dict[str, Any]], None]
+"""Configurations to be run next; it is sent their rows."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A field that is searched over, log-uniformly: between two numbers, whole ones where both are."""
+
+    path: str
+    low: float
+    high: float
+    told: str
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.low < self.high < math.inf):
+            raise SpecError(self.told, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
+        if self.path.split(".")[0] in OF_THE_CLOCK:
+            raise SpecError(self.told, self.path, "a field that the loss depends on")
+
+    @classmethod
+    def parse(cls, text: str) -> Tuned:
+        """``field.path=low..high``, as ``--tune`` takes it; ``mt-dao:field.path=...`` is for that method alone.
+
+        Raises:
+            SpecError: it is not written so.
+
+        >>> one = Tuned.parse("method.lr=1e-4..1e-1")
+        >>> one.path, one.low, one.high
+        ('method.lr', 0.0001, 0.1)
+        """
+        path, _, written = text.partition("=")
+        low, dots, high = written.partition("..")
+        if not (path and dots):
+            raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
+        return cls.of(path, (_number(low), _number(high)), f"--tune {path}", written)
+
+    @classmethod
+    def of(cls, path: str, ends: Any, told: str = "", written: Any = None) -> Tuned:
+        """From Python: a field and its two ends."""
+        told = told or f"tune[{path!r}]"
+        numbers = list(ends) if isinstance(ends, list | tuple) else []
+        if len(numbers) != 2 or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers):
+            raise SpecError(told, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
+        method, field = of_method(path)
+        low, high = numbers
+        return cls(field, low, high, told, method)
+
+    def suggested(self, trial: Any) -> float:
+        """What a trial of optuna's takes."""
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return int(trial.suggest_int(self.path, self.low, self.high, log=True))
+        return float(trial.suggest_float(self.path, self.low, self.high, log=True))
+
+    def at(self, *values: float) -> Grid:
+        """The field with values of its range."""
+        return Grid(self.path, values, self.told, method=self.method)
+
+
+def searched(
+    base: SweptSpec,
+    grids: Sequence[Grid],
+    tuned: Sequence[Tuned],
+    trials: int,
+    seeds: Sequence[int] | None,
+    search: str,
+    equal_effort: bool = False,
+) -> tuple[Batches, int]:
+    """Configurations in batches, and how many there will be.
+
+    There is a study of optuna's for each combination of the grids that the loss depends on, and each gets as many
+    trials. A trial is told the median of the last loss over the seeds. Trials go by what was told alone, so a search
+    that was stopped is gone through again from its finished runs, and then goes on.
+
+    Raises:
+        SpecError: an end of a range that cannot be trained, before anything is.
+        SynclineError: optuna is not installed.
+    """
+    if search not in SEARCHES:
+        raise SpecError("--search", search, one_of(SEARCHES, search))
+    if trials < 1:
+        raise SpecError("--trials", trials, "at least 1")
+    timed = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
+    trained = [grid for grid in grids if grid not in timed]
+    for end in ("low", "high"):
+        configurations(base, [*grids, *(one.at(getattr(one, end)) for one in tuned)], seeds)
+    studies = []
+    for picked in combinations(trained):
+        fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]
+        name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
+        studies.append(_Study(fixed, [one for one in tuned if one.method in ("", name)]))
+    counts = Counter(study.method for study in studies)
+    if equal_effort and len(set(counts.values())) > 1:
+        shown = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise SpecError("--equal-effort", shown, "as many combinations of the grids for each method: each has a search")
+    ahead = trials * len(studies) * math.prod(len(grid.values) for grid in timed)
+    return _batches(base, studies, timed, trials, seeds), ahead
+
+
+class _Study:
+    """Trials of one combination of the grids."""
+
+    def __init__(self, fixed: list[Grid], tuned: list[Tuned]) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise SynclineError("--search optuna needs optuna: pip install 'syncline[optuna]'") from None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.method = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
+        self.fixed, self.tuned = fixed, [replace(one, method="") for one in tuned]
+        seed = seed64(0, "search", canonical([[grid.path, grid.shown] for grid in fixed])) % 2**32
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
+
+    def ask(self) -> tuple[Any, list[Grid]]:
+        """A trial, and what it takes."""
+        trial = self._study.ask()
+        return trial, [*self.fixed, *(one.at(one.suggested(trial)) for one in self.tuned)]
+
+    def tell(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+        """What came out: infinite of a divergence; nothing of what could not be run."""
+        ran = [row for row in rows if row["error"] is None]
+        if ran:
+            self._study.tell(trial, median(loss_or_infinite(row) for row in rows))
+        else:
+            self._study.tell(trial, state=self._failed)
+
+
+def _batches(
+    base: SweptSpec, studies: list[_Study], timed: list[Grid], trials: int, seeds: Sequence[int] | None
+) -> Batches:
+    number = 1
+    for begun in range(0, trials, AT_A_TIME):
+        asked: list[tuple[_Study, Any, list[Configuration]]] = []
+        for _ in range(min(AT_A_TIME, trials - begun)):
+            for study in studies:
+                trial, fixed = study.ask()
+                try:
+                    made = configurations(base, [*fixed, *timed], seeds, number)
+                except SpecError:  # between two ends that can be trained, as a size that does not divide another
+                    made = []
+                asked.append((study, trial, made))
+                number += len(made)
+        rows = yield [one for _, _, made in asked for one in made]
+        for study, trial, made in asked:
+            # What differs on the clock alone has the same loss.
+            study.tell(trial, [row for row in rows if made and row["configuration"] == made[0].number])
+
+
+def _number(text: str) -> Any:
+    try:
+        return parse_yaml(text)
+    except ValueError:
+        return None
+
+
+def from_python(tune: Mapping[str, Any]) -> Iterator[Tuned]:
+    """Ranges by field."""
+    for path, ends in tune.items():
+        yield Tuned.of(path, ends)
