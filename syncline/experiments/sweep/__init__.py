@@ -1,6 +1,7 @@
 """Sweeps: one training per configuration and seed, each kept in a folder of its own, so that none is repeated.
 
-In the order of the work: ``grid`` makes configurations of a spec and values for its fields; ``identity`` names their
-runs; ``runs`` trains them and writes their folders, ``pool`` in several processes; ``folder`` keeps what belongs
-together; ``ranking`` says which is best; ``sweep`` is all of it, and ``listener`` is told how far it is.
+In the order of the work: ``grid`` makes configurations of a spec and values for its fields, ``search`` asks for others;
+``identity`` names their runs; ``runs`` trains them and makes their files, ``pool`` in several processes,
+``dask_cluster`` on several machines; ``folder`` keeps what belongs together; ``ranking`` says which is best; ``sweep``
+is all of it, and ``listener`` is told how far it is.
 """

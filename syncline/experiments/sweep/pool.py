@@ -57,6 +57,7 @@ def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progre
             try:
                 yield from _as_finished([partial(_carry_out, number, left[number], folder, progress)], 2, progress)
             except TerminatedWorkerError:
+                _was_begun(folder, left[number])
                 yield number, {run.name: DIED for run in left[number].runs}
             del left[number]
 
@@ -101,7 +102,7 @@ def errors_of(made: Sequence[Outcome]) -> dict[str, str]:
 
 
 def _was_begun(folder: Path, job: Job) -> bool:
-    """Whether a process that is dead was at it."""
+    """Whether a process that is dead was at it; what it left is removed."""
     here = f".{job.runs[0].name}.partial-{os.getpid()}"
     left = [path for path in folder.glob(f".{job.runs[0].name}.partial-*") if path.name != here]
     for path in left:

@@ -237,3 +237,49 @@ def test_a_folder_has_one_sweep_at_a_time_and_is_no_other_one(tmp_path):
         with pytest.raises(SpecError, match="expected a sweep's folder, or one that does not exist yet"):
             small_sweep(tmp_path / place)
     assert os.listdir(tmp_path / "mine") == ["thesis.tex"]
+
+
+DEADLY = """
+import os, signal
+from dataclasses import dataclass
+from syncline.problems import Quadratic
+
+@dataclass(frozen=True)
+class Deadly(Quadratic):
+    name = "deadly"
+
+    def build(self, rows, **options):
+        if rows.seeds == (1,):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().build(rows, **options)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_its_process_along_fails_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    problem = {"kind": "deadly.py:Deadly", "spectrum": [1, 10], "noise_std": 0.1}
+    result = sweep(FIELDS, overrides={"problem": problem}, seeds=4, out=tmp_path / "out", jobs=2)
+    assert [row["seed"] for row in result.rows] == [0, 1, 2, 3] and not result.interrupted
+    assert [row["error"] is None for row in result.rows] == [True, False, True, True]
+    assert "ended from outside" in result.rows[1]["error"]
+    assert len(os.listdir(tmp_path / "out" / "runs")) == 3
+
+
+def test_methods_with_knobs_of_their_own_can_have_equal_effort(tmp_path):
+    grid = {
+        "method": ["ddp-sgdm", "local-sgdm"], "method.lr": [0.01, 0.02], "local-sgdm:method.period": [1, 2, 3],
+        "network": ["10gbe", "wan"],
+    }  # fmt: skip
+    fields = {"seeds": 1, "out": tmp_path / "out", "jobs": 1}
+    all_of_them = sweep(FIELDS, grid, **fields)
+    assert all_of_them.effort == {"ddp-sgdm": 2, "local-sgdm": 6} and len(all_of_them.rows) == 16
+    assert [row.get("method.period") for row in all_of_them.rows if row["network"] == "wan"] == [
+        None, None, 1, 2, 3, 1, 2, 3,
+    ]  # fmt: skip
+    drawn = [sweep(FIELDS, grid, equal_effort=True, **fields) for _ in range(2)]
+    assert drawn[0].effort == {"ddp-sgdm": 2, "local-sgdm": 2} and drawn[0].rows == drawn[1].rows
+    assert len(drawn[0].rows) == 8 == drawn[0].repeated
+    with pytest.raises(SpecError, match="--equal-effort: got 'ddp-sgdm 2, local-sgdm 6'; expected as many"):
+        sweep(FIELDS, grid, tune={"method.weight_decay": (0.01, 0.1)}, trials=2, equal_effort=True, **fields)
