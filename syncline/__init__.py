@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
     from syncline.api.networks import Link
     from syncline.api.processes import calibrate, launch
     from syncline.api.result import Result
+    from syncline.api.sweeps import sweep
     from syncline.api.trainings import compare, run
     from syncline.errors import SpecError, SynclineError
     from syncline.methods.functions import (
@@ -72,6 +73,7 @@ _WHERE = {
     "soap": "syncline.methods.functions",
     "streaming_diloco": "syncline.methods.functions",
     "streaming_mt_dao": "syncline.methods.functions",
+    "sweep": "syncline.api.sweeps",
     "zero_one_adam": "syncline.methods.functions",
 }
 """In which module each name is."""
@@ -107,6 +109,7 @@ __all__ = [
     "soap",
     "streaming_diloco",
     "streaming_mt_dao",
+    "sweep",
     "zero_one_adam",
 ]
 
