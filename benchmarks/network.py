@@ -32,7 +32,7 @@ from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import rounds, rounds_finish_s
 from syncline.sim.collectives.rounds import rounds_on
-from syncline.sim.lockstep.waves import run_rounds
+from syncline.sim.lockstep.maps import run_rounds
 
 WORKERS = (64, 256, 1024)
 NBYTES = 1e6

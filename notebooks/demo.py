@@ -32,7 +32,7 @@ from syncline.analysis.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS
 from syncline.methods import DDP
-from syncline.optim import DeMo, EveryStep, Method, demo_rule, sgdm
+from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.methods import method_of
@@ -96,7 +96,7 @@ def best_loss(k, basis, alpha=1.0):
     """The least of the median final losses over the learning rates, and its rate."""
     found = []
     for lr in RATES:
-        reducer = DeMo(k=k, beta=0.9, alpha=alpha, basis=basis)
+        reducer = CoefficientMean(k=k, beta=0.9, alpha=alpha, basis=basis)
         _, _, history = trained(lambda p, **world: Method(p, lr, demo_rule("sgd"), EveryStep(), reducer=reducer, **world))
         final = history.evaluation["loss"][-1]
         found.append((np.median(np.nan_to_num(final, nan=np.inf)), lr))

@@ -14,6 +14,7 @@ from syncline.commands.shell import (
     TIMEOUT,
     BackendOption,
     DeviceOption,
+    PerProcessOption,
     ReproducibleOption,
     SetOption,
     TimeoutOption,
@@ -29,6 +30,7 @@ def torchrun_command(
     backend: BackendOption = "auto",
     timeout: TimeoutOption = TIMEOUT,
     reproducible: ReproducibleOption = False,
+    workers_per_process: PerProcessOption = 1,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where rank 0 writes results.")] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Do what 'syncline calibrate' does, and write cluster.yaml or --out.")
@@ -44,7 +46,7 @@ def torchrun_command(
         str | None, typer.Option("--window", metavar="TIME", help="With --calibrate: for training steps.")
     ] = None,
 ) -> None:
-    """Run a spec in processes that torchrun started, one worker each, and measure it; or calibrate their machines."""
+    """Run a spec in processes that torchrun started, one worker or more in each; or calibrate their machines."""
     if calibrate:
         if reproducible:
             raise SpecError("--reproducible", True, "none, as a calibration adds nothing up")
@@ -60,9 +62,12 @@ def torchrun_command(
     from syncline.specs import RunSpec, load_spec
     from syncline.units import parse_seconds
 
-    world = {"WORLD_SIZE": ("workers", os.environ.get("WORLD_SIZE"))}
-    loaded = load_spec(spec, overridden(overrides, world), RunSpec)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible)
+    how = Launch(
+        device, backend, parse_seconds(timeout, "--timeout"), reproducible, workers_per_process=workers_per_process
+    )
+    processes = os.environ.get("WORLD_SIZE", "")
+    workers = int(processes) * workers_per_process if processes.isdecimal() else None
+    loaded = load_spec(spec, overridden(overrides, {"WORLD_SIZE": ("workers", workers)}), RunSpec)
     result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, how, exact=out is not None)
     if "folder" in result:
         print(f"results in {result['folder']}/", file=sys.stderr)

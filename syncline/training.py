@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from syncline.comm import Communicator
 from syncline.errors import SpecError
-from syncline.optim import Attendance, Method
+from syncline.optim import Buffers, Method, PartialParticipation, mean_buffers
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
@@ -219,14 +219,20 @@ def train(
 
     Returns:
         The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
-        are told in the history, with everything measured so far. Where workers may be absent (a presence of the
-        communicator, see ``syncline.optim.Attendance``), losses and evaluations are of those present in the step, and
-        a task's trace is of all rows.
+        are told in the history, with everything measured so far. Where workers may be absent (a membership of the
+        communicator, see ``syncline.optim.PartialParticipation``), losses and evaluations are of those present in the
+        step, and a task's trace is of all rows.
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
-    presence = getattr(method.comm, "presence", None)
-    attendance = Attendance(method, presence) if presence else None
+    membership = getattr(method.comm, "membership", None)
+    participation = PartialParticipation(method, membership) if membership else None
+    buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})
+    if buffers:
+        if participation:
+            expected = "none, as the module has buffers, which a worker that returns would have to adopt"
+            raise SpecError("faults.absences", "given", expected)
+        method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
 
     def evaluate(done: int) -> None:
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
@@ -240,16 +246,16 @@ def train(
     try:
         evaluate(0)
         for t in range(steps):
-            if attendance:
-                attendance.join(t)
+            if participation:
+                participation.join(t)
             loss = task.step_gradients(t)
-            with attendance.frozen(t) if attendance else nullcontext():
+            with participation.frozen(t) if participation else nullcontext():
                 method.step()
             if schedule is not None:
                 schedule.step()
             for name, value in task.trace().items():
                 recorder.trace.setdefault(name, []).append(value)
-            recorder.losses.append(attendance.mean(loss, t) if attendance else rows.by_replica(loss).mean(1))
+            recorder.losses.append(participation.mean(loss, t) if participation else rows.by_replica(loss).mean(1))
             done = t + 1
             interrupted = _stops(on_step, done) and done < steps
             last = done == steps or interrupted or (done % CHECK_EVERY == 0 and _all_lost(recorder, task, method.comm))
@@ -263,10 +269,11 @@ def train(
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:
-    """The means ``(S, *s)`` of a task's parameters over the workers; the ledger does not note it."""
+    """The means ``(S, *s)`` of a task's parameters, and buffers, over the workers; the ledger does not note it."""
     with torch.no_grad(), comm.ledger.paused():
         averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
-    return {name: rows.by_replica(p)[:, 0] for name, p in zip(task.params, averaged, strict=True)}
+    means = dict(zip(task.params, averaged, strict=True)) | mean_buffers(getattr(task, "buffers", {}), comm)
+    return {name: rows.by_replica(x)[:, 0] for name, x in means.items()}
 
 
 def _all_lost(recorder: Recorder, task: Task, comm: Communicator) -> bool:

@@ -23,8 +23,8 @@ def defined(module: Path) -> Iterator[str]:
 def test_a_name_is_defined_once() -> None:
     where: dict[str, list[str]] = defaultdict(list)
     for module in sorted(PACKAGE.rglob("*.py")):
-        # A command has the name of the function that it calls, and an entry point is called main.
-        if module.parent.name != "commands" and module.name != "__main__.py":
+        # A command and a function of the API have the name of what they call, and an entry point is called main.
+        if module.parent.name not in ("commands", "api") and module.name != "__main__.py":
             for name in defined(module):
                 if not name.startswith("_"):
                     where[name].append(str(module.relative_to(PACKAGE)))

@@ -69,6 +69,7 @@ LINK: dict[str, Turned | Inert] = {
         lambda link, factor: replace(link, upload_bytes_per_s=factor * (link.upload_bytes_per_s or 1e5)), more=False
     ),
     "duplex": Turned(lambda link, factor: replace(link, upload_bytes_per_s=None, duplex="half"), more=True),
+    "fabric": Inert("NCCL's choice alone goes by it; tests/costmodel/collectives/test_policies.py"),
     "name": FOR_PEOPLE,
 }
 

@@ -176,6 +176,8 @@ class MeasuredTask(Task):
     ) -> None:
         self._task, self._watch, self._on_evaluation, self._meet = task, watch, on_evaluation, meet
         self.params, self.matrices, self.flops_per_step = task.params, task.matrices, task.flops_per_step
+        self.buffers: Mapping[str, Tensor] = getattr(task, "buffers", {})
+        self.shares_buffers: bool = getattr(task, "shares_buffers", True)
         self.loss = torch.zeros(0)
 
     @override

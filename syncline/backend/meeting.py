@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed import Store
 from torch.distributed.rendezvous import rendezvous
 
-from syncline import __version__
 from syncline.errors import SpecError, SynclineError
+from syncline.version import __version__
 
 LOOPBACK = "127.0.0.1"
 

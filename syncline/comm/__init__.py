@@ -3,7 +3,7 @@
 from syncline.comm.base import Communicator, Handle, ReduceOp, encoded_from, flat, for_all, once
 from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import PLAIN, Details, Ledger
-from syncline.comm.presence import Absence, Presence
+from syncline.comm.membership import Absence, Membership
 from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
 from syncline.comm.shared_memory import Carried, SharedMemory
@@ -27,9 +27,9 @@ __all__ = [
     "Details",
     "Handle",
     "Ledger",
+    "Membership",
     "PackedIntegers",
     "PackedSigns",
-    "Presence",
     "ProcessGroupCommunicator",
     "ReduceOp",
     "ShapesCommunicator",

@@ -25,7 +25,7 @@ from syncline.comm.base import (
     reduce_rows,
 )
 from syncline.comm.ledger import PLAIN, Details, Ledger
-from syncline.comm.presence import Presence
+from syncline.comm.membership import Membership
 from syncline.comm.transport import Completion, Transport
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError, SynclineError
@@ -45,11 +45,11 @@ class ProcessGroupCommunicator(Communicator):
         reproducible: reduce exact formats by that second way too. A backend's all-reduce adds in an order of its own,
             which differs from the simulator's in the last bit; a long training can blow that bit up. This way the
             order is the simulator's, and so are all bits, for the same bytes.
-        presence: none, see `SimulatedCommunicator`.
+        membership: none, see `SimulatedCommunicator`.
         transport: carries the bytes in place of ``torch.distributed``; `SharedMemory` between processes of one machine.
 
     Raises:
-        SpecError: a presence.
+        SpecError: a membership.
         SynclineError: if ``torch.distributed`` is not initialised.
     """
 
@@ -61,11 +61,13 @@ class ProcessGroupCommunicator(Communicator):
         group: dist.ProcessGroup | None = None,
         *,
         reproducible: bool = False,
-        presence: Presence | None = None,
+        membership: Membership | None = None,
         transport: Transport | None = None,
     ) -> None:
-        if presence is not None:
-            raise SpecError("presence", "given", "none: only the simulated world has workers that leave and come back")
+        if membership is not None:
+            raise SpecError(
+                "membership", "given", "none: only the simulated world has workers that leave and come back"
+            )
         if workers_per_process < 1:
             raise SpecError("workers_per_process", workers_per_process, "an integer >= 1")
         self.ledger = Ledger()

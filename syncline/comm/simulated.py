@@ -20,7 +20,7 @@ from syncline.comm.base import (
     reduce_rows,
 )
 from syncline.comm.ledger import PLAIN, Details, Ledger
-from syncline.comm.presence import Presence
+from syncline.comm.membership import Membership
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError
@@ -35,11 +35,11 @@ class SimulatedCommunicator(Communicator):
     Args:
         workers: M.
         replicas: how many groups.
-        presence: who takes part in which step; all in every step if none. Means and maxima are over those present in
+        membership: who takes part in which step; all in every step if none. Means and maxima are over those present in
             the ledger's step, and every row gets them; who leaves may not be in any other collective.
 
     Raises:
-        SpecError: a number below 1, or a presence of another number of workers.
+        SpecError: a number below 1, or a membership of another number of workers.
 
     >>> import torch
     >>> comm = SimulatedCommunicator(2)
@@ -47,14 +47,14 @@ class SimulatedCommunicator(Communicator):
     [[2.0], [2.0]]
     """
 
-    def __init__(self, workers: int, replicas: int = 1, presence: Presence | None = None) -> None:
+    def __init__(self, workers: int, replicas: int = 1, membership: Membership | None = None) -> None:
         for field, value in (("workers", workers), ("replicas", replicas)):
             if value < 1:
                 raise SpecError(field, value, "an integer >= 1")
-        if presence is not None and presence.workers != workers:
-            raise SpecError("presence", presence.workers, f"a presence of {workers} workers")
+        if membership is not None and membership.workers != workers:
+            raise SpecError("membership", membership.workers, f"a membership of {workers} workers")
         self.ledger = Ledger()
-        self.presence = presence if presence is not None and presence.absences else None
+        self.membership = membership if membership is not None and membership.absences else None
         self._workers, self._replicas, self._group = workers, replicas, range(workers)
 
     @property
@@ -84,7 +84,7 @@ class SimulatedCommunicator(Communicator):
     def _present(self, x: Tensor) -> Tensor:
         """``(R, *s)`` as ``(replicas, those present, *s)``."""
         grouped = self._grouped(x)
-        return grouped if self.presence is None else grouped[:, list(self.presence.at(self.ledger.step))]
+        return grouped if self.membership is None else grouped[:, list(self.membership.at(self.ledger.step))]
 
     def _note(
         self,
@@ -97,11 +97,11 @@ class SimulatedCommunicator(Communicator):
     ) -> None:
         """Note a collective, among those present; refuse one that absences would make another."""
         group: Ranks = self._group
-        if self.presence is not None:
-            group = self.presence.at(self.ledger.step)
+        if self.membership is not None:
+            group = self.membership.at(self.ledger.step)
             if op not in ("mean", "max"):
                 what = collective if op is None else f"{collective} ({op})"
-                raise SpecError("presence", what, "means and maxima alone, where workers may be absent")
+                raise SpecError("membership", what, "means and maxima alone, where workers may be absent")
         note(self.ledger, collective, xs, wire, group, label, details)
 
     def _reduced(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:

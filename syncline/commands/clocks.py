@@ -17,6 +17,7 @@ from syncline.commands.shell import (
     emit,
     new_console,
     overridden,
+    print_tables,
     say,
     show_result,
     value_of,
@@ -66,17 +67,16 @@ def project_command(
     options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm, sequence)
     specs = projections.variants(loaded, options)
     warn(projections.left_out(specs))
-    rows = projections.projection_rows(specs)
+    from syncline.api.clocks import project
+
+    result = project(specs)
+    rows = result.told["rows"]
     written = [projections.write_csv(rows, csv)] if csv else []
     written += [projections.plot_projection(specs, plot, rows)] if plot else []
     if as_json:
-        emit({"spec": loaded.name, "rows": rows})
+        emit(result)
     else:
-        from syncline.experiments.projection.tables import project_tables
-
-        console = new_console()
-        for table in project_tables(rows, *specs):
-            console.print(table)
+        print_tables(new_console(), result)
     for file in written:
         say(f"{'rows' if file == csv else 'figure'} in {file}")
 
@@ -107,19 +107,16 @@ def collectives_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
+    from syncline.api.clocks import priced
     from syncline.experiments import collectives as experiment
 
     question = experiment.CostQuestion.of(workers, nbytes, network, collective, starts, algorithm, rule)
     drawn = plot and experiment.plot_costs(question, plot)
-    result = experiment.collectives(question)
+    result = priced(question)
     if as_json:
         emit(result)
     else:
-        from syncline.experiments.collective_tables import collectives_tables
-
-        console = new_console()
-        for table in collectives_tables(result["rows"], question):
-            console.print(table)
+        print_tables(new_console(), result)
     if drawn:
         say(f"figure in {drawn}")
 
@@ -171,8 +168,7 @@ def pipeline_command(
     given = overridden(overrides, options, networks=network)
     loaded = load_spec(spec, given, PipelineSpec)
     warn(loaded.warnings())
-    from syncline.experiments.pipeline import pipeline
-    from syncline.experiments.pipeline_tables import pipeline_tables
+    from syncline.api.clocks import pipeline
 
-    result = pipeline(loaded, out or Path("runs") / loaded.name, exact=out is not None)
-    show_result(new_console(), result, as_json, pipeline_tables(result["rows"], loaded))
+    result = pipeline(loaded, out=out or Path("runs") / loaded.name, exact=out is not None)
+    show_result(new_console(), result, as_json)

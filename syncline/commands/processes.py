@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from syncline.commands.shell import (
     JsonOption,
     NetworkOption,
     OutOption,
+    PerProcessOption,
     ReproducibleOption,
     SetOption,
     SpecArgument,
@@ -26,6 +27,7 @@ from syncline.commands.shell import (
     emit,
     new_console,
     overridden,
+    print_tables,
     say,
     show_files,
     show_result,
@@ -38,13 +40,14 @@ from syncline.errors import SpecError
 def launch_command(
     spec: SpecArgument,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes, one worker each; the spec's by default.")
+        int | None, typer.Option("--workers", help="One process each, or as said; the spec's by default.")
     ] = None,
     overrides: SetOption = None,
     network: NetworkOption = None,
     device: DeviceOption = "auto",
     backend: BackendOption = "auto",
     timeout: TimeoutOption = TIMEOUT,
+    workers_per_process: PerProcessOption = 1,
     port: Annotated[int, typer.Option("--port", help="Where processes meet; any that is free by default.")] = 0,
     reproducible: ReproducibleOption = False,
     out: OutOption = None,
@@ -59,23 +62,25 @@ def launch_command(
     loaded = load_spec(spec, given, RunSpec, PipelineSpec)
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
+    from syncline.api.processes import on_processes
     from syncline.experiments import display
-    from syncline.experiments.launching.launch import launch, launch_warnings
-    from syncline.experiments.launching.pipeline import launch_pipeline
+    from syncline.experiments.launching.launch import launch_warnings
     from syncline.experiments.launching.process import Launch
-    from syncline.experiments.launching.tables import launch_tables, launched_steps
+    from syncline.experiments.launching.tables import launched_steps
     from syncline.units import parse_seconds
 
-    warn(launch_warnings(loaded))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"), reproducible, port)
+    how = Launch(
+        device, backend, parse_seconds(timeout, "--timeout"), reproducible, port,
+        workers_per_process=workers_per_process,
+    )  # fmt: skip
+    warn(launch_warnings(loaded, how))
     console, target = new_console(), out or Path("runs") / loaded.name
     with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
-        run_it: Any = launch_pipeline if isinstance(loaded, PipelineSpec) else launch
-        result = run_it(loaded, target, how, exact=out is not None, on_progress=lambda done: update([done]))
-    show_result(console, result, as_json, launch_tables(result, loaded))
-    if result["failed"]:
-        say(f"error: {result['failed']}; what was measured until then is in the folder above")
+        result = on_processes(loaded, how, target, exact=out is not None, on_progress=lambda done: update([done]))
+    show_result(console, result, as_json)
+    if result.failed:
+        say(f"error: {result.failed}; what was measured until then is in the folder above")
         raise typer.Exit(1)
 
 
@@ -109,10 +114,10 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure this machine: collectives, training steps, wire formats. Writes a file that specs take as network."""
+    from syncline.api.processes import calibrated
     from syncline.experiments import display
     from syncline.experiments.calibration.calibrate import calibrate
     from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
-    from syncline.experiments.calibration.tables import calibrate_tables
     from syncline.experiments.launching.process import Launch
     from syncline.units import parse_seconds
 
@@ -124,19 +129,19 @@ def calibrate_command(
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     try:
         with display.progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
-            result = calibrate(
+            measured = calibrate(
                 plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
                 on_progress=lambda done: update([done]),
             )  # fmt: skip
     except KeyboardInterrupt:
         say("interrupted: nothing is written")
         raise typer.Exit(INTERRUPTED) from None
-    if "failed" in result:
-        say(f"error: {result['failed']}")
+    if "failed" in measured:
+        say(f"error: {measured['failed']}")
         raise typer.Exit(1)
-    for table in calibrate_tables(result):
-        console.print(table)
-    console.print(f"\nresults in {result['file']}", soft_wrap=True)
+    result = calibrated(measured)
+    print_tables(console, result)
+    console.print(f"\nresults in {result.folder}", soft_wrap=True)
     if as_json:
         emit(result)
 

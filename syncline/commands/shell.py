@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncline import __version__
 from syncline.errors import SpecError
+from syncline.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from syncline.api.result import Result
     from syncline.specs import Override
 
 INTERRUPTED = 130
@@ -55,6 +56,10 @@ TimeoutOption = Annotated[
 ]
 ReproducibleOption = Annotated[
     bool, typer.Option("--reproducible", help="Add up in the simulator's order: its bits, for the same bytes.")
+]
+PerProcessOption = Annotated[
+    int,
+    typer.Option("--workers-per-process", metavar="R", help="Workers that share a process, as rows of its tensors."),
 ]
 TIMEOUT = "120 s"
 
@@ -119,18 +124,24 @@ def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
         raise SpecError(option, text, "values with commas between" if several else "a value in YAML") from None
 
 
-def emit(result: dict[str, Any]) -> None:
+def emit(result: Result | dict[str, Any]) -> None:
     """The JSON object; numbers that JSON does not have become null."""
     from syncline.experiments.plain import plain
 
-    print(json.dumps(plain(result), indent=1), flush=True)
+    print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
+
+
+def print_tables(console: Console, result: Result) -> None:
+    """Its tables, one below the other."""
+    for table in result.tables:
+        console.print(table)
 
 
 MOST_FILES = 20
 """Of a folder whose files are shown by themselves."""
 
 
-def show_files(console: Console, folder: str) -> None:
+def show_files(console: Console, folder: str | Path) -> None:
     """Where things are, one path per line, so that it can be copied."""
     root = Path(folder)
     console.print(f"\nresults in {root}/", soft_wrap=True)
@@ -144,22 +155,22 @@ def show_files(console: Console, folder: str) -> None:
             console.print(f"  {path}{note}", soft_wrap=True)
 
 
-def show_result(console: Console, result: dict[str, Any], as_json: bool, tables: list[Any]) -> None:
+def show_result(console: Console, result: Result, as_json: bool) -> None:
     """Tables, warnings, where the files are; JSON if asked for.
 
     Raises:
         typer.Exit: after Ctrl-C, with its exit code.
     """
-    for table in tables:
-        console.print(table)
-    for row in result["rows"]:
-        if row.get("diverged_at") is not None and row["network"] == result["rows"][0]["network"]:
+    print_tables(console, result)
+    for row in result.rows:
+        if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
             warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
-    show_files(console, result["folder"])
+    assert result.folder is not None
+    show_files(console, result.folder)
     if as_json:
         emit(result)
-    if result["interrupted"]:
+    if result.interrupted:
         say("interrupted: what was finished until then is in the folder above")
         raise typer.Exit(INTERRUPTED)
 

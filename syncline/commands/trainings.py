@@ -37,15 +37,13 @@ def compare_command(
     given = overridden(overrides, {"--text": ("problem.path", text and str(text))}, networks=network)
     loaded = load_spec(spec, given, CompareSpec)
     warn(loaded.warnings())
+    from syncline.api.trainings import compare
     from syncline.experiments import display
-    from syncline.experiments.compare import compare
 
-    console = new_console()
+    console, target = new_console(), out or Path("runs") / loaded.name
     with display.progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
-        result = compare(
-            loaded, out or Path("runs") / loaded.name, exact=out is not None, jobs=jobs, on_progress=update
-        )
-    show_result(console, result, as_json, display.compare_tables(result["rows"], loaded))
+        result = compare(loaded, out=target, exact=out is not None, jobs=jobs, on_progress=update)
+    show_result(console, result, as_json)
 
 
 @app.command("run")
@@ -65,11 +63,11 @@ def run_command(
     given = overridden(overrides, network=network)
     loaded: Experiment = load_spec(spec, given, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
+    from syncline.api.trainings import run
     from syncline.experiments import display
-    from syncline.experiments.run import run, steps_of
+    from syncline.experiments.run import steps_of
 
-    console = new_console()
+    console, target = new_console(), out or Path("runs") / loaded.name
     with display.progress(console, [display.subject(loaded)], steps_of(loaded)) as update:
-        target = out or Path("runs") / loaded.name
-        result = run(loaded, target, exact=out is not None, on_progress=lambda done: update([done]))
-    show_result(console, result, as_json, display.run_tables(result["rows"], loaded))
+        result = run(loaded, out=target, exact=out is not None, on_progress=lambda done: update([done]))
+    show_result(console, result, as_json)

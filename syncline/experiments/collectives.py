@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
 from syncline.specs import network
 from syncline.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
 """What is asked about unless said otherwise: a model of 162 million parameters in fp32."""
@@ -75,14 +78,14 @@ class Crossover(NamedTuple):
 
 @dataclass(frozen=True)
 class CostQuestion:
-    """What is asked, as the command line says it.
+    """What is asked, as the command line says it, or as Python does.
 
     Args:
         workers: P; unless given, as many as there are starts, as the network has places, or 8.
         nbytes: n, a size with its unit or a number of bytes, with the meaning that the collective gives it.
         networks: as `syncline.costmodel.network` takes them.
         collectives: names; all unless given.
-        starts: when each worker enters, with commas between; all at 0 unless given.
+        starts: when each worker enters, times, or text with commas between; all at 0 unless given.
         algorithms: names, or policies for what they choose; all unless given.
         rule: when a message starts, ``eager`` or ``rendezvous``.
 
@@ -102,10 +105,10 @@ class CostQuestion:
     def of(
         cls,
         workers: int | None = None,
-        nbytes: str = NBYTES,
-        networks: Sequence[str] | None = None,
+        nbytes: str | float = NBYTES,
+        networks: Sequence[Any] | None = None,
         collectives: Sequence[str] | None = None,
-        starts: str | None = None,
+        starts: str | Sequence[str | float] | None = None,
         algorithms: Sequence[str] | None = None,
         rule: str = "eager",
     ) -> CostQuestion:
@@ -168,15 +171,15 @@ def _places(on: Network) -> int:
     return sum(on.sites) if isinstance(on, Sites) and not isinstance(on.sites, int) else WORKERS
 
 
-def _number(text: str) -> str | float:
+def _number(text: str | float) -> str | float:
     """A plain number as one, which is bytes or seconds; anything else stays text, to be read with its unit."""
     with contextlib.suppress(ValueError):
         return float(text)
     return text
 
 
-def _starts(text: str, workers: int | None) -> tuple[float, ...]:
-    parts = text.split(",")
+def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
+    parts = text.split(",") if isinstance(text, str) else text
     if workers is not None and len(parts) != workers:
         raise SpecError(
             "--starts", text, f"{workers} times with commas between, one per worker; {len(parts)} are given"
@@ -337,15 +340,30 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
 
 
 def plot_costs(question: CostQuestion, file: Path) -> Path:
-    """Draw the cost of each algorithm against the size, a panel per network and collective.
+    """Draw `costs_figure` into a file.
 
     Raises:
         SpecError: a file of no known kind, or in a place that cannot be written to.
     """
-    from syncline.analysis import SizePanel, cost_against_size, save  # only here: matplotlib is slow to load
+    from syncline.analysis import save  # only here: matplotlib is slow to load
 
     if file.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
+    figure = costs_figure(question)
+    try:
+        return save(figure, file)
+    except OSError as error:
+        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+
+
+def costs_figure(question: CostQuestion) -> Figure:
+    """The cost of each algorithm against the size, a panel per network and collective.
+
+    Raises:
+        SpecError: nothing has a closed form.
+    """
+    from syncline.analysis import SizePanel, cost_against_size
+
     sizes = np.geomspace(*_range(question.nbytes), 201)
     panels = []
     for on in question.networks:
@@ -364,13 +382,10 @@ def plot_costs(question: CostQuestion, file: Path) -> Path:
             if costs:
                 panels.append(SizePanel(title, sizes, costs, meetings))
     if not panels:
-        raise SpecError("--plot", str(file), "an algorithm with a closed form on this network")
+        names = [one.name for one in question.networks]
+        raise SpecError("--plot", names, "an algorithm with a closed form on this network")
     name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
-    figure = cost_against_size(panels, at_nbytes=question.nbytes, title=f"{question.workers:,} workers{name}")
-    try:
-        return save(figure, file)
-    except OSError as error:
-        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+    return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{question.workers:,} workers{name}")
 
 
 def _range(nbytes: float) -> tuple[float, float]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from syncline.costmodel import Network
-from syncline.experiments.board import Board, Watched, board, side_by_side
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
+from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import Trained, time_method, train_method
@@ -30,6 +30,7 @@ def compare(
     *,
     exact: bool = False,
     jobs: int | None = None,
+    figures: bool = True,
     on_progress: Callable[[list[int]], None] | None = None,
 ) -> dict[str, Any]:
     """Train each method once, time it on every network, and write the folder.
@@ -38,6 +39,7 @@ def compare(
         spec: what to compare.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         jobs: processes that train side by side; one per core if none. It does not change any number.
+        figures: whether the folder gets pictures.
         on_progress: called now and then with the completed steps of each method.
 
     Returns:
@@ -45,7 +47,11 @@ def compare(
         of every method that completed a step.
     """
     check_training(spec, *spec.methods)
-    with RunFolder(out, exact) as folder, board(len(spec.methods)) as progress, Watched(progress, on_progress):
+    with (
+        RunFolder(out, exact) as folder,
+        shared_progress(len(spec.methods)) as progress,
+        Watched(progress, on_progress),
+    ):
         folder.spec(spec)
         finished: list[Trained] = []
         for trained in _train_all(spec, folder, progress, jobs):
@@ -60,12 +66,12 @@ def compare(
                     clocks[trained.method, link.name] = timed
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         rows = [_record(spec, one, link, clocks, target) for link in spec.networks for one in finished]
-        _write(folder, spec, finished, clocks, rows)
+        _write(folder, spec, finished, clocks, rows, figures)
         interrupted = progress.stopped
     return {"rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted}
 
 
-def _train_all(spec: CompareSpec, folder: RunFolder, progress: Board, jobs: int | None) -> Iterator[Trained]:
+def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
     """Trainings as they finish; those that a stop left without a single step are not among them."""
     calls = [
         partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name))
@@ -106,7 +112,12 @@ def _record(spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, t
 
 
 def _write(
-    folder: RunFolder, spec: CompareSpec, finished: list[Trained], clocks: Clocks, rows: list[dict[str, Any]]
+    folder: RunFolder,
+    spec: CompareSpec,
+    finished: list[Trained],
+    clocks: Clocks,
+    rows: list[dict[str, Any]],
+    figures: bool,
 ) -> None:
     baseline = {row["network"]: row["time_to_target_s"] for row in rows if row["method"] == spec.methods[0].name}
     for row in rows:
@@ -132,7 +143,8 @@ def _write(
         names = [f"{method} on {network}, worker {worker}" for worker in range(spec.workers)]
         events += _shifted(chrome_trace(timeline, names)["traceEvents"], number * spec.workers)
     folder.trace({"traceEvents": events, "displayTimeUnit": "ms"})
-    compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
+    if figures:
+        compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
 
 
 def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ def faulty_clock(
     workers, steps = spec.workers, len(compute_s)
     over = spec.faults.network(network, workers)
     delay = spec.faults.delay(over, workers, spec.seeds[0])
-    presence = spec.faults.presence(workers)
-    if presence is None:
+    membership = spec.faults.membership(workers)
+    if membership is None:
         return clock(calls, compute_s, over, workers, steps, delay=delay, **options)
-    return phased_clock(presence.table(steps), calls, compute_s, over, delay=delay, **options)
+    return phased_clock(membership.table(steps), calls, compute_s, over, delay=delay, **options)

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic import BaseModel
 
-from syncline import __version__
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
+from syncline.version import __version__
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib", "scikit-learn")
 """Packages whose version can change a result, or how it reads."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from syncline.experiments.board import Board
+    from syncline.experiments.shared_progress import SharedProgress
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ PATIENCE_S = 1.0
 """How long a training that was asked to stop may take to its next report; in a longer step it is interrupted."""
 
 
-def overseen(call: Callable[[], T], progress: Board) -> T | None:
+def overseen(call: Callable[[], T], progress: SharedProgress) -> T | None:
     """What a training returns; None if the stop came before it had anything.
 
-    In another process than the board's, this one ends as soon as that one has: nobody could take what it returns.
+    In another process than the owner's, this one ends as soon as that one has: nobody could take what it returns.
     """
     if os.getpid() != progress.owner:
         _end_with_parent(progress)
@@ -45,7 +45,7 @@ def overseen(call: Callable[[], T], progress: Board) -> T | None:
     return result
 
 
-def _interrupt(progress: Board, over: threading.Event) -> None:
+def _interrupt(progress: SharedProgress, over: threading.Event) -> None:
     while not over.wait(POLL_S):
         if progress.stopped:
             over.wait(PATIENCE_S)
@@ -58,14 +58,14 @@ def _interrupt(progress: Board, over: threading.Event) -> None:
 _watching = threading.Event()
 
 
-def _end_with_parent(progress: Board) -> None:
+def _end_with_parent(progress: SharedProgress) -> None:
     """Watch the parent from now on, if that is not done yet: a process that waits for its next task is to end, too."""
     if not _watching.is_set():
         _watching.set()
         threading.Thread(target=_follow, args=(os.getppid(), progress), daemon=True).start()
 
 
-def _follow(parent: int, progress: Board) -> None:
+def _follow(parent: int, progress: SharedProgress) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_S)
     shutil.rmtree(progress.path.parent, ignore_errors=True)  # which the parent would have removed

@@ -37,12 +37,13 @@ class Played(NamedTuple):
     timeline: Timeline
 
 
-def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
+def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: bool = True) -> dict[str, Any]:
     """Play the schedules on the networks, and write the folder: spec, ``timeline.parquet``, ``trace.json``, picture.
 
     Args:
         spec: what to play.
         out: the folder to write; see ``RunFolder`` for ``exact``.
+        figures: whether the folder gets the picture.
 
     Returns:
         ``rows`` (networks before schedules), ``folder``, ``interrupted``.
@@ -62,7 +63,8 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False) -> dict[str,
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns([(one.schedule, one.network, one.timeline) for one in played]))
         folder.trace(chrome_trace(*_traced(spec, played)))
-        _draw(folder, spec, played)
+        if figures:
+            _draw(folder, spec, played)
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 

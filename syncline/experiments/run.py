@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.experiments.board import board
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
 from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
+from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
@@ -22,22 +22,28 @@ from syncline.specs import Experiment, RunSpec
 
 
 def run(
-    spec: Experiment, out: Path, *, exact: bool = False, on_progress: Callable[[int], None] | None = None
+    spec: Experiment,
+    out: Path,
+    *,
+    exact: bool = False,
+    figures: bool = True,
+    on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Train and time one method, or run a study, and write its folder.
 
     Args:
         spec: what to run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
+        figures: whether the folder gets pictures.
         on_progress: called with the number of completed steps, of ``steps_of(spec)``.
 
     Returns:
         ``rows`` (of a training one per seed), ``folder``, ``interrupted``.
     """
     if not isinstance(spec, RunSpec):
-        return run_study(spec, out, exact=exact, on_progress=on_progress)
+        return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)
     check_training(spec, spec.method)
-    with RunFolder(out, exact) as folder, board(1) as progress:
+    with RunFolder(out, exact) as folder, shared_progress(1) as progress:
         folder.spec(spec)
 
         def on_step(done: int) -> None:
@@ -58,7 +64,8 @@ def run(
         if timed:
             folder.table("timeline", timeline_columns([(trained.method, spec.network.name, timed.timeline)]))
             folder.trace(chrome_trace(timed.timeline))
-            run_figures(folder, spec, trained, timed)
+            if figures:
+                run_figures(folder, spec, trained, timed)
     return {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
 
 

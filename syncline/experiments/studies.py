@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.experiments.board import Watched, board, side_by_side
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.shared_progress import Watched, shared_progress, side_by_side
 from syncline.specs import Experiment, study_of
 
 
@@ -18,6 +18,7 @@ def run_study(
     *,
     exact: bool = False,
     jobs: int | None = None,
+    figures: bool = True,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Run a study and write its folder: spec, records, rows and figures.
@@ -26,6 +27,7 @@ def run_study(
         spec: what to run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         jobs: processes side by side; as many as the study says if none. It does not change any number.
+        figures: whether the folder gets pictures.
         on_progress: called now and then with how much is done, of ``total_length``.
 
     Returns:
@@ -38,7 +40,7 @@ def run_study(
         if on_progress:
             on_progress(sum(done))
 
-    with RunFolder(out, exact) as folder, board(len(pieces)) as progress, Watched(progress, tell):
+    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, Watched(progress, tell):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
@@ -49,7 +51,7 @@ def run_study(
         rows = study.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
-        if rows:
+        if rows and figures:
             from syncline.analysis import save
 
             for name, figure in study.figures(spec, records, rows):

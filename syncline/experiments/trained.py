@@ -115,7 +115,7 @@ def _train_seeds(
     from syncline.comm import SimulatedCommunicator
     from syncline.training import Recorder, parameter_groups, rows_of, train
 
-    comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.presence(spec.workers))
+    comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = spec.problem.build(rows_of(comm, seeds))
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)

@@ -26,6 +26,7 @@ from syncline.methods.base import (
     every,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ class DeMoSpec(MethodBase):
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         from syncline.comm import SparsePairs
-        from syncline.optim import DeMo, EveryStep, Method, demo_rule
+        from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule
 
-        reducer = DeMo(
+        reducer = CoefficientMean(
             self.k,
             self.chunk,
             self.beta,
@@ -117,3 +118,6 @@ class DeMoSpec(MethodBase):
             reducer=reducer,
             **self.common_options(comm, worker_axis),
         )
+
+
+DeMo = constructor(DeMoSpec)

@@ -1,4 +1,4 @@
-"""DiLoCo: long local rounds, joined by an outer Nesterov step."""
+"""DiLoCo: long periods of local steps, joined by an outer Nesterov step."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @register
 class DiLoCoSpec(CompressibleBase):
-    """DiLoCo: local rounds joined by an outer Nesterov step.
+    """DiLoCo: periods of local steps, joined by an outer Nesterov step.
 
-    The pseudo-gradient of a round is start minus end, averaged over the workers. What travels: one all-reduce of
+    The pseudo-gradient of a period is start minus end, averaged over the workers. What travels: one all-reduce of
     ``4 N`` bytes every K steps. With ``outer_lr = 1, outer_momentum = 0`` it is parameter averaging.
 
     Args:
-        period: H, inner steps per round.
+        period: H, inner steps from one outer step to the next.
         outer_lr: outer learning rate.
         outer_momentum: outer Nesterov momentum.
 
@@ -65,7 +65,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One pseudo-gradient per round."""
+        """One pseudo-gradient per period."""
         return self._exchange(tensors_of(model), workers, self.period, "params")
 
     @override
@@ -74,7 +74,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states, where the round started, the outer momentum, and a compressor's errors."""
+        """The rule's states, where the period started, the outer momentum, and a compressor's errors."""
         tensors = tensors_of(model)
         kept = self.rule.state_elements(tensors) + 2 * elements(tensors)
         return kept + self._kept_errors(tensors, reference=False)

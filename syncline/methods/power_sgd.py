@@ -19,6 +19,7 @@ from syncline.methods.base import (
     elements,
     tensors_of,
 )
+from syncline.methods.constructor import constructor
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.rules import RuleSpec, SGDMRule
 from syncline.methods.registry import register
@@ -84,9 +85,12 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import EveryStep, Method, PowerSGD
+        from syncline.optim import EveryStep, FactorMean, Method
 
-        reducer = PowerSGD(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
+        reducer = FactorMean(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
         return Method(
             params, self.lr, self.rule.build(), EveryStep(), reducer=reducer, **self.common_options(comm, worker_axis)
         )
+
+
+PowerSGD = constructor(PowerSGDSpec)

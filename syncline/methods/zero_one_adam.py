@@ -10,7 +10,7 @@ from typing_extensions import override
 from syncline.costmodel import (
     Exchange,
 )
-from syncline.costmodel.traffic.refreshes import aligned_rounds
+from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.fields import Period
 from syncline.methods.base import (
     Presets,
@@ -55,7 +55,7 @@ class ZeroOneAdamSpec(OneBitBase):
         form: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
             gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's.
             Until ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all
-            have, their mean where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean``
+            have, their mean where the second moment is refreshed (see ``refresh_intervals``) and their ``OneBitMean``
             elsewhere. Step 0 moves nothing. At the freeze all errors are forgotten; from then on what is averaged,
             and owed, is the way that each has come, weight decay too, times ``sqrt(v) + eps``. It has no bias
             correction.
@@ -87,7 +87,7 @@ class ZeroOneAdamSpec(OneBitBase):
         if self.form == "code":
             return self._exchanges_of_code(model, workers)
         out, signs = [], []
-        for doublings, begin, end in self._rounds():
+        for doublings, begin, end in self._doublings():
             period, phase = 2**doublings, {"start": begin, "stop": end}
             out.append(self._gradient(model, period, offset=begin + 1, **phase))
             # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
@@ -104,7 +104,7 @@ class ZeroOneAdamSpec(OneBitBase):
     def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
         """Gradients whole at step 0 and at refreshes, as signs in every other step until the freeze."""
         out = [self._gradient(model, stop=1)]
-        for interval, begin, end in aligned_rounds(self.kappa):
+        for interval, begin, end in refresh_intervals(self.kappa):
             if begin >= self.freeze_step:
                 break
             phase = {"start": begin, "stop": min(end, self.freeze_step)}
@@ -115,8 +115,8 @@ class ZeroOneAdamSpec(OneBitBase):
             out += self._signs(model, workers, period, start=start, stop=stop)
         return out
 
-    def _rounds(self) -> Iterable[tuple[int, int, int]]:
-        """Doublings i, first step ``kappa (2^i - 1)`` and the step after the last, of each round before the freeze."""
+    def _doublings(self) -> Iterable[tuple[int, int, int]]:
+        """Doublings i, first step ``kappa (2^i - 1)`` and the step after the last, until the freeze."""
         i = 0
         while (begin := self.kappa * (2**i - 1)) < self.freeze_step:
             yield i, begin, min(self.kappa * (2 ** (i + 1) - 1), self.freeze_step)

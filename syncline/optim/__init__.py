@@ -1,9 +1,9 @@
 """The parts of methods: real optimizer math over the worker axis, and the one loop that plays parts together."""
 
-from syncline.optim.attendance import Attendance
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
+from syncline.optim.buffers import Buffers, mean_buffers
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
-from syncline.optim.demo import DeMo, demo_rule
+from syncline.optim.demo import CoefficientMean, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
 from syncline.optim.error_feedback import CompressedAverages, CompressedMean
 from syncline.optim.lion import LionRule, lion
@@ -16,7 +16,8 @@ from syncline.optim.nesterov import NesterovAdam
 from syncline.optim.one_bit import OneBitMean
 from syncline.optim.one_bit_adam import OneBitAdamMethod
 from syncline.optim.outer import FedAdam, Nesterov
-from syncline.optim.power_sgd import PowerSGD
+from syncline.optim.participation import PartialParticipation
+from syncline.optim.power_sgd import FactorMean
 from syncline.optim.quantised_vote import QuantisedVote
 from syncline.optim.quantisers import (
     log_quantise,
@@ -55,17 +56,18 @@ __all__ = [
     "RMMC",
     "AdamScaling",
     "AdoptScaling",
-    "Attendance",
+    "Buffers",
+    "CoefficientMean",
     "CompressedAverages",
     "CompressedMean",
     "Compressor",
-    "DeMo",
     "DelayCompensation",
     "DionMethod",
     "DionRule",
     "DirectVote",
     "Every",
     "EveryStep",
+    "FactorMean",
     "FedAdam",
     "LionCubMethod",
     "LionRule",
@@ -81,8 +83,8 @@ __all__ = [
     "OneBitVote",
     "Orthogonalised",
     "OuterOptimizer",
+    "PartialParticipation",
     "Periodic",
-    "PowerSGD",
     "QuantisedVote",
     "Reducer",
     "RotatedAdam",
@@ -109,6 +111,7 @@ __all__ = [
     "log_quantise",
     "log_restore",
     "look_ahead",
+    "mean_buffers",
     "multi_momentum_rule",
     "muon",
     "power_mean",

@@ -7,25 +7,25 @@ plays them together, and names the hooks that a method may override; the parts a
 
 The known methods as combinations of parts, one file each in ``syncline.methods``:
 
-    kind              | rule                 | when what is exchanged               | reducer        | outer
-    ddp               | any                  | gradient, every step                 | mean           | -
-    powersgd          | any                  | gradient, every step                 | PowerSGD       | -
-    demo              | sgd, sign or muon    | gradient, every step                 | DeMo           | -
-    basis-rotation    | RotatedAdam          | gradient, every step                 | mean           | -
-    soap              | RotatedAdam          | gradient, every step                 | mean           | -
-    galore            | RotatedAdam          | gradient, every step                 | mean           | -
-    sign-sgd          | sgdm                 | direction, every step                | a vote         | -
-    lion-cub          | Lion without sign    | direction, every step; momenta, K    | a vote         | -
-    local             | any                  | params and all states, K             | -              | -
-    diloco            | any                  | params, K                            | -              | Nesterov
-    des-loc           | adam or adopt        | params and states, each its K        | -              | -
-    mt-dao            | several momenta      | params and states, each its K        | -              | any
-    streaming-diloco  | any                  | params, K, in fragments              | -              | Nesterov
-    streaming-mt-dao  | several momenta      | params and states, in fragments      | -              | any
-    dion              | DionRule, another    | gradient or factors, K               | mean           | -
-    curvadion         | DionRule, another    | gradient or factors, on a trigger    | mean           | -
-    one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean     | -
-    zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean     | -
+    kind              | rule                 | when what is exchanged               | reducer         | outer
+    ddp               | any                  | gradient, every step                 | mean            | -
+    powersgd          | any                  | gradient, every step                 | FactorMean      | -
+    demo              | sgd, sign or muon    | gradient, every step                 | CoefficientMean | -
+    basis-rotation    | RotatedAdam          | gradient, every step                 | mean            | -
+    soap              | RotatedAdam          | gradient, every step                 | mean            | -
+    galore            | RotatedAdam          | gradient, every step                 | mean            | -
+    sign-sgd          | sgdm                 | direction, every step                | a vote          | -
+    lion-cub          | Lion without sign    | direction, every step; momenta, K    | a vote          | -
+    local             | any                  | params and all states, K             | -               | -
+    diloco            | any                  | params, K                            | -               | Nesterov
+    des-loc           | adam or adopt        | params and states, each its K        | -               | -
+    mt-dao            | several momenta      | params and states, each its K        | -               | any
+    streaming-diloco  | any                  | params, K, in fragments              | -               | Nesterov
+    streaming-mt-dao  | several momenta      | params and states, in fragments      | -               | any
+    dion              | DionRule, another    | gradient or factors, K               | mean            | -
+    curvadion         | DionRule, another    | gradient or factors, on a trigger    | mean            | -
+    one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean      | -
+    zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean      | -
 
 ``ddp``, ``local``, ``diloco``, ``mt-dao`` and ``dion`` take any compressor besides.
 

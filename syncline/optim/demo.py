@@ -40,7 +40,7 @@ def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
 
 
 @dataclass(frozen=True)
-class DeMo(Reducer):
+class CoefficientMean(Reducer):
     """A reducer that decouples momenta: top-k coefficients of blocks in an orthonormal basis.
 
         m <- beta m + g;   c = top-k per block of T(m);   m <- m - alpha T^-1(c);   q = T^-1(mean of all workers' c)

@@ -14,6 +14,7 @@ from typing_extensions import override
 from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
+from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
@@ -72,7 +73,8 @@ class Method(torch.optim.Optimizer):
     - ``directions``: what the rules make of them;
     - ``exchange_directions``: what all workers' become, if ``direction`` is due;
     - ``averaged_rows``: of which rows an average is, if anything else is due;
-    - ``average``: what is averaged after the step; called with no names where nothing is due.
+    - ``average``: what is averaged after the step; called with no names where nothing is due;
+    - ``buffers_due``: what becomes of a module's buffers, where there are any.
 
     Args:
         params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
@@ -122,6 +124,7 @@ class Method(torch.optim.Optimizer):
         sync.check(("gradient", "direction", "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
+        self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.comm = default_communicator() if comm is None else comm
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
@@ -186,6 +189,11 @@ class Method(torch.optim.Optimizer):
             rows.append(Row(x, g, state, group, rule, number))
         return rows
 
+    def buffers_due(self, t: int) -> BufferSync:
+        """Where gradients or directions are exchanged, buffers are broadcast; where parameters are, averaged."""
+        due = self.sync.due(t)
+        return "broadcast" if "gradient" in due or "direction" in due else "mean" if "params" in due else "none"
+
     def _references(
         self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
     ) -> dict[str, Tensor]:
@@ -223,6 +231,8 @@ class Method(torch.optim.Optimizer):
                 row.x.add_(d, alpha=-lr)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
         self.average(self.averaged_rows(rows) if names else rows, names)
+        if self.buffers is not None:
+            self.buffers.synchronise(self.buffers_due(t))
         for group in self.param_groups:
             group["step"] += 1
         return loss

@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.optim.base import Row, SyncPolicy
+from syncline.optim.buffers import BufferSync
 from syncline.optim.one_bit import OneBitMethod, Scale
 from syncline.optim.rules import SECOND_MOMENT, adam, momentum_names
 
@@ -67,6 +68,10 @@ class OneBitAdamMethod(OneBitMethod):
     ) -> None:
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), WarmUp(freeze_step), scale, **options)
+
+    @override
+    def buffers_due(self, t: int) -> BufferSync:
+        return "broadcast"  # momenta are averaged in every step, so that parameters stay equal
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:

@@ -19,7 +19,7 @@ OUTER_SECOND_MOMENT = "outer_second_moment"
 
 @dataclass(frozen=True)
 class FedAdam:
-    """Adam on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a round.
+    """Adam on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
 
         m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2
         x <- x_start - lr m / (sqrt(v) + eps)
@@ -46,7 +46,7 @@ class FedAdam:
         return {"outer_lr": self.lr, "outer_beta1": self.beta1, "outer_beta2": self.beta2}
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Where the round started, and the moments of rounds."""
+        """Where the period started, and the moments of pseudo-gradients."""
         zeros = x.new_zeros(x.shape)
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
 
@@ -55,7 +55,7 @@ class FedAdam:
         return state[ANCHOR] - x
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """One Adam step from where the round started."""
+        """One Adam step from where the period started."""
         m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
         v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
         state[ANCHOR].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
@@ -64,7 +64,7 @@ class FedAdam:
 
 @dataclass(frozen=True)
 class Nesterov:
-    """Nesterov momentum on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a round.
+    """Nesterov momentum on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
 
         b <- mu b + delta
         x <- x_start - lr (delta + mu b)
@@ -90,7 +90,7 @@ class Nesterov:
         return {"outer_lr": self.lr, "outer_momentum": self.momentum}
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Where the round started, and the momentum of rounds."""
+        """Where the period started, and the momentum of pseudo-gradients."""
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
@@ -98,7 +98,7 @@ class Nesterov:
         return state[ANCHOR] - x
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """One Nesterov step from where the round started; the next round starts where it ends."""
+        """One Nesterov step from where the period started; the next one starts where it ends."""
         momentum = h["outer_momentum"]
         b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
         anchor = state[ANCHOR]

@@ -21,7 +21,7 @@ ERROR, FACTOR = "error", "factor"
 
 
 @dataclass(frozen=True)
-class PowerSGD(Reducer):
+class FactorMean(Reducer):
     """A reducer: ``M = g + e;  P = orth(mean(M Q));  Q <- mean(M^T P);  g <- P Q^T;  e <- M - P Q^T``.
 
     Every parameter of two dimensions or more is a matrix, embeddings too; a convolution's weights are worked on as

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.costmodel.traffic.refreshes import aligned_rounds
+from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.optim.base import Row
 from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
 from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
@@ -34,7 +34,7 @@ class ZeroOneSchedule:
     ``form``: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
     gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's. Until
     ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have, their mean
-    where the second moment is refreshed (see ``aligned_rounds``) and their ``OneBitMean`` elsewhere. Step 0 moves
+    where the second moment is refreshed (see ``refresh_intervals``) and their ``OneBitMean`` elsewhere. Step 0 moves
     nothing. At the freeze all errors are forgotten; from then on what is averaged, and owed, is the way that each has
     come, weight decay too, times ``sqrt(v) + eps``. It has no bias correction.
     """
@@ -45,20 +45,20 @@ class ZeroOneSchedule:
     max_interval: int
     form: Form
 
-    def _round(self, t: int) -> tuple[int, int]:
+    def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
         """Refreshes 2^i steps apart, of which there are kappa, begin at step ``kappa (2^i - 1)``: i and that step."""
         i = (t // self.kappa + 1).bit_length() - 1
         return i, self.kappa * (2**i - 1)
 
     def refreshes(self, t: int) -> bool:
         """Whether the second moment is updated in step ``t``."""
-        i, begin = self._round(t)
+        i, begin = self._interval_of_refreshes(t)
         return t < self.freeze_step and (t - begin) % 2**i == 0
 
     def refreshed(self, t: int) -> int:
         """How often it has been updated once step ``t`` is done."""
         last = min(t, self.freeze_step - 1)
-        i, begin = self._round(last)
+        i, begin = self._interval_of_refreshes(last)
         return self.kappa * i + (last - begin) // 2**i + 1
 
     def interval(self, t: int) -> int:
@@ -79,18 +79,18 @@ class ZeroOneSchedule:
 class CodeSchedule(ZeroOneSchedule):
     """The public code's: each step before the freeze exchanges gradients, whole where v is refreshed, else as signs."""
 
-    def _round(self, t: int) -> tuple[int, int]:
-        """The round's interval and its first step."""
-        return next((interval, begin) for interval, begin, end in aligned_rounds(self.kappa) if t < end)
+    def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
+        """The interval and its first step."""
+        return next((interval, begin) for interval, begin, end in refresh_intervals(self.kappa) if t < end)
 
     @override
     def refreshes(self, t: int) -> bool:
-        return 0 < t < self.freeze_step and (t + 1) % self._round(t)[0] == 0
+        return 0 < t < self.freeze_step and (t + 1) % self._interval_of_refreshes(t)[0] == 0
 
     @override
     def refreshed(self, t: int) -> int:
         last, count = min(t, self.freeze_step - 1), 0
-        for interval, begin, end in aligned_rounds(self.kappa):
+        for interval, begin, end in refresh_intervals(self.kappa):
             if last < begin:
                 break
             count += (min(last + 1, end) // interval) - begin // interval

@@ -1,4 +1,4 @@
-"""What is optimised: landscapes, a small classifier, a teacher and its student, a small GPT, and their data."""
+"""What is optimised: landscapes, small networks, a small GPT, anyone's torch module, and their data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from syncline.problems.rosenbrock import Rosenbrock
 from syncline.problems.spiral import Spiral
 from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
+from syncline.problems.torch_problem import TorchProblem
 from syncline.registry import Registry
 
 PROBLEMS: Registry[type[Problem]] = Registry(
@@ -39,6 +40,7 @@ __all__ = [
     "Task",
     "TeacherStudent",
     "TextGPT",
+    "TorchProblem",
     "coordinate_delays",
     "cut",
     "parameter_stages",

@@ -83,7 +83,11 @@ class Rows:
 
 
 class Task(Protocol):
-    """A problem at work: the parameters of R rows, their gradients and their losses."""
+    """A problem at work: the parameters of R rows, their gradients and their losses.
+
+    A module's buffers, where it has some, are ``buffers``: tensors ``(R, *s)`` by name, which ``step_gradients`` and
+    the method change in place; ``evaluate`` gets their means too. Workers share them unless ``shares_buffers`` says no.
+    """
 
     params: dict[str, torch.nn.Parameter]
     """Stacked parameters ``(R, *s)``; at the start equal across the workers of a replica."""

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from syncline.costmodel.compute.module_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
+from syncline.problems.torch_problem.modules import matrix_names
 
 REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
 """Layers that multiply with a weight more than once for a token, so that their weights do not tell their work."""
@@ -20,7 +22,7 @@ REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
 def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
     """The shape of a module that was made with the meta device as torch's default (`shape_only`), or elsewhere.
 
-    What is learned (frozen parameters are not) becomes `TensorShape`s, matrices as `hidden_matrices` says. Of a module
+    What is learned (frozen parameters are not) becomes `TensorShape`s, matrices as `matrix_names` says. Of a module
     alone the work of a token is ``6 N``, with N the weights that it is multiplied with: those of two dimensions and
     more, but for tables of embeddings that are no linear layer's weight too. Attention's scores are not in it, nor a
     head that multiplies with a table by hand. With an example input torch's ``FlopCounterMode`` counts forward and
@@ -42,8 +44,7 @@ def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
     module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(module, nn.Module):
         raise SpecError(path, name, f"what returns a torch module, or (module, inputs), not {type(made).__name__}")
-    module = module.to("meta")
-    matrices = hidden_matrices(module)
+    matrices = matrix_names(module, None)
     tensors = tuple(
         TensorShape(label, tuple(p.shape), is_matrix=label in matrices)
         for label, p in module.named_parameters()
@@ -54,38 +55,8 @@ def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
     if inputs is None:
         return ModuleShape(name, tensors, 6.0 * multiplied(module, name, path))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-    flops, tokens, samples = _counted(module, tree_map(_on_meta, inputs), name, path)
+    flops, tokens, samples = _counted(module, tuple(tree_map(_on_meta, inputs)), name, path)
     return ModuleShape(name, tensors, flops / tokens, sequence=max(1, tokens // samples))
-
-
-def hidden_matrices(module: nn.Module) -> set[str]:
-    """Names of the parameters that rules for matrices take: of two dimensions and more, between hidden layers.
-
-    Tables of embeddings are none, tied or not, nor is the output head, nor what is a single row, as positions
-    ``(1, T, d)`` are. The head is each linear layer with an output for every row of a table; where there is none, the
-    last linear layer, unless there are tables and others of its shape: then the head is a table, and this is a block's.
-
-    >>> net = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 9))
-    >>> hidden_matrices(net)
-    {'1.weight'}
-    """
-    left_out = _heads(module) | _looked_up(module)
-    return {
-        name
-        for name, p in module.named_parameters()
-        if p.ndim >= 2 and min(p.shape[0], p[0].numel()) > 1 and id(p) not in left_out
-    }
-
-
-def _heads(module: nn.Module) -> set[int]:
-    linear = [one for one in module.modules() if isinstance(one, nn.Linear)]
-    rows = {one.num_embeddings for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)}
-    of_tables = {id(one.weight) for one in linear if one.out_features in rows}
-    if of_tables or not linear:
-        return of_tables
-    last = linear[-1]
-    in_blocks = rows and sum(one.weight.shape == last.weight.shape for one in linear) > 1
-    return set() if in_blocks else {id(last.weight)}
 
 
 def multiplied(module: nn.Module, name: str, path: str = "model") -> int:
@@ -107,6 +78,12 @@ def _looked_up(module: nn.Module) -> set[int]:
     return {id(one.weight) for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)}
 
 
+def _without_memory(module: nn.Module) -> dict[str, Tensor]:
+    """Its parameters and buffers on the meta device; its own stay where they are."""
+    learned = {name: p.detach().to("meta").requires_grad_(p.requires_grad) for name, p in module.named_parameters()}
+    return learned | {name: buffer.to("meta") for name, buffer in module.named_buffers()}
+
+
 def _on_meta(value: Any) -> Any:
     return value.to("meta") if isinstance(value, Tensor) else value
 
@@ -119,7 +96,7 @@ def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -
     tokens = first.shape[0] if first.is_floating_point() else first.numel()
     try:
         with FlopCounterMode(display=False) as counter:
-            returned = module(*inputs)
+            returned = functional_call(module, _without_memory(module), inputs)
             for output in ("logits", "loss"):  # of models that return an object of several
                 returned = returned if getattr(returned, output, None) is None else getattr(returned, output)
             ends = [one for one in tree_leaves(returned) if isinstance(one, Tensor) and one.requires_grad]

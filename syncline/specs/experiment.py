@@ -225,13 +225,26 @@ class Experiment(Spec):
         return []
 
 
+def _counted(value: Any, path: str) -> Any:
+    """A number of seeds as the seeds from 0 on."""
+    if not isinstance(value, int):
+        return value
+    if not 1 <= value <= MOST_SEEDS:
+        raise SpecError(path, value, f"a number of seeds from 1 to {MOST_SEEDS}, or a list of them")
+    return tuple(range(value))
+
+
+SeedsField = Annotated[tuple[Seed, ...], parsed(_counted), Field(min_length=1, max_length=MOST_SEEDS)]
+"""Seeds of repetitions; ``3`` stands for 0, 1, 2."""
+
+
 class Training(ClockSpec, Experiment):
     """What every spec of a training has."""
 
     problem: ProblemField
     workers: Workers
     steps: Steps
-    seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1, max_length=MOST_SEEDS)
+    seeds: SeedsField = (0,)
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
     compute: ComputeSpec = ComputeSpec()

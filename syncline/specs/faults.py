@@ -14,7 +14,7 @@ from syncline.seeds import generator
 if TYPE_CHECKING:
     import numpy as np
 
-    from syncline.comm import Presence
+    from syncline.comm import Membership
     from syncline.costmodel.network.topology import Network, Topology
     from syncline.sim.workers.stragglers import Straggler
 
@@ -143,13 +143,13 @@ class FaultsSpec(Spec):
             expected = f"{able}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)
 
-    def presence(self, workers: int) -> Presence | None:
+    def membership(self, workers: int) -> Membership | None:
         """Who takes part in which step; None: everybody in all."""
-        from syncline.comm import Absence, Presence
+        from syncline.comm import Absence, Membership
 
         if not self.absences:
             return None
-        return Presence(workers, [Absence(one.worker, one.leaves, one.returns) for one in self.absences])
+        return Membership(workers, [Absence(one.worker, one.leaves, one.returns) for one in self.absences])
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
         """The network with its slow links; itself, if there are none."""

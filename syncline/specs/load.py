@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,12 +95,16 @@ def bundled() -> dict[str, Path]:
 
 
 def load_spec(
-    name_or_path: str | Path, overrides: Overrides = (), *specs: type[S], studies_of: str = "", scale: str | None = None
+    given: str | Path | Mapping[str, Any],
+    overrides: Overrides = (),
+    *specs: type[S],
+    studies_of: str = "",
+    scale: str | None = None,
 ) -> S:
     """Read a spec.
 
     Args:
-        name_or_path: a bundled spec's name, or a YAML file.
+        given: a bundled spec's name, a YAML file, or the fields themselves.
         overrides: fields that have other values: ``"field.path=value"`` each, or values by path; a number in the path
             indexes a list.
         *specs: the classes that the caller can use; all of them, and all studies, if none is named.
@@ -111,7 +114,7 @@ def load_spec(
     Raises:
         SynclineError: one line: what is wrong, where, and what would be accepted.
     """
-    fields = _read(name_or_path)
+    fields = containers_copied(given) if isinstance(given, Mapping) else _read(given)
     _rescale(fields, scale)
     _override(fields, overrides)
     kind = str(fields.get("kind"))
@@ -169,7 +172,14 @@ def _override(fields: dict[str, Any], overrides: Overrides) -> None:
     """Set fields in place, in the order of the overrides."""
     for one in _as_overrides(overrides):
         # A later override may go into the value, which is the caller's.
-        _set(fields, one.path, deepcopy(one.value), one.told, one.written)
+        _set(fields, one.path, containers_copied(one.value), one.told, one.written)
+
+
+def containers_copied(value: Any) -> Any:
+    """Mappings and lists anew, all the way down; what is in them, which may be a model or a data set, as it is."""
+    if isinstance(value, Mapping):
+        return {key: containers_copied(inner) for key, inner in value.items()}
+    return [containers_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any) -> None:

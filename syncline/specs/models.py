@@ -52,7 +52,7 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
             ``config.json``, or of a YAML file, with the fields of one; a mapping with such fields, or with those of a
             ``ModelShape``; ``{kind: NAME, ...}``, where any of these has other fields of a ``ModelShape``;
             ``module:name`` of any of these, or of what makes a torch module; ``{kind: python, target: module:name,
-            ...}``, where it is called with the other keys; or a shape.
+            ...}``, where it is called with the other keys; a torch module, or what makes one; or a shape.
         path: the field's name, for the error line.
 
     Raises:
@@ -69,6 +69,8 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return _from_mapping(fields_of(value, value, path, "fields", AS_IN), path)
+    if callable(value):  # an object of Python: a module, or what makes one
+        return _of_object(value, path)
     name = value if is_reference(value) else str(value).lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
@@ -90,7 +92,7 @@ def transformer(value: Any, path: str = "model") -> ModelShape:
 def model_fields(given: Model) -> dict[str, Any] | str:
     """What describes a model: ``model`` makes the same one of it. A preset's name, its fields, or where it is made."""
     if isinstance(given, ModuleShape):
-        return dict(given.reference) if isinstance(given.reference, Mapping) else given.reference
+        return dict(given.reference) if isinstance(given.reference, Mapping) else given.reference or given.name
     if MODELS.get(given.name) == given:
         return given.name
     return {
@@ -177,6 +179,15 @@ def _brought(value: Any, name: str, reference: str, path: str) -> Model:
         raise SpecError(path, reference, f"a model or what makes one, and this is {type(value).__name__}")
     made = _shape_of(partial(call, value, reference, {}, path, f"{path}."), name, path)
     return replace(made, reference=reference) if isinstance(made, ModuleShape) else made
+
+
+def _of_object(value: Any, path: str) -> Model:
+    if hasattr(value, "named_parameters") and not isinstance(value, type):
+        from syncline.problems.module_shape import module_shape  # only here: torch is slow to load
+
+        return module_shape(value, type(value).__name__, path)
+    name = getattr(value, "__qualname__", type(value).__name__)
+    return _shape_of(partial(call, value, name, {}, path, f"{path}."), name, path)
 
 
 def _shape_of(make: Callable[[], Any], name: str, path: str) -> Model:

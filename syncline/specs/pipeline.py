@@ -66,13 +66,13 @@ Limits = Annotated[tuple[int, ...], BeforeValidator(_listed)]
 class StageTrainingSpec(Spec):
     """What the stages train where they are processes of their own, which ``syncline launch`` starts.
 
-    A micro-batch is a batch of the problem. The schedule is played ``rounds`` times, each from an empty pipeline to an
+    A micro-batch is a batch of the problem. The schedule is played ``repeats`` times, each from an empty pipeline to an
     empty one; of the seed come weights and batches.
     """
 
     problem: ProblemField
     method: MethodSpec
-    rounds: int = Field(default=1, ge=1)
+    repeats: int = Field(default=1, ge=1)
     seed: Seed = 0
 
 

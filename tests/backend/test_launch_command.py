@@ -190,9 +190,15 @@ def test_both_worlds_in_one_trace(launched) -> None:
     assert names == [f"{world}: worker {worker}" for world in ("measured", "simulated") for worker in range(WORKERS)]
 
 
-def test_reproducible_reduction_gives_the_same_bits(tmp_path: Path) -> None:
-    spec = spec_of(workers=2, seeds=[0], method={"kind": "diloco", "lr": 0.003, "rule": "adam", "period": 4})
-    launch(spec, tmp_path / "out", Launch(device="cpu", reproducible=True, keep_parameters=True))
+@pytest.mark.parametrize("each", [1, 2])
+def test_reproducible_reduction_gives_the_same_bits(tmp_path: Path, each: int) -> None:
+    """Also where two workers share each of two processes: their folder tells of processes where it means them."""
+    spec = spec_of(workers=2 * each, seeds=[0], method={"kind": "diloco", "lr": 0.003, "rule": "adam", "period": 4})
+    how = Launch(device="cpu", reproducible=True, keep_parameters=True, workers_per_process=each)
+    told = launch(spec, tmp_path / "out", how)
+    assert [row["workers"] for row in told["rows"]] == [2 * each]
+    place = "worker" if each == 1 else "process"
+    assert set(table(tmp_path / "out", "steps")[place]) == {0, 1}
     found, expected = torch.load(tmp_path / "out" / "parameters.pt"), simulated_parameters(spec)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
@@ -313,6 +319,14 @@ def test_what_is_the_simulators_alone_is_warned_about() -> None:
     assert line.startswith(f"{WORKERS} processes share 1 cores")
     odd = spec_of(compute={"jitter": 0.1}, faults={"slow_links": [{"worker": 0, "factor": 2}]})
     assert [line.partition(":")[0] for line in launch_warnings(odd, cores=WORKERS)] == ["compute", "faults"]
+
+
+def test_workers_that_do_not_fill_their_processes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"^workers: got 3; expected a multiple of the 2 workers of each process"):
+        launch(spec_of(), tmp_path / "out", Launch(device="cpu", workers_per_process=2))
+    with pytest.raises(SpecError, match="workers_per_process"):
+        Launch(workers_per_process=0)
+    assert not (tmp_path / "out").exists()
 
 
 def test_absent_workers_are_for_the_simulator(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ FIELDS = {
     "microbatches": 7,
     "forward": "1 ms",
     "backward": "2 ms",
-    "training": {"problem": TEXT, "method": {"kind": "ddp", "rule": "adam", "lr": 0.003}, "rounds": 2, "seed": 4},
+    "training": {"problem": TEXT, "method": {"kind": "ddp", "rule": "adam", "lr": 0.003}, "repeats": 2, "seed": 4},
 }
 
 
@@ -55,7 +55,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[PipelineSpec, di
 def test_parameters_and_losses_are_those_of_the_events(launched, name: str) -> None:
     spec, _, folder = launched
     stages, losses = Stages(spec, name), []
-    for number in range(spec.training.rounds):
+    for number in range(spec.training.repeats):
         math = stages.math(number)
         run_pipeline(Pipeline(stages.schedule, spec.stages, spec.durations(name), effects=math.effect), spec.links[0])
         losses += [float(math.losses[i]) for i in range(spec.microbatches)]
@@ -76,7 +76,7 @@ def test_the_report_of_real_stages(launched) -> None:
         for name in ("delays", "peak_activations", "weight_versions"):  # of the order alone, whatever takes how long
             assert [one[name] for one in measured["per_stage"]] == [one[name] for one in simulated["per_stage"]]
         assert 0 < measured["bubble"] < 1 and 0 < measured["optimizer_s"] < measured["makespan_s"]
-        assert measured["makespan_s"] in measured["round_s"] and measured["rounds"] == 2
+        assert measured["makespan_s"] in measured["repeat_s"] and measured["repeats"] == 2
         assert measured["replayed_s"] / measured["makespan_s"] - 1 == pytest.approx(measured["replayed_error"])
         assert measured["replayed_s"] > 0
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
@@ -114,7 +114,7 @@ def test_what_real_stages_cannot_play(fields: dict, path: str) -> None:
 
 
 def test_the_bundled_spec_on_real_stages(command: Callable, tmp_path: Path) -> None:
-    fewer = ("--set", "training.rounds=1", "--set", "microbatches=4", "--set", "training.problem.width=16")
+    fewer = ("--set", "training.repeats=1", "--set", "microbatches=4", "--set", "training.problem.width=16")
     done = command("launch", "pipeline-text", *fewer, "--device", "cpu")
     assert done.code == 0 and "replayed" in done.err
     rows = json.loads((tmp_path / "runs" / "pipeline-text" / "run.json").read_text())["rows"]

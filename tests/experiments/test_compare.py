@@ -10,10 +10,10 @@ import pytest
 
 from syncline.costmodel import ring_all_reduce_s
 from syncline.errors import SpecError
-from syncline.experiments.board import Board
 from syncline.experiments.compare import compare
 from syncline.experiments.plain import plain
 from syncline.experiments.run import run
+from syncline.experiments.shared_progress import SharedProgress
 from syncline.specs import CompareSpec, RunSpec, load_spec
 from tests.experiments.examples import bowl, bowl_run, digits
 
@@ -116,14 +116,14 @@ def test_a_landscape_without_a_time_per_step_is_refused_before_it_is_trained(tmp
 
 
 def test_after_a_stop_there_are_rows_of_what_had_begun(tmp_path, monkeypatch):
-    told = Board.report
+    told = SharedProgress.report
 
     def report(self, training, done):
         if training == 1 and done:
             self.stop()
         told(self, training, done)
 
-    monkeypatch.setattr(Board, "report", report)
+    monkeypatch.setattr(SharedProgress, "report", report)
     three = [*bowl().methods, {"kind": "diloco", "lr": 0.1}]
     result = compare(bowl(methods=three, steps=3_000), tmp_path / "out", jobs=1)
     first, second = [row for row in result["rows"] if row["network"] == "wan"]

@@ -14,8 +14,8 @@ from syncline.methods import DDP, MTDAO, DiLoCo, Dion, Local
 from syncline.methods.parts.given import GivenPart
 from syncline.optim import (
     QSGD,
+    CoefficientMean,
     CompressedMean,
-    DeMo,
     EveryStep,
     LpMean,
     Method,
@@ -196,7 +196,7 @@ def test_adopt_s_second_moment_is_not_negative() -> None:
 
 def test_demo_that_rests_moves_by_what_it_gathered() -> None:
     steps = gradients(7, 3, (4, 4))
-    demo = DeMo(k=16, chunk=4, beta=0.5, basis="identity", pairs=SparsePairs(32, "fp64"), period=3)
+    demo = CoefficientMean(k=16, chunk=4, beta=0.5, basis="identity", pairs=SparsePairs(32, "fp64"), period=3)
     got = run(
         lambda p, **o: Method(p, 1.0, demo_rule("sgd"), EveryStep(), reducer=demo, weight_decay=0.1, **o),
         steps,
@@ -228,7 +228,7 @@ def test_demo_that_rests_moves_by_what_it_gathered() -> None:
             "compressor.kind",
         ),
         (lambda p, **o: Dion(p, 0.1, compressor=LpMean(2), **o), "bits"),
-        (lambda p, **o: Method(p, 0.1, sgdm(), EveryStep(), reducer=DeMo(period=0), **o), "period"),
+        (lambda p, **o: Method(p, 0.1, sgdm(), EveryStep(), reducer=CoefficientMean(period=0), **o), "period"),
     ],
 )
 def test_what_makes_no_sense_is_refused(build: Any, field: str) -> None:

@@ -13,7 +13,7 @@ from syncline.comm import SimulatedCommunicator, SparsePairs
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError
 from syncline.methods import DDP, method_of
-from syncline.optim import DeMo, EveryStep, Method, demo_rule, sgdm
+from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR, BETA = 3, 0.1, 0.9
@@ -22,7 +22,7 @@ FP64 = SparsePairs(64, "fp64")
 
 def demo(base: str = "sgd", *, lr: float = LR, **options) -> partial[Method]:
     options = {"beta": BETA, "pairs": FP64, **options}
-    return partial(Method, lr=lr, rule=demo_rule(base), sync=EveryStep(), reducer=DeMo(**options))
+    return partial(Method, lr=lr, rule=demo_rule(base), sync=EveryStep(), reducer=CoefficientMean(**options))
 
 
 def literal_demo(given: list, chunk: int, k: int, alpha: float, average: str, base: str) -> list[np.ndarray]:
@@ -125,7 +125,7 @@ def test_rounding_on_the_wire_stays_in_the_momentum(index_bits: int, value: str)
 @pytest.mark.parametrize("pairs", [SparsePairs(), SparsePairs(0, "bf16"), SparsePairs(16, "fp16")])
 def test_one_gather_of_exactly_the_pairs(pairs: SparsePairs) -> None:
     """(12, 8) in blocks of 4 x 4 is 6 blocks of 3 pairs; 7 is prime, so that its blocks have one entry."""
-    reducer = DeMo(k=3, chunk=4, pairs=pairs)
+    reducer = CoefficientMean(k=3, chunk=4, pairs=pairs)
     got = run(
         partial(Method, lr=LR, rule=demo_rule("sgd"), sync=EveryStep(), reducer=reducer), gradients(2, M, (12, 8), (7,))
     )
@@ -140,7 +140,7 @@ def test_one_ordinary_parameter_with_packed_indices() -> None:
     """No worker axis: 3 bits per index, so that the values start within a word."""
     p = torch.nn.Parameter(torch.zeros(8))
     p.grad = gaussian(8).float()
-    reducer = DeMo(k=1, chunk=8, basis="identity", pairs=SparsePairs(0, "fp32"))
+    reducer = CoefficientMean(k=1, chunk=8, basis="identity", pairs=SparsePairs(0, "fp32"))
     Method([p], 1.0, demo_rule("sgd"), EveryStep(), reducer=reducer, comm=SimulatedCommunicator(1)).step()
     largest = p.grad.abs().argmax()
     assert torch.equal(p.detach(), -p.grad * torch.nn.functional.one_hot(largest, 8))
@@ -152,14 +152,17 @@ NARROW = method_of({"kind": "demo", "lr": LR, "chunk": 512, "index_bits": 16})
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: DeMo(k=0), "k: got 0; expected an integer >= 1"),
-        (lambda: DeMo(chunk=0), "chunk: got 0; expected an integer >= 1"),
-        (lambda: DeMo(beta=1.0), r"beta: got 1.0; expected a number in \[0, 1\)"),
-        (lambda: DeMo(alpha=1.1), "alpha: got 1.1; expected a number from 0 to 1"),
-        (lambda: DeMo(basis="wavelet"), "basis: got 'wavelet'; expected 'dct', 'random' or 'identity'"),
-        (lambda: DeMo(average="some"), "average: got 'some'; expected 'senders' or 'all'"),
+        (lambda: CoefficientMean(k=0), "k: got 0; expected an integer >= 1"),
+        (lambda: CoefficientMean(chunk=0), "chunk: got 0; expected an integer >= 1"),
+        (lambda: CoefficientMean(beta=1.0), r"beta: got 1.0; expected a number in \[0, 1\)"),
+        (lambda: CoefficientMean(alpha=1.1), "alpha: got 1.1; expected a number from 0 to 1"),
+        (lambda: CoefficientMean(basis="wavelet"), "basis: got 'wavelet'; expected 'dct', 'random' or 'identity'"),
+        (lambda: CoefficientMean(average="some"), "average: got 'some'; expected 'senders' or 'all'"),
         (lambda: demo_rule("lion"), "base: got 'lion'; expected 'sgd', 'signum' or 'muon'"),
-        (lambda: DeMo(chunk=512, pairs=SparsePairs(16)).nbytes((512, 512)), "index_bits: got 16; expected at least 18"),
+        (
+            lambda: CoefficientMean(chunk=512, pairs=SparsePairs(16)).nbytes((512, 512)),
+            "index_bits: got 16; expected at least 18",
+        ),
         (lambda: NARROW.exchanges([TensorShape("w", (512, 512), True)], 4), "index_bits: got 16; expected at least 18"),
     ],
 )

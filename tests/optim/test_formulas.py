@@ -15,15 +15,15 @@ from syncline.costmodel import Call
 from syncline.errors import SpecError
 from syncline.methods import DDP, DESLOC, MTDAO, DiLoCo, Local
 from syncline.optim import (
+    CoefficientMean,
     CompressedMean,
-    DeMo,
     EveryStep,
+    FactorMean,
     MeanGradient,
     Method,
     Nesterov,
     NesterovAdam,
     Periodic,
-    PowerSGD,
     Reducer,
     TopK,
     ada_sgd,
@@ -491,7 +491,7 @@ def test_a_parameter_without_a_gradient_just_now_is_averaged_all_the_same() -> N
     assert torch.equal(frozen, torch.ones(2, 3))
 
 
-@pytest.mark.parametrize("reducer", [MeanGradient(), DeMo(), PowerSGD(), CompressedMean(TopK())])
+@pytest.mark.parametrize("reducer", [MeanGradient(), CoefficientMean(), FactorMean(), CompressedMean(TopK())])
 def test_a_step_without_any_gradient_sends_nothing(reducer: Reducer) -> None:
     p = torch.nn.Parameter(torch.ones(2, 3))
     method = Method([p], 0.5, sgdm(), EveryStep(), reducer=reducer, comm=SimulatedCommunicator(1))

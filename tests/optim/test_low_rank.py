@@ -12,7 +12,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape, calls_at
 from syncline.errors import SpecError
 from syncline.methods import DDP, CurvaDion, Dion, method_of
-from syncline.optim import DionRule, Every, EveryStep, Method, PowerSGD, sgdm
+from syncline.optim import DionRule, Every, EveryStep, FactorMean, Method, sgdm
 from syncline.optim.dion import dion_rank, random_columns
 from tests.optim.given import Given, assert_same, dion, gaussian, gradients, run
 
@@ -166,7 +166,7 @@ def test_curvadion_at_infinity_never_exchanges(form: str) -> None:
 def test_powersgd_from_its_algorithm() -> None:
     """Two steps of two workers on one matrix, warm start and error feedback."""
     given, rank = gradients(3, 2, (6, 5)), 2
-    got = run(partial(Method, lr=LR, rule=sgdm(), sync=EveryStep(), reducer=PowerSGD(rank)), given)
+    got = run(partial(Method, lr=LR, rule=sgdm(), sync=EveryStep(), reducer=FactorMean(rank)), given)
     x, error = torch.zeros(6, 5).double(), [torch.zeros(6, 5).double()] * 2
     q = random_columns(torch.zeros(1).double(), 5, rank, "powersgd", 0)[0]
     for t, (g,) in enumerate(given):
@@ -185,7 +185,7 @@ def test_powersgd_from_its_algorithm() -> None:
 @pytest.mark.parametrize("error_feedback", [True, False])
 def test_powersgd_at_full_rank_is_data_parallelism(warm_start: bool, error_feedback: bool) -> None:
     given = gradients(5, M, *SHAPES)
-    reducer = PowerSGD(99, warm_start=warm_start, error_feedback=error_feedback, always=True)
+    reducer = FactorMean(99, warm_start=warm_start, error_feedback=error_feedback, always=True)
     full = run(partial(Method, lr=LR, rule=sgdm(0.9), sync=EveryStep(), reducer=reducer), given)
     assert_same(full, run(partial(DDP, lr=LR, rule=sgdm(0.9)), given))
     assert {r.label for r in full.records} == {"gradient", "P", "R"}
@@ -194,7 +194,7 @@ def test_powersgd_at_full_rank_is_data_parallelism(warm_start: bool, error_feedb
 def test_powersgd_warms_up_as_data_parallelism() -> None:
     given = gradients(6, M, *SHAPES)
     plain = run(partial(DDP, lr=LR, rule=sgdm(0.9)), given)
-    got = run(partial(Method, lr=LR, rule=sgdm(0.9), sync=EveryStep(), reducer=PowerSGD(1, warmup_steps=4)), given)
+    got = run(partial(Method, lr=LR, rule=sgdm(0.9), sync=EveryStep(), reducer=FactorMean(1, warmup_steps=4)), given)
     assert torch.equal(got.path[3][0], plain.path[3][0])
     assert not torch.allclose(got.path[4][0], plain.path[4][0])
     # As PowerSGD's factors, its whole gradients are sent when the backward pass is over.
@@ -222,7 +222,9 @@ def test_powersgds_closed_form_counts_its_warmup() -> None:
 def test_powersgd_loses_nothing(warm_start: bool) -> None:
     """What was sent so far and what is still owed, averaged over the workers, is the sum of all mean gradients."""
     given = gradients(9, M, (6, 5), (4, 9))
-    got = run(partial(Method, lr=1.0, rule=sgdm(), sync=EveryStep(), reducer=PowerSGD(1, warm_start=warm_start)), given)
+    got = run(
+        partial(Method, lr=1.0, rule=sgdm(), sync=EveryStep(), reducer=FactorMean(1, warm_start=warm_start)), given
+    )
     for number in range(2):
         sent, owed = -got.params[number].detach()[0], got.state(number, "error").mean(0)
         assert float(owed.norm()) > 0.1
@@ -231,7 +233,7 @@ def test_powersgd_loses_nothing(warm_start: bool) -> None:
 
 def test_powersgd_without_error_feedback_owes_nothing() -> None:
     got = run(
-        partial(Method, lr=1.0, rule=sgdm(), sync=EveryStep(), reducer=PowerSGD(1, error_feedback=False)),
+        partial(Method, lr=1.0, rule=sgdm(), sync=EveryStep(), reducer=FactorMean(1, error_feedback=False)),
         gradients(3, M, (6, 5)),
     )
     assert torch.equal(got.state(0, "error"), torch.zeros(M, 6, 5).double())
@@ -241,7 +243,7 @@ def test_a_warm_start_finds_the_largest_direction() -> None:
     """Subspace iteration on a gradient that stays: its error falls to that of the best approximation of the rank."""
     g = gaussian(8, 6)
     got = run(
-        partial(Method, lr=1.0, rule=sgdm(), sync=EveryStep(), reducer=PowerSGD(1, error_feedback=False)),
+        partial(Method, lr=1.0, rule=sgdm(), sync=EveryStep(), reducer=FactorMean(1, error_feedback=False)),
         [[g.unsqueeze(0)]] * 80,
     )
     last = got.path[-2][0][0] - got.path[-1][0][0]
@@ -264,8 +266,8 @@ P = [torch.nn.Parameter(torch.zeros(2, 2))]
         (lambda: CurvaDion(P, LR, threshold=-1.0), "threshold: got -1.0"),
         (lambda: CurvaDion(P, LR, threshold=math.nan), "threshold: got nan"),
         (lambda: CurvaDion(P, LR, form="odd"), "form: got 'odd'; expected 'paper' or 'code'"),
-        (lambda: PowerSGD(0), "rank: got 0; expected an integer >= 1"),
-        (lambda: PowerSGD(1, warmup_steps=-1), "warmup_steps: got -1"),
+        (lambda: FactorMean(0), "rank: got 0; expected an integer >= 1"),
+        (lambda: FactorMean(1, warmup_steps=-1), "warmup_steps: got -1"),
         (lambda: run(partial(CurvaDion, lr=LR), gradients(1, M, (5,))), "a model with matrices"),
     ],
 )
@@ -305,7 +307,7 @@ def moved_rows(before: torch.Tensor, after: torch.Tensor) -> int:
         partial(dion, rank_fraction=0.25, trigger=Every(2), local_step="hold", exchange="compressed"),
         partial(CurvaDion, rank_fraction=0.25, threshold=0.1),
         partial(CurvaDion, rank_fraction=0.25, threshold=0.1, exchange="compressed", form="code"),
-        partial(Method, rule=sgdm(), sync=EveryStep(), reducer=PowerSGD(2)),
+        partial(Method, rule=sgdm(), sync=EveryStep(), reducer=FactorMean(2)),
     ],
     ids=["dense", "compressed", "local", "held", "trigger", "trigger-compressed", "powersgd"],
 )

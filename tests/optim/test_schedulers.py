@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler as torchs
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import DDP, Dion
-from syncline.optim import DeMo, EveryStep, Method, adam, demo_rule, lion, muon, sgdm
+from syncline.optim import CoefficientMean, EveryStep, Method, adam, demo_rule, lion, muon, sgdm
 from tests.methods.table import METHODS
 from tests.optim.given import dion, gaussian
 
@@ -159,7 +159,10 @@ def test_every_rules_first_rate_is_cycled(cycled, expected) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [partial(DDP, rule=sgdm(0.0)), partial(Method, rule=demo_rule("signum"), sync=EveryStep(), reducer=DeMo())],
+    [
+        partial(DDP, rule=sgdm(0.0)),
+        partial(Method, rule=demo_rule("signum"), sync=EveryStep(), reducer=CoefficientMean()),
+    ],
     ids=["sgd", "demo"],
 )
 def test_a_rule_without_momentum_has_nothing_to_cycle(build) -> None:

@@ -11,7 +11,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
 from syncline.experiments.projection.memory import memory_of
 from syncline.methods import DDP, Dion
-from syncline.optim import EveryStep, Method, PowerSGD, muon, scion, sgdm, soap
+from syncline.optim import EveryStep, FactorMean, Method, muon, scion, sgdm, soap
 from syncline.optim.matrices import MatrixSplit
 from tests.methods.table import METHODS
 from tests.methods.test_table import assert_sent
@@ -75,7 +75,7 @@ CONV = (8, 6, 5)
         ddp(muon()),
         ddp(scion()),
         ddp(soap()),
-        ddp(sgdm(), reducer=PowerSGD(2)),
+        ddp(sgdm(), reducer=FactorMean(2)),
         lambda params, **more: Dion(params, 0.1, **more),
         lambda params, **more: Dion(params, 0.1, exchange="compressed", **more),
     ],

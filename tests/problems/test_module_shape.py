@@ -9,7 +9,7 @@ from torch import nn
 from syncline.costmodel import MODELS, ModelShape
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
-from syncline.problems.module_shape import hidden_matrices, module_shape
+from syncline.problems.module_shape import module_shape
 from syncline.problems.network import shape_only
 
 SHAPE = MODELS["text-gpt"]
@@ -21,7 +21,10 @@ def gpt() -> GPT:
 
 def test_a_transformer_s_module_has_the_tensors_of_its_shape() -> None:
     made = module_shape(shape_only(gpt), "mine")
-    assert sorted(one[1:] for one in made.tensors) == sorted(one[1:] for one in SHAPE.tensors)
+    assert sorted(one.shape for one in made.tensors) == sorted(one.shape for one in SHAPE.tensors)
+    # The output head is the table, by hand: the last matrix of a block is taken for it.
+    left_out = {one.name for one in made.tensors if one.elements > 4 * SHAPE.width and not one.is_matrix}
+    assert left_out == {"token.weight", "position.weight", "blocks.2.down.weight"}
     assert (made.parameters, made.parameter_bytes()) == (SHAPE.parameters, SHAPE.parameter_bytes())
     assert {one.name for one in made.tensors} == {name for name, _ in gpt().named_parameters()}
 
@@ -39,7 +42,7 @@ def test_a_head_that_shares_the_weight_of_a_table_is_work() -> None:
     head.weight = table.weight
     net = nn.Sequential(table, nn.Linear(4, 4), head)
     assert module_shape(net, "mine").flops_per_token == 6 * (4 * 4 + 9 * 4)
-    assert hidden_matrices(net) == {"1.weight"}
+    assert [one.name for one in module_shape(net, "mine").tensors if one.is_matrix] == ["1.weight"]
 
 
 def test_with_an_input_the_work_is_counted_by_operation() -> None:
@@ -80,18 +83,6 @@ def test_what_is_frozen_is_left_out() -> None:
     assert [one.shape for one in made.tensors] == [(2, 4), (2,)]
 
 
-def test_tables_heads_and_single_rows_are_no_matrices() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.positions = nn.Parameter(torch.zeros(1, 6, 4))
-            self.table, self.hidden, self.head = nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 9, bias=False)
-
-    assert hidden_matrices(Net()) == {"hidden.weight"}
-    assert hidden_matrices(nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 2))) == {"1.weight"}
-    assert hidden_matrices(nn.LSTM(4, 4)) == {"weight_ih_l0", "weight_hh_l0"}
-
-
 class Broken(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise ValueError("not\ntoday")
@@ -113,6 +104,13 @@ def test_what_cannot_be_counted_is_told_in_one_line(made: object, line: str) -> 
     with pytest.raises(SpecError, match=line) as error:
         module_shape(made, "mine", "m")
     assert "\n" not in str(error.value)
+
+
+def test_a_module_that_somebody_holds_stays_as_it_is() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    module_shape((net, torch.ones(3, 4)), "mine")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
 
 
 def test_shapes_of_one_size_are_one_whoever_made_them() -> None:

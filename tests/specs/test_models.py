@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+import syncline as sl
 from syncline.cli import app
 from syncline.costmodel import MODELS, ModelShape, ModuleShape
 from syncline.errors import SpecError
@@ -130,6 +131,15 @@ def test_modules_are_made_with_what_the_spec_says() -> None:
     assert plain.flops_per_token == 6 * (16 + 40)
     assert (model(REFERENCES[2]).flops_per_token, model(REFERENCES[2]).sequence) == (6 * (16 + 40), 7)
     assert model("own_models:large").parameters == 10**12 + 10**6
+
+
+def test_objects_of_python_are_models_too() -> None:
+    from torch import nn
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    held = sl.project(model=[net, lambda: nn.Linear(4, 4)], methods=["ddp-adam"], networks=["10gbe"]).rows
+    assert [row["bytes_per_worker"] for row in held] == [4 * 30, 4 * 20]
+    assert held[0]["model"] == "Sequential" and "<lambda>" in held[1]["model"]
 
 
 def test_a_spec_with_a_module_runs_again_from_what_it_wrote() -> None:

@@ -166,8 +166,9 @@ def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -
 def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], float]:
     """Seconds that NCCL's model gives an all-reduce, by algorithm (``ring``, ``tree``) and protocol.
 
-    Workers with a plain link are nodes of one GPU each, unless the link's name begins with ``nvlink`` or ``pcie``: then
-    they are one node. Protocol LL128 is left out where NCCL does by default: without NVLink.
+    Workers with a plain link are nodes of one GPU each, unless its ``fabric`` is ``nvlink`` or ``pcie``: then they are
+    one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Protocol LL128 is left out where
+    NCCL does by default: without NVLink.
 
     Args:
         workers: P, at least 2.
@@ -211,14 +212,11 @@ def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, 
     if isinstance(network, TwoLevel):
         local = network.group(workers)
         nodes, inner = workers // local, float(network.inner.goodput_bytes_per_s)
-        inside = "pcie" if network.inner.name.startswith("pcie") else "nvlink"
+        inside = "pcie" if network.inner.fabric == "pcie" else "nvlink"
         cards = network.nics * float(network.outer.goodput_bytes_per_s)
         return nodes, inside, inner if nodes == 1 else min(inner, cards)
     if isinstance(network, Link):
-        rate = float(network.goodput_bytes_per_s)
-        for inside in ("nvlink", "pcie"):
-            if network.name.startswith(inside):
-                return 1, inside, rate
-        return workers, "pcie", rate
+        rate, inside = float(network.goodput_bytes_per_s), network.fabric
+        return (workers, "pcie", rate) if inside == "network" else (1, inside, rate)
     size = node_size(network, workers)
     return workers // (size or 1), "pcie", np.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from syncline.costmodel.arrays import FloatOrArray, require
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.paths import Star, Topology
-from syncline.errors import SpecError
+from syncline.errors import SpecError, one_of
 from syncline.units import format_bandwidth, format_seconds
 
 Duplex = Literal["full", "half"]
 """Whether both directions of a link carry all of it at once, or share it."""
+
+FabricKind = Literal["nvlink", "pcie", "network"]
+"""What a link is made of, as far as NCCL's tables tell one from another: inside a node, or a network's cards."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Link:
         duplex: ``full``: both directions at once; ``half``: they share B.
         gloo: what gloo's software takes on it. Where that is known, gloo's algorithms carry collectives that name none;
             None: it is not known, the textbook's carry them, and gloo's take what the link alone takes.
+        fabric: what it is made of, which the policy ``nccl`` goes by and nothing else.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
@@ -55,6 +59,7 @@ class Link:
     upload_bytes_per_s: FloatOrArray | None = None
     duplex: Duplex = "full"
     gloo: GlooCosts | None = None
+    fabric: FabricKind = "network"
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
@@ -75,6 +80,8 @@ class Link:
         )
         if self.duplex not in ("full", "half"):
             raise SpecError("link.duplex", self.duplex, "'full' or 'half'")
+        if self.fabric not in get_args(FabricKind):
+            raise SpecError("link.fabric", self.fabric, one_of(get_args(FabricKind), str(self.fabric)))
         if self.duplex == "half" and self.upload_bytes_per_s is not None:
             raise SpecError("link.upload_bytes_per_s", self.upload_bytes_per_s, "none on a half-duplex link")
 

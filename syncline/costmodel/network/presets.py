@@ -26,7 +26,7 @@ def _rails(link: Link, rails: int) -> Link:
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 
-_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4")
+_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink")
 _HDR = Link(2e-6, 25e9, "ib-hdr")
 _NDR = Link(2e-6, 50e9, "ib-ndr")
 _TEN = Link(50e-6, 1.25e9, "10gbe")
@@ -44,7 +44,7 @@ NETWORKS: dict[str, Preset] = {
         "Latency: NCCL's tuning table (src/graph/tuning.cc), ring over NVLink with its low-latency protocol.",
     ),
     "pcie5": Preset(
-        Link(1e-6, 32e9 * 16 / 8 * 128 / 130, "pcie5"),
+        Link(1e-6, 32e9 * 16 / 8 * 128 / 130, "pcie5", fabric="pcie"),
         "PCI Express 5.0 x16: the GPUs of one node without NVLink",
         "Bandwidth: PCI-SIG, PCI Express 5.0: 32 GT/s, 16 lanes, 128b/130b. Latency: NCCL's tuning table, ring over "
         "PCI with its low-latency protocol.",
@@ -113,7 +113,7 @@ NETWORKS: dict[str, Preset] = {
         "NVIDIA DGX H100 user guide: 8 GPUs on NVSwitch, 8 ConnectX-7 cards of 400 Gbit/s. Links: nvlink4, ib-ndr.",
     ),
     "dgx-a100": Preset(
-        TwoLevel(8, Link(0.6e-6, 300e9, "nvlink3"), _HDR, name="dgx-a100"),
+        TwoLevel(8, Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink"), _HDR, name="dgx-a100"),
         "DGX A100 machines: 8 GPUs, one HDR card each",
         "NVIDIA DGX A100 data sheet: NVLink 3, 600 GB/s for both directions together; 8 cards of 200 Gbit/s for the "
         "GPUs. Latency inside: as nvlink4. Cards: ib-hdr.",

@@ -97,13 +97,13 @@ class Sites:
             upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in links),
         )
 
-    def among(self, workers: int) -> Joined:
+    def among(self, workers: int) -> SitesTopology:
         """The topology of so many workers.
 
         Raises:
             SpecError: as ``sizes``.
         """
-        return Joined(self, np.repeat(np.arange(self.count), self.sizes(workers)))
+        return SitesTopology(self, np.repeat(np.arange(self.count), self.sizes(workers)))
 
     def describe(self) -> str:
         """What it is, for people."""
@@ -114,7 +114,7 @@ class Sites:
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class SitesTopology:
     """The workers of some sites.
 
     Channels: the P workers' local links up, the same down, then the S sites' uplinks up, and down. Of a half-duplex

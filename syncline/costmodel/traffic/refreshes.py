@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def aligned_rounds(kappa: int) -> Iterator[tuple[int, int, int]]:
-    """Interval, first step and the step after the last of each round: refreshes are where ``(t + 1) % interval == 0``.
+def refresh_intervals(kappa: int) -> Iterator[tuple[int, int, int]]:
+    """Each interval, its first step and the step after its last: refreshes are where ``(t + 1) % interval == 0``.
 
-    Each round has ``kappa`` refreshes, then the interval doubles. Step 0 belongs to none: it prepares buffers.
+    After ``kappa`` refreshes the interval doubles. Step 0 belongs to none: it prepares buffers.
 
-    >>> rounds = aligned_rounds(4)
-    >>> [t for i, begin, end in (next(rounds) for _ in range(3)) for t in range(begin, end) if (t + 1) % i == 0]
+    >>> intervals = refresh_intervals(4)
+    >>> [t for i, begin, end in (next(intervals) for _ in range(3)) for t in range(begin, end) if (t + 1) % i == 0]
     [1, 2, 3, 4, 5, 7, 9, 11, 15, 19, 23, 27]
 
     Source: DeepSpeed, ``ZeroOneAdam``, whose steps count from 1.

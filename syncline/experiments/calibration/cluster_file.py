@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import yaml
 
-from syncline import __version__
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
@@ -23,6 +22,7 @@ from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
 from syncline.experiments.claims import claimed
 from syncline.specs.cluster.links import link_fields
+from syncline.version import __version__
 
 Fields = dict[str, Any]
 

@@ -13,6 +13,7 @@ from syncline.errors import SpecError
 from syncline.experiments.limits import check_processes
 from syncline.problems import PROBLEMS, Problem
 from syncline.specs import CompareSpec, RunSpec, load_spec, network
+from syncline.specs.load import Overrides
 from syncline.units import parse_bytes, parse_seconds
 
 BUSY = 0.5
@@ -61,12 +62,12 @@ class Calibration:
 
 def planned(
     spec: str | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
-    known: str | None = None,
-    sizes: str | None = None,
-    budget: str | None = None,
-    window: str | None = None,
+    known: Any = None,
+    sizes: str | Sequence[str | float] | None = None,
+    budget: str | float | None = None,
+    window: str | float | None = None,
 ) -> Calibration:
     """What to measure, as a user says it.
 
@@ -74,7 +75,7 @@ def planned(
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
         overrides: of its fields.
         known: the network, where latency and bandwidth are known.
-        sizes: bytes, by commas.
+        sizes: bytes, by commas or as a list.
         budget: time for each collective and size.
         window: time for steps, and for products.
 
@@ -89,7 +90,8 @@ def planned(
         raise SpecError("--network", known, "one link that all workers have, as 10gbe is")
     given: dict[str, Any] = {}
     if sizes is not None:
-        given["sizes"] = tuple(int(parse_bytes(size.strip(), "--sizes")) for size in sizes.split(","))
+        parts = [part.strip() for part in sizes.split(",")] if isinstance(sizes, str) else sizes
+        given["sizes"] = tuple(int(parse_bytes(part, "--sizes")) for part in parts)
     if budget is not None:
         given["budget_s"] = parse_seconds(budget, "--budget")
     more: dict[str, Any] = {} if window is None else {"window_s": parse_seconds(window, "--window")}

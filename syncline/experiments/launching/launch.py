@@ -42,7 +42,7 @@ def launch(
     exact: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Train on as many local processes as the spec has workers, measure, and write the folder of a run.
+    """Train on local processes, one per worker unless ``how`` says more, measure, and write the folder of a run.
 
     Args:
         spec: what to run.
@@ -59,9 +59,10 @@ def launch(
     """
     how = how or Launch()
     check(spec)
-    check_processes("workers", spec.workers)
+    processes = how.processes(spec.workers)
+    check_processes("workers", processes)
     check_training(spec, spec.method)
-    how.devices(spec.workers)
+    how.devices(processes)
     store = host_store(how.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
@@ -69,7 +70,7 @@ def launch(
         parts.mkdir()
         ended = on_local_processes(
             rank_process,
-            spec.workers,
+            processes,
             (spec.model_dump(mode="json"), how, store.port, parts),
             how,
             parts,
@@ -142,9 +143,9 @@ def check(spec: RunSpec) -> None:
         raise SpecError("faults.absences", given, "none, as real processes do not leave and come back")
 
 
-def launch_warnings(spec: RunSpec | PipelineSpec, cores: int | None = None) -> list[str]:
+def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cores: int | None = None) -> list[str]:
     """What is allowed but makes times that say little, or has no effect on real processes, a line each."""
-    processes = spec.workers if isinstance(spec, RunSpec) else spec.stages
+    processes = (how or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
     cores = cores or os.cpu_count() or 1
     lines = []
     if processes > cores:
@@ -173,21 +174,21 @@ def write_launch(
     Returns:
         What `launch` does, but for the folder, whose name is known once it is whole.
     """
-    failed = None if failure is None else str(failure)
-    measured = read_parts(parts, spec, wall_s, interrupted or failure is not None)
+    failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
+    measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
     told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
-    told |= {"launch": asdict(how) | {"processes": spec.workers}, "rows": [], "simulated": None}
+    told |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
     if measured is not None:
-        told |= _write(folder, spec, measured)
+        told |= _write(folder, spec, how, measured)
     folder.json("run", environment() | told)
-    kept = {rank: parts / f"{rank}.pt" for rank in range(spec.workers)}
+    kept = {rank: parts / f"{rank}.pt" for rank in range(processes)}
     if how.keep_parameters and all(path.exists() for path in kept.values()):
         _join_parameters(kept, folder.working / "parameters.pt")
     shutil.rmtree(parts)
     return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed")}
 
 
-def _write(folder: RunFolder, spec: RunSpec, measured: MeasuredRun) -> dict[str, Any]:
+def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun) -> dict[str, Any]:
     trained, clock = measured.trained, measured.clock
     folder.table("metrics", metrics_columns([trained]))
     folder.table("ledger", ledger_columns([trained]))
@@ -200,26 +201,28 @@ def _write(folder: RunFolder, spec: RunSpec, measured: MeasuredRun) -> dict[str,
         "optimizer_s": float(measured.steps["optimizer_s"].mean()),
     }
     rows = [row | {"network": MEASURED} | split for row in rows]
-    steps, workers = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-    columns: dict[str, Any] = {"step": steps, "worker": workers}
+    steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
+    place = "worker" if how.workers_per_process == 1 else "process"
+    columns: dict[str, Any] = {"step": steps, place: ranks}
     folder.table("steps", columns | {name: of.ravel() for name, of in measured.steps.items()})
     simulated = time_method(spec, trained, spec.network)
     assert simulated is not None
     kept = clock.timeline.head(spec.timeline_steps)
     named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
-    folder.trace(chrome_trace(*worlds_together({MEASURED: kept, "simulated": simulated.timeline})))
+    worlds = {f"{MEASURED}: {place}": kept, "simulated: worker": simulated.timeline}
+    folder.trace(chrome_trace(*worlds_together(worlds)))
     run_figures(folder, spec, trained, replace(clock, timeline=kept))
     return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated), **facts}
 
 
 def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
-    """Several worlds as one timeline, the workers of one after those of another, and what to call each."""
+    """Several worlds as one timeline, the workers of one after those of another, and what to call each: its number."""
     parts, names, first = [], [], 0
     for world, timeline in timelines.items():
         columns = timeline.to_columns()
         parts.append(columns | {"worker": columns["worker"] + first})
-        names += [f"{world}: worker {worker}" for worker in range(timeline.workers)]
+        names += [f"{world} {worker}" for worker in range(timeline.workers)]
         first += timeline.workers
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Timeline.of_columns(joined, first), names

@@ -62,7 +62,7 @@ class MeasuredRun:
     Args:
         trained: its losses and its traffic.
         clock: when its steps ended and what the time went into, of the first seed; None if no step was completed.
-        steps: ``(T, P)`` seconds of each step and worker: ``start_s``, ``step_s`` from there to its end, and of these
+        steps: ``(T, P)`` seconds of each step and process: ``start_s``, ``step_s`` from there to its end, and of these
             ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
             ``exposed_communication_s`` in which it stands still for them.
         machines: of each rank.
@@ -106,13 +106,22 @@ class _Rank:
                 self.facts |= line
 
 
-def read_parts(folder: Path, spec: RunSpec, wall_s: float, interrupted: bool) -> MeasuredRun | None:
+def read_parts(
+    folder: Path, spec: RunSpec, wall_s: float, interrupted: bool, processes: int | None = None
+) -> MeasuredRun | None:
     """The training that the files of all processes add up to: the steps that all have completed.
+
+    Args:
+        folder: of the files.
+        spec: what was run.
+        wall_s: seconds that it took.
+        interrupted: whether it was ended before its end.
+        processes: P; one per worker if none.
 
     Returns:
         None if a process had not begun.
     """
-    ranks = [_Rank(folder / f"{rank}.jsonl", spec.seeds) for rank in range(spec.workers)]
+    ranks = [_Rank(folder / f"{rank}.jsonl", spec.seeds) for rank in range(processes or spec.workers)]
     if not all(rank.facts for rank in ranks):
         return None
     facts = ranks[0].facts

@@ -46,7 +46,7 @@ def launch_pipeline(
         on_progress: called with the number of tasks that all stages have completed.
 
     Returns:
-        ``rows`` (one per schedule, measured: of the round of median length; and replayed, see
+        ``rows`` (one per schedule, measured: of the repeat of median length; and replayed, see
         `syncline.experiments.launching.replay`), ``simulated`` (the same from the events, on the spec's first network),
         ``folder``, ``interrupted``, ``failed``.
 
@@ -81,7 +81,8 @@ def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
     """Refuse what only the simulator can play.
 
     Raises:
-        SpecError: nothing to train, a model that cannot be cut, replicas, an order that depends on timing, NCCL.
+        SpecError: nothing to train, a model that cannot be cut, replicas, an order that depends on
+            timing, several workers in a process, NCCL.
     """
     if spec.training is None:
         raise SpecError("training", None, "a problem and a method, as in {problem: ..., method: ddp-adam}")
@@ -98,6 +99,8 @@ def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
     for i, name in enumerate(spec.schedules):
         if not spec.build_schedule(name).orders:
             raise SpecError(f"schedules.{i}", name, "one with a fixed order: processes do not choose what to run")
+    if how.workers_per_process > 1:
+        raise SpecError("workers_per_process", how.workers_per_process, "1: a stage is a process")
     if how.backend == "nccl":
         raise SpecError("backend", how.backend, "gloo: stages send through the host's memory")
 
@@ -109,24 +112,24 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
     losses: dict[str, list[float]] = {}
     lines = [_lines(parts / f"{stage}.jsonl") for stage in range(spec.stages)]
     for name in spec.schedules:
-        rounds = _rounds(lines, name)
-        if not rounds:
+        repeats = _repeats(lines, name)
+        if not repeats:
             continue
-        lengths = [timeline.makespan_s for timeline in rounds]
-        middle = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
+        lengths = [timeline.makespan_s for timeline in repeats]
+        middle = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
         made = spec.build_schedule(name)
         losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
         tasks = middle[middle.what != "optimizer"]
         update_s = float(middle.duration_s[middle.what == "optimizer"].sum()) / spec.stages
         measured = schedule_row(spec, name, MEASURED, _reported(middle, tasks, spec, name))
-        again_s = replayed_s(rounds, made, spec.stages)
-        more = {"rounds": len(rounds), "round_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
+        again_s = replayed_s(repeats, made, spec.stages)
+        more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
         more |= {"replayed_s": again_s, "replayed_error": again_s / measured["makespan_s"] - 1}
         rows.append(measured | more)
         played = run_pipeline(spec.pipeline(name), spec.links[0])
         simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, made, spec.stages)))
         timelines += [(name, MEASURED, middle), (name, spec.links[0].name, played)]
-        worlds |= {f"{MEASURED}, {name}": middle, f"simulated, {name}": played}
+        worlds |= {f"{MEASURED}, {name}: worker": middle, f"simulated, {name}: worker": played}
     if timelines:
         folder.table("timeline", timeline_columns(timelines))
         folder.trace(chrome_trace(*worlds_together(worlds)))
@@ -151,7 +154,7 @@ def _reported(middle: Timeline, tasks: Timeline, spec: PipelineSpec, name: str) 
 
 
 def _lines(path: Path) -> dict[str, list[Record]]:
-    """A stage's rounds by schedule."""
+    """A stage's repeats by schedule."""
     found: dict[str, list[Record]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
@@ -162,13 +165,13 @@ def _lines(path: Path) -> dict[str, list[Record]]:
     return found
 
 
-def _rounds(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
-    """The rounds that all stages have completed, each from its own beginning."""
+def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
+    """The repeats that all stages have completed, each from its own beginning."""
     out = []
-    for of_round in zip(*(of.get(name, []) for of in lines), strict=False):
+    for of_repeat in zip(*(of.get(name, []) for of in lines), strict=False):
         laps = [
             (stage, *lap[:3], *(at - line["offset_ns"] for at in lap[3:5]), *lap[5:])
-            for stage, line in enumerate(of_round)
+            for stage, line in enumerate(of_repeat)
             for lap in sorted(line["laps"], key=lambda lap: lap[3])
         ]
         zero = min(lap[4] for lap in laps if lap[1] == "compute" and lap[2] not in WAITING)

@@ -1,4 +1,4 @@
-"""One process of a launched training: one worker, its stopwatch, and its file."""
+"""One process of a launched training: its workers, its stopwatch, and its file."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class Launch:
         reproducible: whether sums are made in the simulator's order, see `syncline.comm.ProcessGroupCommunicator`.
         port: of the store where processes meet; 0: any that is free.
         keep_parameters: whether the folder gets the parameters that each worker ended with, ``parameters.pt``.
+        workers_per_process: R, the workers that live in each process, as rows of its tensors.
 
     Raises:
-        SpecError: a timeout below a second, or no port.
+        SpecError: a timeout below a second, no port, or no worker in a process.
     """
 
     device: str = "auto"
@@ -52,12 +53,26 @@ class Launch:
     reproducible: bool = False
     port: int = 0
     keep_parameters: bool = False
+    workers_per_process: int = 1
 
     def __post_init__(self) -> None:
         if not self.timeout_s >= 1:
             raise SpecError("timeout", self.timeout_s, "at least 1 s")
         if not 0 <= self.port <= 65535:
             raise SpecError("port", self.port, "a free port up to 65535; 0 for any")
+        if self.workers_per_process < 1:
+            raise SpecError("workers_per_process", self.workers_per_process, "an integer of at least 1")
+
+    def processes(self, workers: int) -> int:
+        """How many processes hold so many workers.
+
+        Raises:
+            SpecError: some process would hold fewer workers than others.
+        """
+        if workers % self.workers_per_process:
+            expected = f"a multiple of the {self.workers_per_process} workers of each process"
+            raise SpecError("workers", workers, expected)
+        return workers // self.workers_per_process
 
     @property
     def meeting_s(self) -> float:
@@ -75,8 +90,9 @@ def rank_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fold
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     spec = RunSpec.model_validate(fields)
     store = join_store(port, how.meeting_s)
-    place = Place(rank, spec.workers, rank, spec.workers)
-    progress = Progress.shared(folder / "progress", spec.workers, rank)
+    processes = how.processes(spec.workers)
+    place = Place(rank, processes, rank, processes)
+    progress = Progress.shared(folder / "progress", processes, rank)
     take_part(spec, how, store, place, meet(spec, how, store, place), progress, folder)
 
 
@@ -92,7 +108,8 @@ def meet(spec: RunSpec | PipelineSpec, how: Launch, store: Store, place: Place) 
         mine = how.devices(place.local_processes)
     except SynclineError as error:
         mistake = str(error)
-    same = identity(spec.model_dump(mode="json") | {"reproducible": how.reproducible})
+    run_as = {"reproducible": how.reproducible, "workers_per_process": how.workers_per_process}
+    same = identity(spec.model_dump(mode="json") | run_as)
     same |= {"device": mine.kind, "backend": mine.backend} if mine else {"device": "", "backend": ""}
     return agree(store, place, same, how.meeting_s, mistake)
 
@@ -116,7 +133,8 @@ def take_part(
         part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
         facts: dict[str, Any] = {"machine": machines[place.rank], "device": _name(device), "backend": mine.backend}
         for number, seed in enumerate(spec.seeds):
-            comm = MeasuredCommunicator(ProcessGroupCommunicator(reproducible=how.reproducible), watch)
+            group_of_all = ProcessGroupCommunicator(how.workers_per_process, reproducible=how.reproducible)
+            comm = MeasuredCommunicator(group_of_all, watch)
             built: Task = spec.problem.build(rows_of(comm, (seed,)), device=device)
             if number == 0:
                 base_s(spec, built.flops_per_step)  # refused now rather than after the training
@@ -149,7 +167,7 @@ def train_seed(
     Args:
         spec: what to train.
         seed: of its ``seeds``.
-        built: its problem, of this process's worker.
+        built: its problem, of this process's workers.
         comm: what joins the workers.
         watch: the one that times ``comm``.
         part: where the lines go.

@@ -18,14 +18,14 @@ BESIDE = Link(0.0, 1e15)
 """Sends take nothing: what they and waiting for a core take is the difference from what was measured."""
 
 
-def replayed_s(rounds: Sequence[Timeline], schedule: Schedule, stages: int) -> float:
+def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:
     """The makespan of a schedule when each task of a stage takes the median of those measured.
 
     An update counts as a part of the task that it follows, each gradient's last or the last of the stage, as a stage
     sends a task's result on after it.
 
     Args:
-        rounds: measured, with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
+        measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
         schedule: with an order for each stage.
         stages: K.
 
@@ -35,20 +35,18 @@ def replayed_s(rounds: Sequence[Timeline], schedule: Schedule, stages: int) -> f
     times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
-            chunks = [_median_s(rounds, stage, _what(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
+            chunks = [_median_s(measured, stage, _what(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
             times[kind][stage] = np.mean(chunks)
         last = order[-1]
         late = slice(None) if schedule.updates == "every" else last.microbatch
         # One time stands for all chunks of a micro-batch.
-        times[last.kind][stage, late] += _median_s(rounds, stage, UPDATE) / schedule.chunks
+        times[last.kind][stage, late] += _median_s(measured, stage, UPDATE) / schedule.chunks
     durations = Durations(times["forward"], times["backward"], times["weight"])
     return float(run_pipeline(Pipeline(schedule, stages, durations), BESIDE).makespan_s)
 
 
-def _median_s(rounds: Sequence[Timeline], stage: int, what: str) -> float:
-    taken = [
-        of.duration_s[(of.worker == stage) & (of.what == what)] for of in rounds
-    ]  # fmt: skip
+def _median_s(measured: Sequence[Timeline], stage: int, what: str) -> float:
+    taken = [of.duration_s[(of.worker == stage) & (of.what == what)] for of in measured]
     seconds = np.concatenate(taken)
     return float(np.median(seconds)) if len(seconds) else 0.0
 

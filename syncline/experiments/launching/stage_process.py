@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """The model of a pipeline spec in parts, with an optimizer for each stage: for one schedule, over all its rounds.
+    """The model of a pipeline spec in parts, with an optimizer for each stage: for one schedule, over all its repeats.
 
     Args:
         spec: with a training.
@@ -53,7 +53,7 @@ class Stages:
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
     def math(self, number: int) -> PipelineMath:
-        """The math of one round, which goes on where the round before it ended."""
+        """The math of one repeat, which goes on where the one before it ended."""
         first = number * self.schedule.microbatches
 
         def inputs(i: int) -> Tensor:
@@ -82,12 +82,12 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
         watch = Stopwatch(progress, device)
         for name in spec.schedules:
             stages = Stages(spec, name, device)
-            for number in range(spec.training.rounds if spec.training else 0):
+            for number in range(spec.training.repeats if spec.training else 0):
                 math = stages.math(number)
-                dist.barrier()  # rounds begin together, so that each can be read by itself
+                dist.barrier()  # repeats begin together, so that each can be read by itself
                 play_stage(stages.schedule, rank, math, stages.message, watch)
                 losses = {i: float(loss) for i, loss in math.losses.items()}
-                line = {"schedule": name, "round": number, "laps": watch.taken(), "losses": losses}
+                line = {"schedule": name, "repeat": number, "laps": watch.taken(), "losses": losses}
                 file.write(json.dumps(line | {"offset_ns": offset_ns}) + "\n")
                 file.flush()
             if how.keep_parameters:

@@ -22,8 +22,8 @@ def launched_steps(spec: RunSpec | PipelineSpec) -> int:
     """What a progress bar counts to: steps of all seeds, or tasks of a stage."""
     if isinstance(spec, RunSpec):
         return spec.steps * len(spec.seeds)
-    rounds = spec.training.rounds if spec.training else 1
-    return rounds * sum(max(map(len, spec.build_schedule(name).orders), default=0) for name in spec.schedules)
+    repeats = spec.training.repeats if spec.training else 1
+    return repeats * sum(max(map(len, spec.build_schedule(name).orders), default=0) for name in spec.schedules)
 
 
 def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[Group]:
@@ -63,9 +63,9 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
         ("optimizer", lambda row: seconds_of("optimizer_s")(row) if "optimizer_s" in row else "-"),
         ("loss", lambda row: f"{row['loss']:.4g}" if "loss" in row else "-"),
     ]
-    rounds = f"{rows[0]['rounds']} rounds" if rows[0]["rounds"] > 1 else "1 round"
-    title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {rounds}"
-    note = f"{NOTE}\nMeasured: the round of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
+    played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
+    title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
+    note = f"{NOTE}\nMeasured: the repeat of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
     return [table(title, columns, rows, note, (0, 1), section="schedule")]
 
 

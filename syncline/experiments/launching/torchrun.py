@@ -43,7 +43,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
     """Take part in a run whose processes torchrun started.
 
     Args:
-        spec: what to run; its workers are torchrun's processes.
+        spec: what to run; its workers live in torchrun's processes.
         out: the folder that rank 0 writes.
         how: device, backend, timeout.
         exact: see ``RunFolder``.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, v
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MOST_PANELS = 6
 POINTS = 161
 RANGE = 1.25e6, 1.25e11
@@ -29,20 +32,20 @@ RANGE = 1.25e6, 1.25e11
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks of a projection, as it says it; nothing stands for what the spec has.
+    """What is asked of a projection, by the command line or by Python; nothing stands for what the spec has.
 
     Args:
-        workers: numbers with commas between.
-        models, hardware, methods: names, each with commas between; or what stands for one in braces.
+        workers: numbers, or text with commas between.
+        models, hardware, methods: names, each with commas between; fields in braces; or what specs take.
         sequence: T of the models.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: the name of an algorithm or of a policy.
     """
 
-    workers: str | None = None
-    models: Sequence[str] = ()
-    hardware: Sequence[str] = ()
-    methods: Sequence[str] = ()
+    workers: str | Sequence[int] | None = None
+    models: Sequence[Any] = ()
+    hardware: Sequence[Any] = ()
+    methods: Sequence[Any] = ()
     overlap: str | None = None
     algorithm: str | None = None
     sequence: int | None = None
@@ -74,7 +77,8 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     if options.methods:
         changed["methods"] = _names(options.methods)
         for one in changed["methods"]:
-            named(one, "--method")
+            if isinstance(one, str):
+                named(one, "--method")
     known: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
@@ -137,15 +141,21 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
     ]
 
 
-def _names(given: Iterable[str]) -> list[str]:
-    texts = [text if text.lstrip().startswith("{") else text.split(",") for text in given]
-    return list(dict.fromkeys(one.strip() for names in texts for one in ([names] if isinstance(names, str) else names)))
+def _names(given: Iterable[Any]) -> list[Any]:
+    """What is between the commas of texts, unless they are in braces, and what is no text, each once."""
+    parts = [
+        part
+        for one in given
+        for part in (map(str.strip, one.split(",")) if isinstance(one, str) and "{" not in one else [one])
+    ]
+    return [one for number, one in enumerate(parts) if one not in parts[:number]]
 
 
-def _counts(text: str) -> list[int]:
-    counts = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
-    if min(counts) < 1:
-        raise SpecError("--workers", text, "whole numbers, at least 1, with commas between: 8,64,512")
+def _counts(given: str | Sequence[int]) -> list[int]:
+    parts = given.split(",") if isinstance(given, str) else given
+    counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
+    if min(counts, default=0) < 1:
+        raise SpecError("--workers", given, "whole numbers, at least 1, with commas between: 8,64,512")
     return list(dict.fromkeys(counts))
 
 
@@ -176,7 +186,7 @@ def _cell(value: Any) -> Any:
 
 
 def plot_projection(specs: Sequence[Experiment], file: Path, rows: list[dict[str, Any]] | None = None) -> Path:
-    """Draw a figure of a paper, of its rows if they are there, or speedups against the bandwidth.
+    """Draw `projection_figure` into a file.
 
     Raises:
         SpecError: a file of no known kind, in a place that cannot be written to, or nothing that can be drawn.
@@ -185,12 +195,21 @@ def plot_projection(specs: Sequence[Experiment], file: Path, rows: list[dict[str
 
     if file.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
-    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
-    figure = _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
+    figure = projection_figure(specs, rows)
     try:
         return save(figure, file)
     except OSError as error:
         raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+
+
+def projection_figure(specs: Sequence[Experiment], rows: list[dict[str, Any]] | None = None) -> Figure:
+    """A figure of a paper, of its rows if they are there, or speedups against the bandwidth.
+
+    Raises:
+        SpecError: nothing that can be drawn.
+    """
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    return _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
 
 
 def _study_figure(spec: Experiment, rows: list[dict[str, Any]] | None) -> Any:

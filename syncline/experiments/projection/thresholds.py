@@ -18,7 +18,7 @@ LOWEST, HIGHEST = 125.0, 125e12
 """Bytes per second between which thresholds are looked for: 1 kbit/s and 1 Pbit/s."""
 
 PER_DECADE = 5
-SPLIT, ROUNDS = 9, 6
+SPLIT, TIMES = 9, 6
 """Points between two bandwidths, and how often the interval of the crossing is split by so many: to a millionth."""
 
 ROUNDING = 1e-15
@@ -89,7 +89,7 @@ def threshold(plan: Priced, number: int, link: Link, ratio: float) -> Threshold:
     if not changes.size:
         return Threshold("always" if held[0] else "never")
     low, high = grid[changes[-1]], grid[changes[-1] + 1]
-    for _ in range(ROUNDS):
+    for _ in range(TIMES):
         inner = np.geomspace(low, high, SPLIT + 2)
         last = int(np.flatnonzero(reached(inner[:-1]) != held[-1])[-1])
         low, high = inner[last], inner[last + 1]

@@ -26,7 +26,7 @@ class NesterovOuter(Spec):
     momentum: Rate = 0.9
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers in where the round started and in the momentum."""
+        """Numbers in where the period started and in the momentum."""
         return 2 * elements(tensors)
 
     def build(self) -> OuterOptimizer:
@@ -46,7 +46,7 @@ class FedAdamOuter(Spec):
     eps: Positive = 1e-3
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers in where the round started and in both moments."""
+        """Numbers in where the period started and in both moments."""
         return 3 * elements(tensors)
 
     def build(self) -> OuterOptimizer:

@@ -19,8 +19,8 @@ from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, grouped_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
 from syncline.errors import SpecError
+from syncline.sim.lockstep.maps import CollectiveMaps, Spans, key_of, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
-from syncline.sim.lockstep.waves import CollectiveMaps, Wave, key_of, timeline_of
 from syncline.sim.programs import Collective, Compute, Instruction, Wait, check_seconds, compute_times
 from syncline.sim.starts import Floats, start_times
 from syncline.sim.timeline import Timeline
@@ -138,11 +138,11 @@ def run_lockstep(
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
     """
-    history = waves(compute_s, calls, network, starts_s, rule, trigger_s, encode_bytes_per_s)
+    history = lockstep_spans(compute_s, calls, network, starts_s, rule, trigger_s, encode_bytes_per_s)
     return timeline_of(history, np.shape(compute_s)[1])
 
 
-def waves(
+def lockstep_spans(
     compute_s: ArrayLike,
     calls: Iterable[Call],
     network: Network | Topology | Sequence[Link],
@@ -150,8 +150,8 @@ def waves(
     rule: Rule = "eager",
     trigger_s: ArrayLike = 0.0,
     encode_bytes_per_s: float | None = None,
-) -> Iterator[Wave]:
-    """The history of `run_lockstep` wave by wave, in order of time on each stream, for trainings too long to keep.
+) -> Iterator[Spans]:
+    """The history of `run_lockstep`, in order of time on each stream, for trainings too long to keep.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
@@ -181,8 +181,8 @@ class Streams:
         self.nothing = np.zeros(len(starts_s))
         self.needed: dict[int, list[tuple[Floats, Call]]] = {}
 
-    def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Wave]:
-        """The waves of one step."""
+    def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Spans]:
+        """What happens in one step."""
         at, last = 0.0, list[tuple[Floats, Call]]()
         for call in in_order(calls, lambda one: one.ready):
             yield self._compute(number, (call.ready - at) * seconds)
@@ -201,21 +201,21 @@ class Streams:
                     yield self._wait(number, self.free_s, call)
         yield from (self._wait(number, *one) for one in self.needed.pop(number, ()))
 
-    def _compute(self, step: int, seconds: Floats | float, what: str = "compute") -> Wave:
+    def _compute(self, step: int, seconds: Floats | float, what: str = "compute") -> Spans:
         self.now_s, start = self.now_s + seconds, self.now_s
-        return Wave("compute", what, what, start, self.now_s, self.nothing, step)
+        return Spans("compute", what, what, start, self.now_s, self.nothing, step)
 
-    def _start(self, call: Call) -> Iterator[Wave]:
+    def _start(self, call: Call) -> Iterator[Spans]:
         encode_s = encoding_s(call, self.encode_bytes_per_s)
         if encode_s:
             yield self._compute(call.step, encode_s, "encode")
         enter = np.maximum(self.now_s, self.free_s)
         self.free_s = self.maps.done_s(key_of(call), enter)
         sent = self.maps.sent_bytes(key_of(call))
-        yield Wave("network", call.collective, call.label, enter, self.free_s, sent, call.step)
+        yield Spans("network", call.collective, call.label, enter, self.free_s, sent, call.step)
         if call.wait_steps:
             self.needed.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
-    def _wait(self, step: int, until_s: Floats, call: Call) -> Wave:
+    def _wait(self, step: int, until_s: Floats, call: Call) -> Spans:
         self.now_s, start = np.maximum(self.now_s, until_s), self.now_s
-        return Wave("compute", "wait", call.label, start, self.now_s, self.nothing, step)
+        return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step)

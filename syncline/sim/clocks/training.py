@@ -17,13 +17,13 @@ from syncline.costmodel.network.topology import Floats, Network, Topology, topol
 from syncline.costmodel.traffic.call import Call, grouped_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
-from syncline.sim.clocks.overlap import data_parallel, overlapped, trigger_times, waves
+from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
 from syncline.sim.collectives.alone import collective_finish_s
 from syncline.sim.events.ports import Delay
 from syncline.sim.events.run import run_events
+from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.lockstep.waves import Wave, timeline_of
 from syncline.sim.programs import compute_times
 from syncline.sim.timeline import Timeline
 
@@ -126,8 +126,8 @@ def clock(
     nbytes = sum(call.payload_bytes for call in calls)
     if evaluator != "events":
         try:
-            history = waves(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
-            return _tally_waves(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
+            history = lockstep_spans(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
+            return _tally_spans(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise
@@ -233,23 +233,23 @@ def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
     )
 
 
-def _tally_waves(history: Iterable[Wave], steps: int, workers: int, keep_steps: int) -> _Tally:
+def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
     """The same of a history that is not kept, but for its beginning."""
     step_end_s, end_s = np.zeros(steps), np.zeros(workers)
     compute_s = dict.fromkeys(("compute", *OVERHEADS), 0.0)
     communication_s = exposed_s = 0.0
-    kept: list[Wave] = []
-    for wave in history:
-        if wave.step < keep_steps:
-            kept.append(wave)
-        taken_s = float((wave.end_s - wave.start_s).sum())
-        if wave.stream == "network":  # collectives of one worker follow each other, so none counts twice
+    kept: list[Spans] = []
+    for spans in history:
+        if spans.step < keep_steps:
+            kept.append(spans)
+        taken_s = float((spans.end_s - spans.start_s).sum())
+        if spans.stream == "network":  # collectives of one worker follow each other, so none counts twice
             communication_s += taken_s
             continue
-        if wave.what == "wait":
+        if spans.what == "wait":
             exposed_s += taken_s
         else:
-            compute_s[wave.what] += taken_s
-        end_s = wave.end_s
-        step_end_s[wave.step] = end_s.max()
+            compute_s[spans.what] += taken_s
+        end_s = spans.end_s
+        step_end_s[spans.step] = end_s.max()
     return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(kept, workers))

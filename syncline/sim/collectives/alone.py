@@ -16,9 +16,9 @@ from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.gloo import run_gloo
+from syncline.sim.lockstep.maps import run_rounds
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.lockstep.waves import run_rounds
 from syncline.sim.programs import Collective
 from syncline.sim.starts import Floats, start_times
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import InstanceOf
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
@@ -44,6 +44,7 @@ class LinkDescribed(Described):
     rails: Annotated[int | None, counted("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
+    fabric: FabricKind | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
@@ -56,6 +57,7 @@ class LinkDescribed(Described):
             "efficiency": self.efficiency,
             "duplex": self.duplex,
             "gloo": self.gloo,
+            "fabric": self.fabric,
             "name": self.name,
         }
         given: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
@@ -123,6 +125,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "efficiency": None if link.efficiency == 1 else float(link.efficiency),
         "duplex": None if link.duplex == "full" else link.duplex,
         "gloo": None if link.gloo is None else gloo_fields(link.gloo),
+        "fabric": None if link.fabric == "network" else link.fabric,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
     return {"name": link.name} | numbers | {key: value for key, value in given.items() if value is not None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +12,12 @@ from syncline.costmodel import (
     ALGORITHMS,
     COLLECTIVES,
     HIERARCHICAL,
+    NETWORKS,
     OF_GLOO,
     POLICIES,
     Link,
+    Sites,
+    TwoLevel,
     algorithms_on,
     best_algorithm,
     chosen_algorithm,
@@ -22,6 +27,43 @@ from syncline.errors import SpecError
 from syncline.specs import network
 
 NDR = Link(1e-6, 50e9, "ndr")
+
+
+def renamed(of: Link | TwoLevel | Sites, name: str) -> Link | TwoLevel | Sites:
+    """The network with this name everywhere."""
+    if isinstance(of, TwoLevel):
+        return replace(of, inner=replace(of.inner, name=name), outer=replace(of.outer, name=name), name=name)
+    if isinstance(of, Sites):
+        uplinks = tuple(replace(link, name=name) for link in of.uplinks)
+        return replace(of, lan=replace(of.lan, name=name), uplink=uplinks, name=name)
+    return replace(of, name=name)
+
+
+@pytest.mark.parametrize("preset", NETWORKS)
+def test_a_name_chooses_nothing(preset: str) -> None:
+    """Estimates and choices of a network called after another fabric, or not called at all."""
+    given_ = NETWORKS[preset].network
+    for called in ("", "nvlink4", "pcie5", "ethernet"):
+        other = renamed(given_, called)
+        for nbytes in (1e3, 1e6, 1e9):
+            assert nccl_estimates_s(16, nbytes, other) == nccl_estimates_s(16, nbytes, given_)
+            for kind in COLLECTIVES:
+                for policy in POLICIES:
+                    chosen = [chosen_algorithm(policy, kind, 16, nbytes, each) for each in (given_, other)]
+                    assert chosen[0] == chosen[1], (policy, kind, nbytes, called)
+
+
+def test_the_fabric_says_who_is_in_one_node() -> None:
+    """8 GPUs, 1 MB: one node on a switch inside it, 8 nodes on a network; LL128 with NVLink alone."""
+    of = {fabric: nccl_estimates_s(8, 1e6, replace(NDR, fabric=fabric)) for fabric in ("nvlink", "pcie", "network")}
+    steps_us = {"nvlink": 14 * 3.4, "pcie": 14 * 5.7, "network": 14 * 14.0}
+    for fabric, latency_us in steps_us.items():
+        across = 1.4 if fabric == "network" else 1.0  # NCCL's factor of Simple between nodes
+        ring_s = 1e-6 * across * (8.4 + latency_us) + 1e6 / (50e9 * 8 / 14)
+        assert of[fabric]["ring", "Simple"] == pytest.approx(ring_s, rel=1e-12)
+    assert [("ring", "LL128") in of[fabric] for fabric in steps_us] == [True, False, False]
+    with pytest.raises(SpecError, match=r"link.fabric: got 'ethernet'; expected one of .*'pcie'"):
+        Link(1e-6, 1e9, fabric="ethernet")  # type: ignore[arg-type]
 
 
 @given(st.sampled_from(POLICIES), st.sampled_from(COLLECTIVES), st.integers(1, 300), st.floats(0, 1e11))

@@ -28,8 +28,8 @@ def measured(made: Schedule, durations: Durations, update_s: float = 0.0) -> Tim
 def test_times_of_the_events_give_the_events_makespan(name: str) -> None:
     made = schedule(name, STAGES, MICROBATCHES, 2 if name == "interleaved" else 1)
     of_stages = np.array([1.0, 1.5, 0.5, 2.0])[:, None]
-    rounds = [measured(made, Durations(of_stages, 2 * of_stages, of_stages)) for _ in range(2)]
-    assert replayed_s(rounds, made, STAGES) == pytest.approx(rounds[0].makespan_s, rel=1e-12)
+    again = [measured(made, Durations(of_stages, 2 * of_stages, of_stages)) for _ in range(2)]
+    assert replayed_s(again, made, STAGES) == pytest.approx(again[0].makespan_s, rel=1e-12)
 
 
 def test_one_task_that_took_long_does_not_count() -> None:

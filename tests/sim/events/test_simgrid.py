@@ -18,7 +18,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import topology
 from syncline.sim import Collective, Round, collective_finish_s, rounds, run_events
-from syncline.sim.lockstep.waves import run_rounds
+from syncline.sim.lockstep.maps import run_rounds
 
 REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "simgrid"
 NETWORKS = {"IB": Link(2e-6, 12.5e9), "10GbE": Link(50e-6, 1.25e9), "WAN": Link(25e-3, 125e6)}

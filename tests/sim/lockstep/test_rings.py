@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.sim import Round, rounds
+from syncline.sim.lockstep.maps import run_rounds
 from syncline.sim.lockstep.rings import rings
-from syncline.sim.lockstep.waves import run_rounds
 from tests.sim.strategies import rules
 
 RTOL = 1e-9

@@ -102,6 +102,8 @@ def test_a_link_has_all_its_fields() -> None:
     fields = {"latency": "1 ms", "bandwidth": "8 Mbit/s", "upload": "4 Mbit/s", "overhead": "2 us", "efficiency": 0.5}
     assert network(fields | {"name": "line"}) == Link(1e-3, 1e6, "line", 2e-6, 0.5, 5e5)
     assert network({"latency": 0, "bandwidth": 1.0, "duplex": "half"}) == Link(0.0, 1.0, duplex="half")
+    assert network({"latency": 0, "bandwidth": 1.0, "fabric": "pcie"}) == Link(0.0, 1.0, fabric="pcie")
+    assert network({"preset": "nvlink4", "name": "ours"}) == replace(network("nvlink4"), name="ours")
     assert network({"preset": "home-broadband", "upload": 1e6}) == replace(
         network("home-broadband"), upload_bytes_per_s=1e6
     )
@@ -181,6 +183,7 @@ some_links = st.builds(
     overhead_s=st.floats(0, 1),
     efficiency=st.floats(0.01, 1),
     upload_bytes_per_s=st.none() | st.floats(1, 1e15),
+    fabric=st.sampled_from(["nvlink", "pcie", "network"]),
 ) | st.builds(Link, st.floats(0, 10), st.floats(1, 1e15), duplex=st.just("half"))
 
 
@@ -264,6 +267,7 @@ def test_a_network_says_what_it_is(value: Any, said: str) -> None:
         ({"preset": "wan", "rails": 0}, "network.rails: got 0"),
         ({"preset": "wan", "efficiency": 94}, "network.efficiency: got 94.0"),
         ({"preset": "wan", "duplex": "both"}, "network.duplex: got 'both'"),
+        ({"preset": "wan", "fabric": "nvlink4"}, "network.fabric: got 'nvlink4'"),
         (
             {"preset": "home-broadband", "duplex": "half"},
             "network.upload: got 2500000.0; expected none on a half-duplex",

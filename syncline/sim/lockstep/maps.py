@@ -34,7 +34,7 @@ from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
 
 
-class Wave(NamedTuple):
+class Spans(NamedTuple):
     """One span of every worker at once: times and bytes are ``(P,)``."""
 
     stream: str
@@ -46,12 +46,12 @@ class Wave(NamedTuple):
     step: int
 
 
-def timeline_of(history: Iterable[Wave], workers: int) -> Timeline:
-    """The timeline of these waves."""
+def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
+    """The timeline of these spans."""
     kept = list(history)
     columns: dict[str, Any] = {
-        name: np.concatenate([np.broadcast_to(getattr(wave, name), workers) for wave in kept]) if kept else []
-        for name in Wave._fields
+        name: np.concatenate([np.broadcast_to(getattr(spans, name), workers) for spans in kept]) if kept else []
+        for name in Spans._fields
     }
     return Timeline.of_columns({**columns, "worker": np.tile(np.arange(workers), len(kept))}, workers)
 

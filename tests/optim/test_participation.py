@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.comm import Absence, Presence, SimulatedCommunicator
+from syncline.comm import Absence, Membership, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import DDP, DESLOC, MTDAO, DiLoCo, Local
-from syncline.optim import Attendance, adam, sgdm
+from syncline.optim import PartialParticipation, adam, sgdm
 from syncline.problems import Quadratic, Rows
 from syncline.training import rows_of, train
 
@@ -25,8 +25,8 @@ each_method = pytest.mark.parametrize("name", METHODS)
 
 
 def trained(name, workers, absences=None, steps=23, eval_every=5, see=None):
-    presence = None if absences is None else Presence(workers, absences)
-    comm = SimulatedCommunicator(workers, replicas=len(SEEDS), presence=presence)
+    membership = None if absences is None else Membership(workers, absences)
+    comm = SimulatedCommunicator(workers, replicas=len(SEEDS), membership=membership)
     task = Quadratic(spectrum=(1.0, 3.0, 10.0), noise_std=0.5).build(see or rows_of(comm, SEEDS))
     method = METHODS[name](task.params.values(), comm=comm, worker_axis=True)
     return train(task, method, SEEDS, steps, eval_every=eval_every), task, method
@@ -84,21 +84,21 @@ def test_an_absent_worker_stands_still(name):
 
 @each_method
 def test_a_worker_that_joins_adopts_the_first_of_those_present(name):
-    comm = SimulatedCommunicator(3, replicas=2, presence=Presence(3, [Absence(0, 0, 5)]))
+    comm = SimulatedCommunicator(3, replicas=2, membership=Membership(3, [Absence(0, 0, 5)]))
     task = Quadratic(noise_std=0.5).build(rows_of(comm, SEEDS))
     method = METHODS[name](task.params.values(), comm=comm, worker_axis=True)
-    attendance = Attendance(method, comm.presence)
+    participation = PartialParticipation(method, comm.membership)
     for t in range(5):
-        attendance.join(t)
+        participation.join(t)
         task.step_gradients(t)
-        with attendance.frozen(t):
+        with participation.frozen(t):
             method.step()
     x = everything(task, method)
     started = rows(x["x"], 3).clone()
     assert torch.equal(started[:, 0], torch.ones_like(started[:, 0]))  # where a quadratic begins
     assert not torch.equal(started[:, 1], started[:, 0])
     others = {key: rows(value, 3)[:, 1:].clone() for key, value in x.items()}
-    attendance.join(5)
+    participation.join(5)
     for key, value in x.items():
         assert torch.equal(rows(value, 3)[:, 0], rows(value, 3)[:, 1]), key
         assert torch.equal(rows(value, 3)[:, 1:], others[key]), key
@@ -109,7 +109,7 @@ def test_gradient_descent_whose_group_shrinks_takes_the_way_of_its_closed_form()
 
     x_t of both: (1 - lr)^t; then, of worker 0 alone, s + (x - s) (1 - lr)^k.
     """
-    comm = SimulatedCommunicator(2, presence=Presence(2, [Absence(1, 10, 30)]))
+    comm = SimulatedCommunicator(2, membership=Membership(2, [Absence(1, 10, 30)]))
     task = Quadratic(spectrum=(1.0,), shift_std=1.0).build(rows_of(comm, (0,)), dtype=torch.float64)
     s = float(Quadratic(spectrum=(1.0,), shift_std=1.0).shifts(0, 2)[0, 0])
     mean = float(Quadratic(spectrum=(1.0,), shift_std=1.0).shifts(0, 2).mean())
@@ -122,4 +122,4 @@ def test_gradient_descent_whose_group_shrinks_takes_the_way_of_its_closed_form()
 def test_a_worker_axis_is_needed():
     method = DDP([torch.nn.Parameter(torch.zeros(2))], 0.1, sgdm())
     with pytest.raises(SpecError, match="worker_axis"):
-        Attendance(method, Presence(2, [Absence(1)]))
+        PartialParticipation(method, Membership(2, [Absence(1)]))

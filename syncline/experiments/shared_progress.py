@@ -24,7 +24,7 @@ from syncline.experiments.overseen import overseen
 T = TypeVar("T")
 
 
-class Board:
+class SharedProgress:
     """One counter per training and one flag for all, in a file that several processes map.
 
     A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
@@ -41,8 +41,8 @@ class Board:
             np.zeros(trainings + 1, dtype=np.int64).tofile(path)
         self._words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
 
-    def __reduce__(self) -> tuple[type[Board], tuple[Path, int, int]]:
-        return Board, (self.path, self.trainings, self.owner)
+    def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int, int]]:
+        return SharedProgress, (self.path, self.trainings, self.owner)
 
     def report(self, training: int, done: int) -> None:
         """Note that a training has completed ``done`` steps.
@@ -75,10 +75,10 @@ class Board:
 
 
 @contextmanager
-def board(trainings: int) -> Iterator[Board]:
-    """A board in a temporary file; the first Ctrl-C asks all to stop, the second one is a ``KeyboardInterrupt``."""
+def shared_progress(trainings: int) -> Iterator[SharedProgress]:
+    """Progress in a temporary file; the first Ctrl-C asks all to stop, the second one is a ``KeyboardInterrupt``."""
     with tempfile.TemporaryDirectory(prefix="syncline-") as folder:
-        shared = Board(Path(folder) / "board", trainings)
+        shared = SharedProgress(Path(folder) / "progress", trainings)
 
         def on_interrupt(signum: int, frame: FrameType | None) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,7 +96,7 @@ def board(trainings: int) -> Iterator[Board]:
 
 @contextmanager
 def uninterrupted_children() -> Iterator[None]:
-    """Ctrl-C, which a terminal sends to all processes, never reaches those started in the block: the board stops them.
+    """Ctrl-C, which a terminal sends to all processes, never reaches those started in the block.
 
     A blocked signal is inherited from the first instruction on, where a handler would come too late. Here it waits for
     the end of the block.
@@ -109,7 +109,7 @@ def uninterrupted_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: Board) -> Iterator[T]:
+def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress) -> Iterator[T]:
     """What the calls return, as they finish, in so many processes; one per core if none is said.
 
     With more than one job, calls and results must be such that they can be sent to another process. Calls that were
@@ -140,9 +140,9 @@ def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: B
 
 
 class Watched:
-    """Calls back about every tenth of a second with what the board says, from a thread of its own."""
+    """Calls back about every tenth of a second with the steps done, from a thread of its own."""
 
-    def __init__(self, progress: Board, call: Callable[[list[int]], None] | None) -> None:
+    def __init__(self, progress: SharedProgress, call: Callable[[list[int]], None] | None) -> None:
         self._progress, self._call, self._over = progress, call, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from syncline.comm import Presence
+from syncline.comm import Membership
 from syncline.errors import SpecError
 from syncline.optim.method import Method
 
 
-class Attendance:
+class PartialParticipation:
     """The rows of a method whose workers come and go.
 
     - An absent worker's parameters and states do not change, and nobody's mean contains them.
@@ -22,24 +22,24 @@ class Attendance:
 
     Args:
         method: with the worker axis first.
-        presence: who takes part in which step.
+        membership: who takes part in which step.
 
     Raises:
         SpecError: a method without a worker axis.
     """
 
-    def __init__(self, method: Method, presence: Presence) -> None:
+    def __init__(self, method: Method, membership: Membership) -> None:
         if not method.worker_axis:
             raise SpecError("worker_axis", method.worker_axis, "a worker axis, where workers may be absent")
-        self._method, self._presence = method, presence
+        self._method, self._membership = method, membership
         self._replicas = method.comm.replicas
 
     def join(self, step: int) -> None:
         """Workers that join with this step adopt what they need."""
-        joining = self._presence.joining(step)
+        joining = self._membership.joining(step)
         if not joining:
             return
-        source = self._presence.at(step - 1)[:1]
+        source = self._membership.at(step - 1)[:1]
         with torch.no_grad():
             for x in self._tensors():
                 grouped = self._grouped(x)
@@ -48,7 +48,7 @@ class Attendance:
     @contextmanager
     def frozen(self, step: int) -> Iterator[None]:
         """What is absent in this step is the same after the block as before it."""
-        away = list(self._presence.away(step))
+        away = list(self._membership.away(step))
         if not away:
             yield
             return
@@ -60,10 +60,10 @@ class Attendance:
 
     def mean(self, x: Tensor, step: int) -> Tensor:
         """A number of each worker, ``(R,)``, as the mean over those present, ``(S,)``."""
-        return self._grouped(x)[:, list(self._presence.at(step))].mean(1)
+        return self._grouped(x)[:, list(self._membership.at(step))].mean(1)
 
     def _grouped(self, x: Tensor) -> Tensor:
-        return x.detach().unflatten(0, (self._replicas, self._presence.workers))
+        return x.detach().unflatten(0, (self._replicas, self._membership.workers))
 
     def _tensors(self) -> Sequence[Tensor]:
         """Parameters and states, each with the worker axis first."""

@@ -41,7 +41,7 @@ class Absence:
         return self.start <= step and (self.stop is None or step < self.stop)
 
 
-class Presence:
+class Membership:
     """Which of M workers take part in each step.
 
     Args:
@@ -51,8 +51,8 @@ class Presence:
     Raises:
         SpecError: a worker that there is not, or a step in which nobody is there.
 
-    >>> presence = Presence(3, [Absence(2, 4, 6)])
-    >>> presence.at(3), presence.at(5), presence.joining(6)
+    >>> membership = Membership(3, [Absence(2, 4, 6)])
+    >>> membership.at(3), membership.at(5), membership.joining(6)
     ((0, 1, 2), (0, 1), (2,))
     """
 

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.comm import BF16, Absence, Presence, ProcessGroupCommunicator, SimulatedCommunicator
+from syncline.comm import BF16, Absence, Membership, ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
 
 
 def test_who_is_there():
-    presence = Presence(4, [Absence(2, 1, 3), Absence(0, 2), Absence(2, 2, 4)])
-    assert [presence.at(step) for step in range(5)] == [(0, 1, 2, 3), (0, 1, 3), (1, 3), (1, 3), (1, 2, 3)]
-    assert [presence.joining(step) for step in range(5)] == [(), (), (), (), (2,)]
-    assert presence.away(2) == (0, 2)
+    membership = Membership(4, [Absence(2, 1, 3), Absence(0, 2), Absence(2, 2, 4)])
+    assert [membership.at(step) for step in range(5)] == [(0, 1, 2, 3), (0, 1, 3), (1, 3), (1, 3), (1, 2, 3)]
+    assert [membership.joining(step) for step in range(5)] == [(), (), (), (), (2,)]
+    assert membership.away(2) == (0, 2)
 
 
 @given(
@@ -30,12 +30,12 @@ def test_who_is_there():
     )
 )
 def test_the_table_is_the_steps_one_by_one(absences):
-    presence = Presence(4, absences)  # worker 0 always there
-    assert [tuple(np.flatnonzero(row)) for row in presence.table(10)] == [presence.at(step) for step in range(10)]
+    membership = Membership(4, absences)  # worker 0 always there
+    assert [tuple(np.flatnonzero(row)) for row in membership.table(10)] == [membership.at(step) for step in range(10)]
 
 
 def test_means_and_maxima_are_of_those_present_and_every_row_gets_them():
-    comm = SimulatedCommunicator(3, replicas=2, presence=Presence(3, [Absence(1, 4, 6)]))
+    comm = SimulatedCommunicator(3, replicas=2, membership=Membership(3, [Absence(1, 4, 6)]))
     x = torch.tensor([[1.0], [10.0], [3.0], [5.0], [100.0], [9.0]])
     comm.ledger.step = 4
     assert comm.all_reduce(x).flatten().tolist() == [2.0] * 3 + [7.0] * 3
@@ -62,9 +62,9 @@ def test_means_and_maxima_are_of_those_present_and_every_row_gets_them():
 )
 def test_other_collectives_are_refused_and_allowed_without_absences(call):
     x = torch.zeros(2, 2, 1)
-    call(SimulatedCommunicator(2, presence=Presence(2)), x)
-    with pytest.raises(SpecError, match=r"presence: .*means and maxima alone"):
-        call(SimulatedCommunicator(2, presence=Presence(2, [Absence(1, 5)])), x)
+    call(SimulatedCommunicator(2, membership=Membership(2)), x)
+    with pytest.raises(SpecError, match=r"membership: .*means and maxima alone"):
+        call(SimulatedCommunicator(2, membership=Membership(2, [Absence(1, 5)])), x)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_other_collectives_are_refused_and_allowed_without_absences(call):
         (lambda: Absence(-1), "absence.worker: got -1"),
         (lambda: Absence(0, -1), "absence.start: got -1"),
         (lambda: Absence(0, 3, 3), "absence.stop: got 3"),
-        (lambda: Presence(2, [Absence(2)]), "a worker from 0 to 1"),
-        (lambda: Presence(2, [Absence(0, 0, 5), Absence(1, 4)]), "somebody present in step 4"),
-        (lambda: SimulatedCommunicator(3, presence=Presence(2)), "a presence of 3 workers"),
-        (lambda: ProcessGroupCommunicator(presence=Presence(2)), "only the simulated world"),
+        (lambda: Membership(2, [Absence(2)]), "a worker from 0 to 1"),
+        (lambda: Membership(2, [Absence(0, 0, 5), Absence(1, 4)]), "somebody present in step 4"),
+        (lambda: SimulatedCommunicator(3, membership=Membership(2)), "a membership of 3 workers"),
+        (lambda: ProcessGroupCommunicator(membership=Membership(2)), "only the simulated world"),
     ],
 )
 def test_what_cannot_be(make, line):

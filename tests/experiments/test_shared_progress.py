@@ -11,12 +11,12 @@ import time
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.experiments.board import board, side_by_side, uninterrupted_children
 from syncline.experiments.overseen import overseen
+from syncline.experiments.shared_progress import shared_progress, side_by_side, uninterrupted_children
 
 
 def test_what_one_process_reports_another_one_reads():
-    with board(3) as here:
+    with shared_progress(3) as here:
         there = pickle.loads(pickle.dumps(here))
         there.report(1, 7)
         there.reporter(2)(9)
@@ -25,7 +25,7 @@ def test_what_one_process_reports_another_one_reads():
 
 def test_the_first_interrupt_asks_to_stop_and_the_second_interrupts():
     before = signal.getsignal(signal.SIGINT)
-    with board(2) as shared:
+    with shared_progress(2) as shared:
         shared.report(0, 1)
         os.kill(os.getpid(), signal.SIGINT)
         assert shared.stopped
@@ -39,7 +39,7 @@ def test_the_first_interrupt_asks_to_stop_and_the_second_interrupts():
 
 def test_an_interrupt_waits_for_the_children_to_start_and_never_reaches_them():
     wait = [sys.executable, "-c", "print('up', flush=True); input()"]
-    with board(1) as shared:
+    with shared_progress(1) as shared:
         with uninterrupted_children():
             child = subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             # To this thread: of the process's others, whatever started them, some may take signals.
@@ -65,7 +65,7 @@ def test_a_step_that_is_long_is_interrupted_after_a_stop():
 
     begun = threading.Event()
     threading.Thread(target=press).start()
-    with board(1) as shared:
+    with shared_progress(1) as shared:
         assert overseen(long_step, shared) is None
         assert shared.stopped
 
@@ -77,14 +77,14 @@ def test_a_training_that_has_heard_of_the_stop_is_left_alone():
             shared.report(0, 7)
         return "what it has"
 
-    with board(1) as shared:
+    with shared_progress(1) as shared:
         assert overseen(training, shared) == "what it has"
         assert shared.heard
         assert overseen(training, shared) is None  # one that has not begun
 
 
 def test_of_calls_side_by_side_those_with_nothing_are_left_out_and_a_mistake_stops_the_others():
-    with board(2) as shared:
+    with shared_progress(2) as shared:
         assert list(side_by_side([lambda: 1, lambda: None, lambda: 3], 1, shared)) == [1, 3]
         with pytest.raises(SynclineError, match="nothing"):
             list(side_by_side([_refuse], 1, shared))
@@ -96,7 +96,7 @@ def _refuse():
 
 
 def test_a_process_that_is_ended_from_outside_is_told_in_one_line():
-    with board(2) as shared, pytest.raises(SynclineError, match="ended from outside"):
+    with shared_progress(2) as shared, pytest.raises(SynclineError, match="ended from outside"):
         list(side_by_side([_die, _die], 2, shared))
 
 

@@ -1,0 +1,189 @@
+"""What trains nothing: the clock of a training in closed form, collectives, pipeline schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from syncline.api.asked import Asked, as_arguments, listed, spec_of, told
+from syncline.api.places import Scratch, place
+from syncline.api.result import Result
+from syncline.specs import Experiment, PipelineSpec, ProjectSpec
+
+
+def project(
+    spec: Asked | Sequence[Experiment] = "project-gpt-160m",
+    *,
+    model: Any = None,
+    workers: Any = None,
+    hardware: Any = None,
+    methods: Any = None,
+    networks: Any = None,
+    overlap: str | None = None,
+    algorithm: str | None = None,
+    sequence: int | None = None,
+    **fields: Any,
+) -> Result:
+    """Project the clock in closed form: no training, an answer at once. Of several of something, every combination.
+
+    Args:
+        spec: see `sl.compare`; also a table or figure of a paper that is projected, or specs that are ready.
+        model: whose tensors are sent, or several: a name, a ``config.json``, a torch module or what makes one; all
+            that a spec takes.
+        workers: M, or several.
+        hardware: that computes, or several.
+        methods: the first is the baseline of the speedups.
+        networks: on which networks.
+        overlap: ``none``, ``ddp`` or ``async``.
+        algorithm: of collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
+        sequence: tokens in a training sequence of the models.
+        **fields: others of the spec, by name or by path.
+
+    Raises:
+        SynclineError: one line: what is wrong, where, and what would be accepted.
+
+    >>> import syncline as sl
+    >>> result = sl.project(workers=[8, 64], methods=["ddp-adam", "diloco"], networks=["10gbe"])
+    >>> [(row["method"], row["workers"], round(row["speedup"], 1)) for row in result.rows]
+    [('ddp-adam', 8, 1.0), ('diloco', 8, 9.9), ('ddp-adam', 64, 1.0), ('diloco', 64, 10.7)]
+    """
+    from syncline.experiments.projection import projections
+
+    if not isinstance(spec, Sequence) or isinstance(spec, str):
+        loaded = spec_of(spec, {"networks": networks} | fields, ProjectSpec, kind="project", studies_of="project")
+        options = projections.Options(
+            None if workers is None else listed(workers), listed(model or []), listed(hardware or []),
+            listed(methods or []), overlap, algorithm, sequence,
+        )  # fmt: skip
+        with as_arguments():
+            spec = projections.variants(loaded, options)
+        told(projections.left_out(spec))
+    return projected(spec)
+
+
+def projected(specs: Sequence[Experiment]) -> Result:
+    """The result of projections."""
+    from syncline.experiments.projection import projections
+    from syncline.experiments.projection.tables import project_tables
+
+    rows = projections.projection_rows(specs)
+    return Result(
+        "project",
+        {"spec": specs[0].name, "rows": rows},
+        specs[0],
+        tables=lambda: project_tables(rows, *specs),
+        figure=partial(projections.projection_figure, specs, rows),
+    )
+
+
+def collectives(
+    workers: int | None = None,
+    nbytes: str | float = "619 MiB",
+    networks: Any = None,
+    *,
+    collectives: Any = None,
+    algorithms: Any = None,
+    rule: str = "eager",
+    starts: Sequence[str | float] | None = None,
+) -> Result:
+    """Compare the algorithms of collectives on networks: closed form, lockstep and events.
+
+    Args:
+        workers: P; 8 unless given, or one per start.
+        nbytes: of the tensor; of a gather, what each worker gives: ``"619 MiB"``, or bytes.
+        networks: a network, or several; ``10gbe`` unless given.
+        collectives: only these: ``"all_reduce"``.
+        algorithms: only these; ``auto``, ``gloo`` and ``nccl`` for their choice.
+        rule: when messages start: ``eager`` or ``rendezvous``.
+        starts: when each worker enters.
+
+    Returns:
+        Beside the rows, ``crossovers`` and ``choices`` in `Result.json`.
+
+    Raises:
+        SpecError: what is wrong, where, and what would be accepted.
+
+    >>> import syncline as sl
+    >>> result = sl.collectives(4, "1 MB", "10gbe", collectives="all_reduce", algorithms=["ring", "tree"])
+    >>> [(row["algorithm"], row["fastest"]) for row in result.rows]
+    [('ring', True), ('tree', False)]
+    """
+    from syncline.experiments import collectives as experiment
+
+    def names(given: Any) -> list[Any] | None:
+        return None if given is None else listed(given)
+
+    with as_arguments():
+        question = experiment.CostQuestion.of(
+            workers, nbytes, names(networks), names(collectives), starts, names(algorithms), rule
+        )
+    return priced(question)
+
+
+def priced(question: Any) -> Result:
+    """The result of a question about collectives."""
+    from syncline.experiments import collectives as experiment
+
+    answer = experiment.collectives(question)
+
+    def tables() -> list[Any]:
+        from syncline.experiments.collective_tables import collectives_tables
+
+        return collectives_tables(answer["rows"], question)
+
+    return Result("collectives", answer, tables=tables, figure=partial(experiment.costs_figure, question))
+
+
+def pipeline(
+    spec: Asked = "pipeline-schedules",
+    *,
+    schedules: Any = None,
+    stages: int | None = None,
+    microbatches: int | None = None,
+    forward: Any = None,
+    backward: Any = None,
+    networks: Any = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+    **fields: Any,
+) -> Result:
+    """Play the schedules of a pipeline: bubbles, delays, memory. Nothing is trained.
+
+    Args:
+        spec: see `sl.compare`.
+        schedules: which.
+        stages: K.
+        microbatches: M.
+        forward: time of a micro-batch, or one per stage.
+        backward: likewise.
+        networks: on which networks; free links without.
+        out: see `sl.compare`.
+        exact: see `sl.compare`.
+        **fields: others of the spec, by name or by path.
+
+    Raises:
+        SynclineError: what is wrong, where, and what would be accepted; or a schedule that cannot finish.
+
+    >>> import syncline as sl
+    >>> result = sl.pipeline(schedules=["gpipe", "1f1b"], stages=4, microbatches=8, forward="10 ms", backward="20 ms")
+    >>> [(row["schedule"], round(row["makespan_s"], 3), round(row["bubble"], 3)) for row in result.rows]
+    [('gpipe', 0.33, 0.273), ('1f1b', 0.33, 0.273)]
+    """
+    given = {"schedules": schedules, "stages": stages, "microbatches": microbatches, "forward": forward,
+             "backward": backward, "networks": networks}  # fmt: skip
+    loaded: PipelineSpec = spec_of(spec, given | fields, PipelineSpec, kind="pipeline")
+    from syncline.experiments import pipeline as experiment
+
+    with place(out, loaded.name) as (path, scratch):
+        answer = experiment.pipeline(loaded, path, exact=exact and out is not None, figures=out is not None)
+    return played(loaded, answer, scratch)
+
+
+def played(spec: PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
+    """The result of schedules that were played."""
+    from syncline.experiments.pipeline_tables import pipeline_tables
+
+    tables = partial(pipeline_tables, answer["rows"], spec)
+    return Result("pipeline", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)

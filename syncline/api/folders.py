@@ -1,0 +1,61 @@
+"""From a folder of results back to the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from syncline.api.clocks import played
+from syncline.api.processes import launched
+from syncline.api.result import Result
+from syncline.api.trainings import compared, ran
+from syncline.errors import SpecError, SynclineError
+from syncline.specs import CompareSpec, PipelineSpec, load_spec
+
+
+def load(folder: str | Path) -> Result:
+    """The result in a run folder, as the commands and `Result.save` write it.
+
+    Nothing in it is unpickled. If its spec names what is not here, `Result.tables` are empty; rows, data frames and
+    the picture are read from the files.
+
+    Raises:
+        SynclineError: there is no such folder, or nothing that a run has left.
+
+    >>> import tempfile
+    >>> import syncline as sl
+    >>> with tempfile.TemporaryDirectory() as somewhere:
+    ...     path = sl.pipeline(schedules=["gpipe"]).save(f"{somewhere}/gpipe")
+    ...     print(sl.load(path).rows == sl.pipeline(schedules=["gpipe"]).rows)
+    True
+    """
+    path = Path(folder)
+    if not (path / "run.json").is_file():
+        raise SpecError("folder", str(path), "a run folder, with a run.json")
+    try:
+        noted = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
+    if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
+        raise SpecError("folder", str(path), "a run folder, whose run.json has rows")
+    rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
+    told: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
+    try:
+        spec: Any = load_spec(path / "spec.yaml")
+    except SynclineError:
+        spec = None
+    command = noted.get("command", "launch" if "launch" in noted else getattr(spec, "kind", "run"))
+    if command == "launch":
+        told |= {name: noted.get(name) for name in ("simulated", "failed")}
+    if command == "compare":
+        told["target_loss"] = rows[0]["target_loss"] if rows else None
+    if spec is None:
+        return Result(command, told, folder=path)
+    make: Callable[[Any, dict[str, Any]], Result] = ran
+    if command == "launch":
+        make = launched
+    elif isinstance(spec, CompareSpec | PipelineSpec):
+        make = compared if isinstance(spec, CompareSpec) else played
+    return make(spec, told)

@@ -1,0 +1,144 @@
+"""Trainings in one process: several methods compared, or one in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from syncline.api.asked import Asked, spec_of
+from syncline.api.places import Scratch, place
+from syncline.api.result import Result
+from syncline.specs import CompareSpec, Experiment, RunSpec
+
+
+def compare(
+    spec: Asked = None,
+    *,
+    problem: Any = None,
+    methods: Any = None,
+    networks: Any = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seeds: Any = None,
+    compute: Any = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+    jobs: int | None = None,
+    on_progress: Callable[[list[int]], None] | None = None,
+    **fields: Any,
+) -> Result:
+    """Train several methods and time each on several networks: the loss and the clock.
+
+    Arguments take what a spec's fields take (docs/specs.md), and Python's objects: a problem, a method, a network.
+
+    Args:
+        spec: a bundled spec, a YAML file, fields, or a spec, whose fields the others replace; none: they say it all.
+        problem: what is trained.
+        methods: by which methods; the first is the baseline of the speedups.
+        networks: on which networks each is timed.
+        workers: M.
+        steps: T.
+        seeds: of the repetitions; 3 stands for 0, 1, 2.
+        compute: how long a worker computes in a step.
+        out: the folder to write, with figures; else a temporary one that goes with the result.
+        exact: refuse a folder that exists, instead of adding a number to its name.
+        jobs: processes that train side by side; one per core unless given. It does not change any number.
+        on_progress: called now and then with the completed steps of each method.
+        **fields: others of the spec, by name or by path: ``eval_every=10``, ``**{"methods.1.period": 8}``.
+
+    Raises:
+        SynclineError: one line: what is wrong, where, and what would be accepted.
+
+    >>> import syncline as sl
+    >>> result = sl.compare(
+    ...     problem={"kind": "rosenbrock", "noise_std": 1.0}, workers=4, steps=40, seeds=2, jobs=1,
+    ...     methods=["ddp-adam", {"kind": "local", "lr": 0.01, "period": 8}],
+    ...     networks=["10gbe", sl.Link("20 ms", "1 Gbit/s", name="dsl")], compute={"seconds": "1 ms"},
+    ... )
+    >>> [(row["method"], row["network"], round(row["speedup"], 1)) for row in result.rows]
+    [('ddp-adam', '10gbe', 1.0), ('local-adam', '10gbe', 1.3), ('ddp-adam', 'dsl', 1.0), ('local-adam', 'dsl', 7.6)]
+    """
+    given = {"problem": problem, "methods": methods, "networks": networks, "workers": workers, "steps": steps,
+             "seeds": seeds, "compute": compute}  # fmt: skip
+    loaded: CompareSpec = spec_of(spec, given | fields, CompareSpec, kind="compare")
+    from syncline.experiments import compare as experiment
+
+    with place(out, loaded.name) as (path, scratch):
+        told = experiment.compare(
+            loaded, path, exact=exact and out is not None, jobs=jobs, figures=out is not None, on_progress=on_progress
+        )
+    return compared(loaded, told, scratch)
+
+
+def compared(spec: CompareSpec, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
+    """The result of a comparison."""
+    from syncline.experiments.display import compare_tables
+
+    tables = partial(compare_tables, told["rows"], spec)
+    return Result("compare", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)
+
+
+def run(
+    spec: Asked = None,
+    *,
+    problem: Any = None,
+    method: Any = None,
+    network: Any = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seeds: Any = None,
+    compute: Any = None,
+    scale: str | None = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+    **fields: Any,
+) -> Result:
+    """Train one method on one network, in full detail; or run a study, which no network times.
+
+    Args:
+        spec: see `compare`; also a study's.
+        problem: what is trained.
+        method: by which method.
+        network: on which network it is timed.
+        workers: M.
+        steps: T.
+        seeds: of the repetitions; 3 stands for 0, 1, 2.
+        compute: how long a worker computes in a step.
+        scale: one of the spec's scales.
+        out: see `compare`.
+        exact: see `compare`.
+        on_progress: called now and then with the number of completed steps.
+        **fields: others of the spec.
+
+    Raises:
+        SynclineError: one line: what is wrong, where, and what would be accepted.
+
+    >>> import syncline as sl
+    >>> result = sl.run(
+    ...     problem={"kind": "quadratic", "spectrum": [1.0, 0.1]}, method="ddp-sgdm", network="wan",
+    ...     workers=2, steps=20, compute={"seconds": 1e-3},
+    ... )
+    >>> result.rows[0]["steps"], result.rows[0]["bytes_per_worker"]
+    (20, 8.0)
+    """
+    given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
+             "seeds": seeds, "compute": compute}  # fmt: skip
+    loaded: Experiment = spec_of(spec, given | fields, RunSpec, kind="run", studies_of="run", scale=scale)
+    from syncline.experiments import run as experiment
+
+    with place(out, loaded.name) as (path, scratch):
+        told = experiment.run(
+            loaded, path, exact=exact and out is not None, figures=out is not None, on_progress=on_progress
+        )
+    return ran(loaded, told, scratch)
+
+
+def ran(spec: Experiment, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
+    """The result of a run, or of a study."""
+    from syncline.experiments.display import run_tables
+
+    tables = partial(run_tables, told["rows"], spec)
+    return Result("run", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)

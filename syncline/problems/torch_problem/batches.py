@@ -1,0 +1,119 @@
+"""A batch: tensors in tuples, lists and mappings; how it is moved, stacked, and handed to a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from syncline.errors import SpecError
+
+BatchLoss = Callable[[Any, Any], Tensor]
+"""``loss(output, target)``: the mean over a batch, a tensor without dimensions."""
+
+
+def mapped(of: Callable[[Any], Any], batch: Any) -> Any:
+    """A batch with ``of`` of each of its leaves; mappings of any class become dicts."""
+    if isinstance(batch, Mapping):
+        return {key: mapped(of, value) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(mapped(of, value) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(mapped(of, value) for value in batch)
+    return of(batch)
+
+
+def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """A batch on a device, its floating-point numbers in ``dtype``."""
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(device, dtype) if leaf.is_floating_point() else leaf.to(device)
+        return leaf.to(device) if hasattr(leaf, "to") else leaf
+
+    return mapped(move, batch)
+
+
+def leaves(batch: Any) -> list[Any]:
+    """What a batch is made of, in order."""
+    found: list[Any] = []
+    mapped(found.append, batch)
+    return found
+
+
+def stacked(batches: Sequence[Any]) -> Any | None:
+    """Batches of the rows as one, leaves ``(R, ...)``; None where they hold what is no tensor, or differ in shape."""
+    columns = list(zip(*map(leaves, batches), strict=False))
+    same = len({len(leaves(batch)) for batch in batches}) == 1
+    if not same or not all(
+        isinstance(leaf, Tensor) and leaf.shape == column[0].shape for column in columns for leaf in column
+    ):
+        return None
+    joined = iter([torch.stack(column) for column in columns])
+    return mapped(lambda _: next(joined), batches[0])
+
+
+def items_in(batch: Any) -> int:
+    """How many items a batch has: the length of its first tensor; 1 if it has none."""
+    return next((len(leaf) for leaf in leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()), 1)
+
+
+class Answer(NamedTuple):
+    """What a module made of a batch, and what the batch says that it should be."""
+
+    output: Any
+    target: Any
+
+
+def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Answer:
+    """Call a module on a batch.
+
+    With a ``loss``, the last part of a tuple or a list is the target and what is before it the module's arguments; a
+    batch of another form, or of one part, is both. Without, the module gets all of it. A mapping is handed over by
+    keywords.
+    """
+    inputs = target = batch
+    if isinstance(batch, list | tuple) and len(batch) == 1:
+        inputs = target = batch[0]
+    elif isinstance(batch, list | tuple) and loss is not None:
+        *arguments, target = batch
+        inputs = arguments[0] if len(arguments) == 1 else arguments
+    if isinstance(inputs, Mapping):
+        return Answer(module(**inputs), target)
+    return Answer(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
+
+
+def loss_of(found: Answer, loss: BatchLoss | None) -> Tensor:
+    """The loss of an answer: by ``loss``, or what the module itself says.
+
+    Raises:
+        SpecError: it is not a scalar tensor, or the module says none.
+    """
+    if loss is not None:
+        value = loss(*found)
+        if not isinstance(value, Tensor) or value.dim():
+            expected = "a function of output and target that returns a scalar tensor, such as a mean over the batch"
+            raise SpecError("problem.loss", _kind(value), expected)
+        return value
+    output = found.output
+    said: Any = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
+    if not isinstance(said, Tensor) or said.dim():
+        expected = f"a function loss(output, target), as the module returns no scalar .loss but {_kind(output)}"
+        raise SpecError("problem.loss", None, expected)
+    return said
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def objective(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Tensor:
+    """The loss of a module on a batch."""
+    return loss_of(answer(module, batch, loss), loss)
+
+
+def placed_loss(loss: BatchLoss | None, device: torch.device, dtype: torch.dtype) -> BatchLoss | None:
+    """A loss that is a module itself, with its tensors (weights of classes) where the batches are."""
+    return loss.to(device, dtype) if isinstance(loss, nn.Module) else loss

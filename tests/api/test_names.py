@@ -1,0 +1,48 @@
+"""What ``import syncline`` offers: lazily, and the same to people, editors and type checkers."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import syncline as sl
+
+HEAVY = ("torch", "numpy", "pandas", "pyarrow", "pydantic", "matplotlib", "rich", "yaml")
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = f"import sys, syncline; print(sorted({set(HEAVY)} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_an_answer_in_closed_form_loads_neither_torch_nor_matplotlib_nor_pandas() -> None:
+    code = (
+        "import sys, syncline as sl; sl.project(); sl.collectives(); "
+        "print(sorted({'torch', 'matplotlib', 'pandas'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_type_checkers_are_told_the_same_names() -> None:
+    tree = ast.parse(Path(sl.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = {name.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert told == sl._WHERE
+    assert sorted(sl.__all__) == sorted([*told, "__version__"])
+
+
+@pytest.mark.parametrize("name", sl.__all__)
+def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
+    assert name in dir(sl)
+    assert name == "__version__" or getattr(sl, name).__doc__
+
+
+def test_another_name_is_refused_as_python_does() -> None:
+    with pytest.raises(AttributeError, match="module 'syncline' has no attribute 'compair'"):
+        sl.compair  # noqa: B018
