@@ -64,3 +64,13 @@ def one_of(options: Iterable[str], given: str) -> str:
     line = "one of " + ", ".join(repr(name) for name in names)
     close = difflib.get_close_matches(given, names, n=1)
     return line + (f" (did you mean {close[0]!r}?)" if close else "")
+
+
+def said(error: Exception) -> str:
+    """What Python says, type and message, in one line.
+
+    >>> said(ValueError("sizes are\\nnot negative"))
+    'ValueError: sizes are not negative'
+    """
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

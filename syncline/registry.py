@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, said
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ def imported(reference: str, path: str = "name") -> Any:
     try:
         thing: Any = importlib.import_module(module_name)
     except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
-        raise SpecError(path, reference, f"a module that imports; it says: {_said(error)}") from error
+        raise SpecError(path, reference, f"a module that imports; it says: {said(error)}") from error
     for part in name.split("."):
         if not hasattr(thing, part):
             public = [one for one in dir(thing) if not one.startswith("_")]
@@ -186,7 +186,7 @@ def call(function: Any, told: str, arguments: Mapping[str, Any], path: str, wher
     try:
         return function(**arguments)
     except Exception as error:  # whatever a user's function raises is told as what is wrong with this field
-        raise SpecError(path, told, f"a call that returns; it says: {_said(error)}") from error
+        raise SpecError(path, told, f"a call that returns; it says: {said(error)}") from error
 
 
 def call_text(target: str, arguments: Mapping[str, Any]) -> str:
@@ -213,12 +213,6 @@ def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], w
     for name, one in by_name.items():
         if one.default is one.empty and name not in arguments:
             raise SpecError(f"{where}{name}", None, f"a value, as this argument of {target} has no default")
-
-
-def _said(error: Exception) -> str:
-    """Type and message, in one line."""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def reference_to(thing: type) -> str:

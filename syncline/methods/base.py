@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel import Exchange, Hardware, TensorShape
 from syncline.fields import Positive, Spec
@@ -71,6 +71,9 @@ class MethodBase(Spec):
     means_alone: ClassVar[bool] = False
     """Whether it sends nothing but means, unless through a compressor, so that workers may be absent."""
 
+    averages_states: ClassVar[bool] = False
+    """Whether states of an update rule can travel with its averages."""
+
     kind: str
     label: str = ""
     lr: Positive
@@ -78,6 +81,14 @@ class MethodBase(Spec):
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: Positive | None = None
     wire: Annotated[Literal["dense", "bf16", "fp16"], BeforeValidator(_wire_name)] = "dense"
+
+    @model_validator(mode="after")
+    def _is_what_its_rule_takes(self) -> Self:
+        """An update rule may refuse what stands beside it."""
+        check = getattr(getattr(self, "rule", None), "check", None)
+        if check:
+            check(self)
+        return self
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ from syncline.methods.base import (
 )
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule
+from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule, rule_name
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class DDPSpec(DataParallelBase):
     @property
     @override
     def name(self) -> str:
-        return self.label or f"ddp-{self.rule.kind}{self._suffix}"
+        return self.label or f"ddp-{rule_name(self.rule)}{self._suffix}"
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

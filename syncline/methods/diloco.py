@@ -19,7 +19,7 @@ from syncline.methods.base import (
 )
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.rules import AdamRule, RuleSpec
+from syncline.methods.parts.rules import AdamRule, RuleSpec, averaged_of, rule_name
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class DiLoCoSpec(CompressibleBase):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
     means_alone: ClassVar[bool] = True
+    averages_states: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
         "diloco": {"lr": 0.003},
@@ -61,12 +62,14 @@ class DiLoCoSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
-        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{self.rule.kind}") + self._suffix
+        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}") + self._suffix
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One pseudo-gradient per period."""
-        return self._exchange(tensors_of(model), workers, self.period, "params")
+        """One pseudo-gradient per period, and the states that are averaged with it."""
+        tensors = tensors_of(model)
+        names, states = averaged_of(self.rule, tensors)
+        return self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
 
     @override
     def _sent_periods(self) -> Iterable[int]:
@@ -85,7 +88,9 @@ class DiLoCoSpec(CompressibleBase):
 
         outer = Nesterov(self.outer_lr, self.outer_momentum)
         options = self._averaging() | self.common_options(comm, worker_axis)
-        return Method(params, self.lr, self.rule.build(), Periodic({"params": self.period}), outer=outer, **options)
+        names, _ = averaged_of(self.rule, [])
+        sync = Periodic(dict.fromkeys(("params", *names), self.period))
+        return Method(params, self.lr, self.rule.build(), sync, outer=outer, **options)
 
 
 DiLoCo = constructor(DiLoCoSpec)

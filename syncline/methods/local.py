@@ -19,7 +19,7 @@ from syncline.methods.base import (
 )
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.rules import AdamRule, RuleSpec
+from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, rule_name
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from syncline.optim import Method
 
 
-RULE_STATES = ("momentum_1", "second_moment")
+RULE_STATES: tuple[str, ...] = ("momentum_1", "second_moment")
 """What a rule's states are called; where there is only one, it is a momentum."""
 
 
 @register
 class LocalSpec(CompressibleBase):
     """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps.
+
+    Of an optimizer of torch's kind as the rule only those states that its ``average_states`` names.
 
     What travels: one all-reduce of ``(1 + states) 4 N`` bytes every K steps; for Adam 3 tensors, so K/3 times less than
     data parallelism. Local SGD(M) with ``period = 1`` is data-parallel SGD(M): averaging is linear, and so is the rule.
@@ -47,6 +49,7 @@ class LocalSpec(CompressibleBase):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "Stich (2019); Cheng & Glasgow (2025)"
     means_alone: ClassVar[bool] = True
+    averages_states: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
         "local-sgdm": {"rule": "sgdm", "lr": 0.05},
@@ -61,16 +64,20 @@ class LocalSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
-        return self.label or f"local-{self.rule.kind}{self._suffix}"
+        return self.label or f"local-{rule_name(self.rule)}{self._suffix}"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Parameters and states together."""
         states = RULE_STATES[: self.rule.state_elements([TensorShape("", (1,))])]
+        if isinstance(self.rule, TorchRuleSpec):
+            states = self.rule.average_states
         return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))
 
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
-        """Each parameter, and each of its states."""
+        """Each parameter, and each of its states; of an optimizer of torch's those that are named."""
+        if isinstance(self.rule, TorchRuleSpec):
+            return [*tensors, *self.rule.averaged(tensors)]
         return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
 
     @override

@@ -27,7 +27,8 @@ The known methods as combinations of parts, one file each in ``syncline.methods`
     one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean      | -
     zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean      | -
 
-``ddp``, ``local``, ``diloco``, ``mt-dao`` and ``dion`` take any compressor besides.
+``ddp``, ``local``, ``diloco``, ``mt-dao`` and ``dion`` take any compressor besides. "Any" rule may be an optimizer of
+torch's kind (``torch_rule.py``), whose states are averaged where they are named.
 
 Every tensor here has a leading worker axis of ``R`` rows; nothing loops over workers and nothing is read back to the
 host.
@@ -82,6 +83,23 @@ class Together(Protocol):
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """Those of ``UpdateRule.direction``, of all rows that have this rule."""
+        ...
+
+
+@runtime_checkable
+class Stepping(UpdateRule, Protocol):
+    """An update rule that gives no direction: each method has steppers of its own, which move the parameters."""
+
+    def of(self, method: torch.optim.Optimizer, worker_axis: bool) -> Steppers:
+        """Those of a method, which keep what they know of its parameters from step to step."""
+        ...
+
+
+class Steppers(Protocol):
+    """What moves the parameters of one method."""
+
+    def step(self, rows: list[Row]) -> None:
+        """Move these rows by their gradients, in place."""
         ...
 
 

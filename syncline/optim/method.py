@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
 from syncline.errors import SpecError
-from syncline.optim.base import OuterOptimizer, Reducer, Row, SyncPolicy, Together, UpdateRule
+from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, Together, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
@@ -121,7 +121,8 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
-        sync.check(("gradient", "direction", "params", *rule.states))
+        moving = () if isinstance(rule, Stepping) else ("direction",)
+        sync.check(("gradient", *moving, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
@@ -131,9 +132,10 @@ class Method(torch.optim.Optimizer):
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
-        if all(group.get("betas") for group in self.param_groups):
-            # Where torch's schedulers that cycle a momentum look whether there is one.
-            self.defaults["betas"] = self.param_groups[0]["betas"]
+        self._steppers = rule.of(self, worker_axis) if isinstance(rule, Stepping) else None
+        for name in ("betas", "momentum"):  # where torch's schedulers that cycle a momentum look whether there is one
+            if all(group.get(name) for group in self.param_groups):
+                self.defaults[name] = self.param_groups[0][name]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Torch's; of a rule that shares the parameters among two, see ``syncline.optim.groups``."""
@@ -245,6 +247,9 @@ class Method(torch.optim.Optimizer):
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """The direction of each row; a method whose rule talks to the other workers does so here."""
         out: list[Tensor | None] = [None] * len(rows)
+        if self._steppers:
+            self._steppers.step(rows)
+            return out
         together: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
             if isinstance(row.rule, Together):
@@ -270,7 +275,12 @@ class Method(torch.optim.Optimizer):
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states, all in one call; ``params`` through the outer optimizer."""
-        due = [(name, row) for name in names for row in rows if name == "params" or name in row.rule.states]
+        due = [
+            (name, row)
+            for name in names
+            for row in rows
+            if name == "params" or (name in row.rule.states and name in row.state)
+        ]
         if not due:
             return
         sent = [

@@ -119,6 +119,8 @@ OF_PARTS: dict[str, Moves] = {
     "scion.radius": Moves(7.0),
     "scion.table_radius": Moves(7.0),
     "scion.tables": Moves("rows"),
+    "torch.target": Moves("torch.optim:SGD", kept="<", beside={"target": "torch.optim:AdamW"}),
+    "torch.average_states": Moves(("exp_avg",), bytes=">", beside={"target": "torch.optim:AdamW"}),
     "qsgd.error_feedback": refused(True, "its noise can be larger than what it rounds"),
     "qsgd.bits": Moves(8, bytes=">"),
 }

@@ -13,6 +13,7 @@ import torch
 
 from syncline.methods import MethodBase, method_of
 from tests.methods.moves import Moves, inert, refused
+from tests.methods.own import Lamb
 
 Serial = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -61,6 +62,8 @@ LION = {"lr": 0.001}
 ZERO_ONE = {"kind": "zero-one-adam", "lr": 0.001, "eps": 1e-3, "freeze_step": 6, "kappa": 2, "double_every": 2}
 ROTATION = {"kind": "basis-rotation", "lr": 0.003}
 UNILATERAL = {**ROTATION, "geometry": "unilateral"}
+ADAMW = {"kind": "torch", "target": "torch.optim:AdamW"}
+LAMB = {"kind": "torch", "target": "tests.methods.own:Lamb"}
 CURVADION = {"kind": "curvadion", "lr": 0.02, "other_lr": 0.003}
 
 METHODS: dict[str, Row] = {
@@ -82,6 +85,19 @@ METHODS: dict[str, Row] = {
     "local-sgdm": Row({"kind": "local", **SGDM, "period": 8}, sgd(0.9)),
     "local-adam": Row({"kind": "local", **ADAM, "period": 8}, adamw()),
     "local-adopt": Row({"kind": "local", **ADOPT, "period": 8}),
+    "ddp-torch-nadam": Row(
+        {"kind": "ddp", "lr": 0.003, "rule": {"kind": "torch", "target": "torch.optim:NAdam", "betas": [0.99, 0.999]}},
+        nadam(),
+    ),
+    "local-torch-adamw": Row(
+        {"kind": "local", "lr": 0.003, "rule": {**ADAMW, "average_states": ["exp_avg", "exp_avg_sq"]}, "period": 8},
+        adamw(0.01),
+    ),
+    "local-torch-lamb": Row(
+        {"kind": "local", "lr": 0.003, "rule": {**LAMB, "average_states": ["m", "v"]}, "period": 8},
+        lambda params: Lamb(params, lr=0.003),
+    ),
+    "diloco-torch-lamb": Row({"kind": "diloco", "lr": 0.003, "rule": {**LAMB, "average_states": ["v"]}, "period": 8}),
     "diloco": Row({"kind": "diloco", **ADAM, "period": 8}, setting={"period": 4}),
     "diloco-sgdm": Row({"kind": "diloco", **SGDM, "period": 5, "outer_lr": 0.5, "outer_momentum": 0.8}),
     "mt-dao": Row(ONE_SLOW, setting={"period": 4}),

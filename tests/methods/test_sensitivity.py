@@ -50,6 +50,7 @@ INSIDE: dict[str, tuple[str, str]] = {
     "muon": ("ddp", "rule"),
     "scion": ("ddp", "rule"),
     "lion": ("ddp", "rule"),
+    "torch": ("local", "rule"),
     "top-k": ("ddp", "compressor"),
     "lp": ("ddp", "compressor"),
     "qsgd": ("ddp", "compressor"),

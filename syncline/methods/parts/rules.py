@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -13,6 +13,7 @@ from syncline.costmodel import (
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
 from syncline.methods.parts.given import or_given
+from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 if TYPE_CHECKING:
     from syncline.optim import UpdateRule
@@ -189,8 +190,20 @@ RuleSpec = Annotated[
     | Annotated[AdoptRule, Tag("kind:adopt")]
     | Annotated[LionRuleSpec, Tag("kind:lion")]
     | Annotated[MuonRule, Tag("kind:muon")]
-    | Annotated[ScionRule, Tag("kind:scion")],
+    | Annotated[ScionRule, Tag("kind:scion")]
+    | Annotated[TorchRuleSpec, Tag("kind:torch")],
     Discriminator(tag),
     BeforeValidator(from_name),
     or_given("syncline.optim:UpdateRule"),
+    BeforeValidator(from_optimizer),
 ]
+
+
+def rule_name(rule: Any) -> str:
+    """How names of methods tell it: its kind, or the class of what somebody made."""
+    return str(getattr(rule, "name", rule.kind))
+
+
+def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
+    """Names and shapes of the states that a rule itself asks to be averaged: none, but of an optimizer of torch's."""
+    return (rule.average_states, rule.averaged(tensors)) if isinstance(rule, TorchRuleSpec) else ((), [])

@@ -1,0 +1,162 @@
+"""An optimizer of torch's kind as the update rule of a spec."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import ConfigDict, field_serializer, field_validator, model_validator
+
+from syncline.costmodel import TensorShape
+from syncline.errors import SpecError, one_of
+from syncline.fields import Spec, refusal
+from syncline.registry import imported, is_reference, reference_to
+
+if TYPE_CHECKING:
+    from syncline.methods.base import MethodBase
+    from syncline.optim.torch_rule import TorchRule
+
+
+class TorchRuleSpec(Spec):
+    """An optimizer of torch's kind, by anybody: ``{kind: torch, target: "torch.optim:AdamW", betas: [0.9, 0.95]}``.
+
+    Args:
+        target: ``module:name`` of a class, or of a function from a list of parameters to an optimizer; in Python the
+            class or function itself, or ``functools.partial`` of it.
+        average_states: names of its states that travel with the parameters, where these are averaged.
+        **options: what it is made with, beside the parameters and the method's learning rate.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["torch"] = "torch"
+    target: Any
+    average_states: tuple[str, ...] = ()
+
+    @field_validator("target")
+    @classmethod
+    def _names_one(cls, target: Any) -> Any:
+        if isinstance(target, str):
+            _found(target)
+        elif not callable(target):
+            made = "; this one is made already" if hasattr(target, "param_groups") else ""
+            raise refusal("", type(target).__name__, f"a class derived from torch.optim.Optimizer, or a function{made}")
+        return target
+
+    @field_serializer("target")
+    def _written(self, target: Any) -> str:
+        return target if isinstance(target, str) else reference_to(target)
+
+    @model_validator(mode="after")
+    def _works(self) -> Self:
+        """Before anything trains it takes a step of two small tensors."""
+        _check_options(self._make, self._options)
+        try:
+            self.built.hyperparameters()
+        except SpecError as error:
+            raise refusal(error.path.removeprefix("rule."), error.value, error.expected) from None
+        return self
+
+    @property
+    def _make(self) -> Callable[..., Any]:
+        make: Callable[..., Any] = _found(self.target) if isinstance(self.target, str) else self.target
+        return make
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Lists of a file are tuples in Python."""
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in (self.model_extra or {}).items()}
+
+    @cached_property
+    def built(self) -> TorchRule:
+        """The update rule, which knows what the optimizer keeps."""
+        from syncline.optim.torch_rule import TorchRule
+
+        return TorchRule(partial(self._make, **self._options) if self._options else self._make, self.average_states)
+
+    @property
+    def name(self) -> str:
+        """The optimizer's class."""
+        return self.built.probe.name
+
+    def check(self, method: MethodBase) -> None:
+        """Refuse what is the optimizer's own matter, and averages where a method has none.
+
+        Raises:
+            PydanticCustomError: names the field of the method.
+        """
+        if self.average_states and not method.averages_states:
+            raise refusal("rule.average_states", self.average_states, "none: this method averages no states of a rule")
+        if self.average_states and getattr(method, "compressor", None):
+            expected = "none through a compressor, whose references begin before the optimizer's states do"
+            raise refusal("rule.average_states", self.average_states, expected)
+        if method.weight_decay:
+            expected = "0 beside an optimizer with a decay of its own kind: give it as rule.weight_decay"
+            raise refusal("weight_decay", method.weight_decay, expected)
+        if method.other_lr is not None:
+            raise refusal("other_lr", method.other_lr, "none: this rule takes all parameters")
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold, as it makes them; step counters are not counted."""
+        return sum(state.elements for tensor in tensors for state in self._states(tensor))
+
+    def averaged(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
+        """Those states of these parameters that are averaged."""
+        return [state for tensor in tensors for state in self._states(tensor) if state.name in self.average_states]
+
+    def _states(self, tensor: TensorShape) -> list[TensorShape]:
+        return [TensorShape(name, shape) for name, shape in self.built.kept_shapes(tensor.shape).items()]
+
+    def build(self) -> TorchRule:
+        """The update rule."""
+        return self.built
+
+
+def from_optimizer(value: Any) -> Any:
+    """Fields of an optimizer that is given as ``module:name``, a class, a function, or a rule made of these."""
+    if hasattr(value, "make") and hasattr(value, "average_states"):
+        return _fields(value.make) | {"average_states": value.average_states}
+    if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
+        return _fields(value)
+    if isinstance(value, dict) and value.get("kind") == "torch" and callable(value.get("target")):
+        fields = _fields(value["target"])
+        return fields | value | {"target": fields["target"]}
+    return value
+
+
+def _fields(make: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    while isinstance(make, partial) and not make.args:
+        make, options = make.func, {**make.keywords, **options}
+    return {"kind": "torch", "target": make, **options}
+
+
+def _found(target: str) -> Any:
+    if not is_reference(target) or target.startswith("__main__:"):
+        expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
+        raise refusal("", target, expected)
+    try:
+        found = imported(target)
+    except SpecError as error:
+        raise refusal("", target, error.expected) from None
+    if not callable(found):
+        raise refusal("", target, "a class derived from torch.optim.Optimizer, or a function that makes one")
+    return found
+
+
+def _check_options(make: Any, options: dict[str, Any]) -> None:
+    try:
+        (_, *taken) = inspect.signature(make).parameters.values()  # the first are the parameters
+    except (TypeError, ValueError):  # of some callables Python does not know them, and some have none
+        return
+    takes_any = any(one.kind == one.VAR_KEYWORD for one in taken)
+    names = [
+        one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "lr"
+    ]
+    for name, value in options.items():
+        if name == "lr":
+            raise refusal("lr", value, "none: the learning rate is the method's")
+        if name not in names and not takes_any:
+            raise refusal(name, value, "no such option of it, but " + one_of([*names, "average_states"], name))

@@ -1,0 +1,238 @@
+"""Instances of an optimizer of torch's kind over the worker axis: their parameters and states are views of a method's.
+
+What a method keeps, averages and saves are its stacked tensors; an instance sees a worker's row of them. Whatever an
+optimizer puts in the place of such a view is copied into the row, and a view again from then on. Step counters, other
+numbers and what an instance writes into its groups stay its own; ``state_dict`` has them under ``instances``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.base import Row
+
+if TYPE_CHECKING:
+    from syncline.optim.torch_rule import TorchRule
+
+METHODS_OWN = ("params", "param_names", "step")
+"""Of a method's groups what is no option of an optimizer."""
+
+INSTANCES = "instances"
+
+
+def is_state(name: str, value: Any, p: Tensor, known: tuple[str, ...]) -> bool:
+    """Whether an optimizer's value is a tensor to be kept over the worker axis, not a number, such as a step counter.
+
+    Of a parameter that is a single number both are; then those are that have a state's name.
+    """
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return False
+    return value.dim() > 0 or (p.dim() == 0 and name in known)
+
+
+class Instance(NamedTuple):
+    """An optimizer, its parameters by number, and of each of its groups the method's and the share of its rate."""
+
+    optimizer: torch.optim.Optimizer
+    params: list[torch.nn.Parameter]
+    of_groups: list[tuple[int, float]]
+
+
+class Instances:
+    """The optimizers of a rule in one method: one for each row of the worker axis, or one for all where it is stacked.
+
+    Args:
+        rule: what makes them.
+        method: whose parameters they step.
+        worker_axis: whether the parameters' first dimension is the worker axis.
+    """
+
+    def __init__(self, rule: TorchRule, method: torch.optim.Optimizer, worker_axis: bool) -> None:
+        self._rule, self._method, self._worker_axis = rule, method, worker_axis
+        self._forget()
+        self._make()
+        method.register_state_dict_post_hook(self._save)
+        method.register_load_state_dict_post_hook(self._load)
+
+    def _forget(self) -> None:
+        self._made: list[Instance] = []
+        self._lent: list[dict[str, Tensor]] = []  # by the parameter's number, the tensors that states are views of
+        self._told: list[dict[str, Any]] = []  # by the group's number, the options that the instances know
+
+    def step(self, rows: list[Row]) -> None:
+        """Move the parameters of these rows, and only these."""
+        if len(self._told) < len(self._method.param_groups):
+            self._make()
+        self._tell()
+        for instance in self._made:
+            for p in instance.params:
+                p.grad = None
+        for row in rows:
+            self._lend(row.number, row.x, row.state)
+            g = row.g.contiguous() if len(row.g) > 1 else row.g  # an average is one tensor that all workers share
+            for place, instance in enumerate(self._made):
+                instance.params[row.number].grad = self._part(g, place)
+        for instance in self._made:
+            instance.optimizer.step()
+        for row in rows:
+            self._take(row.number, row.x, row.state)
+
+    def _part(self, x: Tensor, place: int) -> Tensor:
+        return x.detach() if self._rule.probe.elementwise else x.detach()[place]
+
+    def _over_workers(self, p: Tensor) -> Tensor:
+        return p if self._worker_axis else p.unsqueeze(0)
+
+    def _make(self) -> None:
+        """An instance for each row, or its further groups, where the method has more than it knew."""
+        groups = self._method.param_groups[len(self._told) :]
+        x = self._over_workers(self._method.param_groups[0]["params"][0])
+        for place in range(1 if self._rule.probe.elementwise else len(x)):
+            proxies = [
+                [torch.nn.Parameter(self._part(self._over_workers(p), place), p.requires_grad) for p in group["params"]]
+                for group in groups
+            ]
+            self._join(place, groups, proxies)
+        self._lent += [{} for group in groups for _ in group["params"]]
+        baseline = self._rule.hyperparameters()
+        self._told += [_options(group) if self._rule.is_class else dict(baseline) for group in groups]
+
+    def _join(self, place: int, groups: list[dict[str, Any]], proxies: list[list[torch.nn.Parameter]]) -> None:
+        first = len(self._told)
+        given: list[Any] = [p for part in proxies for p in part]
+        if self._rule.is_class:
+            given = [_options(g) | {"params": part} for g, part in zip(groups, proxies, strict=True)]
+        if not self._made[place:]:
+            self._made.append(Instance(self._rule.built(given, groups[0]["lr"]), [], []))
+        else:
+            for group in given if self._rule.is_class else [{"params": given}]:
+                self._made[place].optimizer.add_param_group(group)
+        instance = self._made[place]
+        instance.params.extend(p for part in proxies for p in part)
+        number_of = {id(p): first + i for i, part in enumerate(proxies) for p in part}
+        _cut(instance.optimizer, len(instance.of_groups), number_of)
+        for own in instance.optimizer.param_groups[len(instance.of_groups) :]:
+            share = 1.0 if self._rule.is_class else _share(own, instance.optimizer.param_groups[0])
+            instance.of_groups.append((number_of[id(own["params"][0])] if own["params"] else first, share))
+
+    def _tell(self) -> None:
+        """What was set anew in the method's groups, as schedulers do, is set in the instances'."""
+        for number, (group, told) in enumerate(zip(self._method.param_groups, self._told, strict=True)):
+            given = _options(group)
+            news = {k: v for k, v in given.items() if k not in told or (told[k] is not v and told[k] != v)}
+            if not news:
+                continue
+            told.update(news)
+            for instance in self._made:
+                for own, (of, share) in zip(instance.optimizer.param_groups, instance.of_groups, strict=True):
+                    if of == number:
+                        own.update(news | ({"lr": news["lr"] * share} if "lr" in news else {}))
+
+    def _lend(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
+        """Views of what a method has of a parameter, where they are not."""
+        for place, instance in enumerate(self._made):
+            p = instance.params[number]
+            if p.data_ptr() != self._address(x, place):
+                p.data = self._part(x, place)
+        for name, lent in self._lent[number].items():
+            if state.get(name) is not lent:
+                self._lend_state(number, name, state[name])
+
+    def _lend_state(self, number: int, name: str, kept: Tensor) -> None:
+        self._lent[number][name] = kept
+        for place, instance in enumerate(self._made):
+            part = kept if self._rule.probe.elementwise else kept[place]
+            instance.optimizer.state[instance.params[number]][name] = part
+
+    def _take(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
+        """What the instances made of a parameter and of its states, as the method's."""
+        for place, instance in enumerate(self._made):
+            p = instance.params[number]
+            if p.data_ptr() != self._address(x, place):  # some put another tensor in its place
+                self._part(x, place).copy_(p.detach())
+                p.data = self._part(x, place)
+        kept = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._made]
+        for name, value in kept[0].items():
+            if is_state(name, value, self._made[0].params[number], self._rule.probe.states):
+                self._take_state(number, name, [one.get(name) for one in kept], state)
+
+    def _take_state(self, number: int, name: str, values: list[Any], state: dict[str, Tensor]) -> None:
+        lent = self._lent[number].get(name)
+        if lent is None and name in state:
+            raise SpecError("rule", self._rule.probe.name, f"another name of its state {name}: the method has one so")
+        if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
+            raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
+        if lent is not None and all(
+            value.data_ptr() == self._address(lent, place) and value.shape == self._part(lent, place).shape
+            for place, value in enumerate(values)
+        ):
+            return
+        state[name] = values[0] if self._rule.probe.elementwise else torch.stack(values)
+        self._lend_state(number, name, state[name])
+
+    def _address(self, x: Tensor, place: int) -> int:
+        return x.data_ptr() + (0 if self._rule.probe.elementwise else place * x.stride(0) * x.element_size())
+
+    def _save(self, method: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+        """Each instance's own ``state_dict``, without the tensors that the method's has."""
+        if self._made:
+            names = [list(lent) for lent in self._lent]
+            own = [self._own(instance) for instance in self._made]
+            saved["param_groups"][0][INSTANCES] = {"states": names, "told": self._told, "own": own}
+
+    def _own(self, instance: Instance) -> dict[str, Any]:
+        own = instance.optimizer.state_dict()
+        state = {
+            key: {name: value for name, value in kept.items() if name not in self._lent[number]}
+            for number, (key, kept) in self._numbered(instance, own.get("state", {}))
+        }
+        return own | ({"state": state} if "state" in own else {})
+
+    def _numbered(self, instance: Instance, state: dict[Any, Any]) -> list[tuple[int, tuple[Any, Any]]]:
+        """Entries of an instance's state with the numbers of their parameters: torch counts in the order of groups."""
+        numbers = {id(p): number for number, p in enumerate(instance.params)}
+        in_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
+        return [(in_order[key], (key, kept)) for key, kept in state.items()]
+
+    def _load(self, method: torch.optim.Optimizer) -> None:
+        saved = method.param_groups[0].pop(INSTANCES, None)
+        self._forget()
+        if saved is None:
+            return
+        self._make()
+        self._told = saved["told"]
+        params = [p for group in method.param_groups for p in group["params"]]
+        for place, (instance, own) in enumerate(zip(self._made, saved["own"], strict=True)):
+            for number, (_, kept) in self._numbered(instance, own.get("state", {})):
+                state = method.state[params[number]]
+                kept |= {name: self._part(state[name], place) for name in saved["states"][number]}
+            instance.optimizer.load_state_dict(own)
+        for number, (p, names) in enumerate(zip(params, saved["states"], strict=True)):
+            for name in names:
+                self._lend_state(number, name, method.state[p][name])
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in METHODS_OWN}
+
+
+def _share(own: dict[str, Any], first: dict[str, Any]) -> float:
+    if own is first or own["lr"] == first["lr"]:
+        return 1.0
+    if not first["lr"]:
+        raise SpecError("rule.lr", first["lr"], "a rate > 0 of its first group, to which others keep their proportion")
+    return float(own["lr"] / first["lr"])
+
+
+def _cut(optimizer: torch.optim.Optimizer, known: int, number_of: dict[int, int]) -> None:
+    """Cut an optimizer's new groups, as a function made them, so that each is of one of the method's."""
+    cut = []
+    for group in optimizer.param_groups[known:]:
+        numbers = dict.fromkeys(number_of[id(p)] for p in group["params"])
+        parts = [[p for p in group["params"] if number_of[id(p)] == n] for n in numbers] or [[]]
+        cut += [group | {"params": part} for part in parts]
+    optimizer.param_groups[known:] = cut

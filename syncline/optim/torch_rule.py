@@ -1,0 +1,227 @@
+"""Any optimizer of torch's kind as an update rule: whatever it does to parameters and gradients, it does unchanged."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from syncline.errors import SpecError, one_of, said
+from syncline.optim.base import Hyperparameters, Stepping, UpdateRule
+from syncline.optim.instances import METHODS_OWN, Instances, is_state
+
+ELEMENTWISE = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax,
+    torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.RMSprop, torch.optim.ASGD, torch.optim.Rprop,
+)  # fmt: skip
+"""Torch's optimizers that treat every coordinate by itself: one of them can step all workers' parameters at once."""
+
+REFUSED = {
+    torch.optim.LBFGS: "an optimizer that takes one gradient per step: this one evaluates the loss again by a closure",
+    torch.optim.SparseAdam: "an optimizer of dense gradients: what is exchanged here is dense",
+}
+
+PROBE_LR = 1e-3
+
+Groups = tuple[dict[str, Any], ...]
+
+PRIMES = (7, 11, 13, 17, 19, 23)
+"""Sides of a small tensor, by which those of its states are told."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a step of two small tensors, a vector and a matrix, shows of an optimizer.
+
+    Attributes:
+        name: its class.
+        groups: the options of its groups, without their parameters.
+        states: names of the tensors that it keeps of a parameter.
+        elementwise: whether one instance can step all workers' parameters, stacked.
+        shapes: of the tensors that it took: some take no vectors.
+    """
+
+    name: str
+    groups: Groups
+    states: tuple[str, ...]
+    elementwise: bool
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class TorchRule(Stepping):
+    """An optimizer of torch's kind, by anybody, that steps each worker's parameters.
+
+    Each worker has an instance of its own, so that a norm over a layer, or over all parameters, is that worker's. Those
+    of torch that are elementwise are one instance for all workers, which is the same and faster.
+
+    Args:
+        make: a class derived from ``torch.optim.Optimizer``, ``functools.partial`` of one, or a function of a list of
+            parameters that returns an optimizer. A class is given the method's parameter groups. A function may group
+            its parameters; the learning rate of its first group is then the method's, and others keep their proportion.
+        average_states: the names of its states that a sync policy may average.
+
+    Raises:
+        SpecError: it cannot be made, takes no step without a closure, has no learning rate in its groups, or has no
+            states of these names.
+    """
+
+    make: Callable[..., torch.optim.Optimizer]
+    average_states: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.average_states:
+            if name not in self.probe.states:
+                none = f"none, as {self.probe.name} keeps no tensors"
+                expected = one_of(self.probe.states, name) if self.probe.states else none
+                raise SpecError("rule.average_states", name, expected)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Those that were named to be averaged."""
+        return self.average_states
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it takes parameter groups with their options, as torch's classes do."""
+        return isinstance(self.make.func if isinstance(self.make, partial) else self.make, type)
+
+    @cached_property
+    def probe(self) -> Probe:
+        """What it does to two small tensors."""
+        both = ((2,), (3, 2))
+        failure: SpecError | None = None
+        for shapes in (both, both[1:], both[:1]):
+            try:
+                optimizer, tensors, groups = self._stepped([torch.ones(shape) for shape in shapes])
+            except SpecError as error:
+                failure = failure or error
+                continue
+            states = dict.fromkeys(
+                name for p in tensors for name, value in optimizer.state[p].items() if is_state(name, value, p, ())
+            )
+            # A function may look at the sides of what it is given, which are those of one worker's parameters.
+            elementwise = self.is_class and type(optimizer) in ELEMENTWISE
+            return Probe(type(optimizer).__name__, groups, tuple(states), elementwise, shapes)
+        assert failure is not None
+        raise failure
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The options that all of its groups share, but for the learning rate, which is the method's."""
+        first, *others = self.probe.groups
+        own = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in others)}
+        return {k: v for k, v in own.items() if k not in METHODS_OWN and k != "lr"}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        if group.get("weight_decay") and not any("weight_decay" in own for own in self.probe.groups):
+            raise SpecError("weight_decay", group["weight_decay"], f"none, as {self.probe.name} has none")
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Nothing: its states begin with its first step."""
+        return {}
+
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """None: it moves the parameters itself, see ``of``."""
+        return None
+
+    @override
+    def of(self, method: torch.optim.Optimizer, worker_axis: bool) -> Instances:
+        if method.defaults["weight_decay"]:
+            raise SpecError("weight_decay", method.defaults["weight_decay"], "none: the optimizer's own is an option")
+        return Instances(self, method, worker_axis)
+
+    def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
+        """An instance for parameters, or of a class for groups of them.
+
+        Raises:
+            SpecError: with what it says, if it cannot be made.
+        """
+        try:
+            takes_lr = "lr" in inspect.signature(self.make).parameters
+        except (TypeError, ValueError):  # of some callables Python does not know it
+            takes_lr = False
+        try:
+            optimizer = self.make(params, **({"lr": lr} if takes_lr else {}))
+        except Exception as error:  # what a user's class or function raises is told as what is wrong with the rule
+            raise SpecError(
+                "rule.target", _called(self.make), f"an optimizer that can be made; it says: {said(error)}"
+            ) from None
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            expected = f"a class or function that makes a torch.optim.Optimizer, not {type(optimizer).__name__}"
+            raise SpecError("rule.target", _called(self.make), expected)
+        if any("lr" not in group for group in optimizer.param_groups):
+            expected = "an optimizer with a learning rate, lr, in each of its groups: the method sets it there"
+            raise SpecError("rule.target", type(optimizer).__name__, expected)
+        return optimizer
+
+    def kept_shapes(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the states that it keeps of a parameter, from its first step.
+
+        Found by stepping the shape on the meta device; where that fails, as of code that looks at values, by stepping a
+        small tensor with as many sides, of which the states' sides are told.
+        """
+        found: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._shapes
+        key = tuple(shape)
+        if key not in found:
+            try:
+                found[key] = self._shapes_of(torch.empty(key, device="meta"))
+            except SpecError:
+                found[key] = self._shapes_by_small(key)
+        return found[key]
+
+    @cached_property
+    def _shapes(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
+        return {}
+
+    def _shapes_of(self, x: Tensor) -> dict[str, tuple[int, ...]]:
+        others = [torch.ones(one, device=x.device) for one in self.probe.shapes]
+        optimizer, (p, *_), _ = self._stepped([x, *others])
+        kept = optimizer.state[p].items()
+        return {name: tuple(value.shape) for name, value in kept if is_state(name, value, p, self.probe.states)}
+
+    def _shapes_by_small(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        sides = [1 if n == 1 else prime for n, prime in zip(shape, PRIMES, strict=False)]
+        true = dict(zip(sides, shape, strict=False))
+        found = self._shapes_of(torch.ones(sides))
+        return {name: tuple(_grown(n, true) for n in small) for name, small in found.items()}
+
+    def _stepped(self, tensors: list[Tensor]) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], Groups]:
+        """An instance after a step, its parameters, and the options of its groups as it was made."""
+        params = [torch.nn.Parameter(x) for x in tensors]
+        with torch.random.fork_rng(devices=[]):  # one that draws random numbers leaves the generator as it was
+            optimizer = self.built(list(params), PROBE_LR)
+            for kind, expected in REFUSED.items():
+                if isinstance(optimizer, kind):
+                    raise SpecError("rule.target", type(optimizer).__name__, expected)
+            groups = tuple({k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups)
+            for p in params:
+                p.grad = torch.full_like(p, 0.5)
+            try:
+                optimizer.step()
+            except Exception as error:  # as above
+                expected = (
+                    f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {said(error)}"
+                )
+                raise SpecError("rule.target", type(optimizer).__name__, expected) from None
+        return optimizer, params, groups
+
+
+def _grown(side: int, true: dict[int, int]) -> int:
+    """A side of a small tensor's state as it is of the true one: of the sides that it is a product of, or as it is."""
+    primes = [p for p in true if p > 1 and side % p == 0]
+    return math.prod(true[p] for p in primes) if primes and math.prod(primes) == side else side
+
+
+def _called(make: Any) -> str:
+    while isinstance(make, partial):
+        make = make.func
+    return getattr(make, "__name__", type(make).__name__)
