@@ -269,6 +269,10 @@ def test_tables_hold_what_is_documented(
             assert set(pq.read_schema(folder / f"{table}.parquet").names) == documented(f"{table}.parquet")
     columns = [set(pq.read_schema(folder / "metrics.parquet").names) for folder in folders]
     assert set.union(*columns) == documented("metrics.parquet")
+    columns = [set(pq.read_schema(folder / "curves.parquet").names) for folder in folders]
+    assert set.union(*columns) == documented("curves.parquet")
+    columns = [set(pq.read_schema(folder / "summary.parquet").names) for folder in folders]
+    assert set.union(*columns) == documented("summary.parquet") | documented("run")
 
 
 def test_run_json_holds_what_is_documented(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import shutil
 import weakref
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 TEXT_WIDTH = 120
 """Characters of a line where a result is printed as text."""
+
+NOTEBOOK_DPI = 110
+"""Of the picture in a notebook."""
 
 
 class Result:
@@ -79,30 +84,77 @@ class Result:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """The rows as a data frame."""
+        """Of a training a row per network, method and seed; else the rows. ``attrs["units"]`` has the units."""
         import pandas as pd
 
+        if self._has("summary"):
+            return self._frame("summary")
         return pd.DataFrame(self.rows)
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """Of a training a row per network, method, seed and step; ``attrs["units"]`` has the units.
+
+        ``loss`` is the evaluation's, with NaN between evaluations; ``train_loss`` that of each step's batch.
+
+        Raises:
+            SynclineError: there are none.
+        """
+        if not self._has("curves"):
+            raise SynclineError(f"a result of {self.command!r} has no curves, or its folder is gone: {self.folder}")
+        return self._frame("curves")
+
+    def _has(self, name: str) -> bool:
+        return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        import pyarrow.parquet as pq
+
+        assert self.folder is not None
+        table = pq.read_table(self.folder / f"{name}.parquet")
+        frame = table.to_pandas()
+        units = {field.name: (field.metadata or {}).get(b"unit") for field in table.schema}
+        frame.attrs["units"] = {column: unit.decode() for column, unit in units.items() if unit}
+        return frame
 
     def plot(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Draw it: of a training, loss against seconds, a panel per network.
 
-        A line is the median over the seeds, the band their range.
+        A line is the median over the seeds, the band their range; what diverged ends in a cross.
 
         Returns:
-            Matplotlib's axes, one per panel; ``axes[0].figure`` is the figure.
+            Matplotlib's axes, one per panel; ``axes[0].figure`` is the figure, which pyplot shows.
 
         Raises:
             SynclineError: there is nothing to draw.
         """
+        import matplotlib.pyplot as plt
         import numpy as np
 
-        if self._figure is None:
-            raise SynclineError(f"a result of {self.command!r} has no picture of its own")
-        figure = self._figure()
+        figure = self._drawn()
+        plt.figure(FigureClass=lambda *_, **__: figure)  # type: ignore[arg-type]
         axes = np.empty(len(figure.axes), dtype=object)
         axes[:] = figure.axes
         return axes
+
+    def _drawn(self) -> Figure:
+        if self._figure is not None:
+            return self._figure()
+        if self._has("curves"):
+            from syncline.experiments.curve_figure import figure_of_file
+
+            assert self.folder is not None
+            return figure_of_file(self.folder)
+        raise SynclineError(f"a result of {self.command!r} has no picture of its own")
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the tables, or the summary where there are none, and the picture."""
+        parts = [f"<pre>{escape(str(self))}</pre>" if self.tables else self.summary.to_html()]
+        if self._figure is not None or self._has("curves"):
+            picture = io.BytesIO()
+            self._drawn().savefig(picture, format="png", dpi=NOTEBOOK_DPI)
+            parts.append(f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">')
+        return "\n".join(parts)
 
     def save(self, folder: str | Path) -> Path:
         """Keep its files under a name; `sl.load` reads them again.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.costmodel import Network
+from syncline.experiments.curves import Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
@@ -19,9 +20,6 @@ from syncline.experiments.tables import ledger_columns, metrics_columns, timelin
 from syncline.experiments.trained import Trained, time_method, train_method
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import CompareSpec
-
-Clocks = dict[tuple[str, str], Clock]
-"""Clocks by (method, network)."""
 
 
 def compare(
@@ -58,7 +56,7 @@ def compare(
             finished = _in_order([*finished, trained], spec)
         folder.table("metrics", metrics_columns(finished))
         folder.table("ledger", ledger_columns(finished))
-        clocks: Clocks = {}
+        clocks: dict[tuple[str, str], Clock] = {}
         for trained in finished:
             for link in spec.networks:
                 timed = time_method(spec, trained, link)
@@ -136,6 +134,8 @@ def _write(
     )
     if not finished:
         return
+    target = rows[0]["target_loss"]
+    write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target)
     timelines = [(method, network, timed.timeline) for (method, network), timed in clocks.items()]
     folder.table("timeline", timeline_columns(timelines))
     events: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ def _write(
         events += _shifted(chrome_trace(timeline, names)["traceEvents"], number * spec.workers)
     folder.trace({"traceEvents": events, "displayTimeUnit": "ms"})
     if figures:
-        compare_figures(folder, spec, finished, clocks, rows[0]["target_loss"])
+        compare_figures(folder, spec, finished, clocks, target)
 
 
 def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -78,6 +78,19 @@ class RunFolder:
         target = self.working / f"{name}.parquet"
         pq.write_table(pa.table(dict(columns)), target.with_suffix(".tmp"))
         target.with_suffix(".tmp").replace(target)
+
+    def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
+        """Write ``NAME.parquet`` of parts with one schema, which need not be in memory together; none of no parts."""
+        target, writer = self.working / f"{name}.parquet", None
+        try:
+            for part in parts:
+                writer = writer or pq.ParquetWriter(target.with_suffix(".tmp"), part.schema, compression="zstd")
+                writer.write_table(part)
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is not None:
+            target.with_suffix(".tmp").replace(target)
 
     def json(self, name: str, value: Any) -> None:
         """Write ``NAME.json``; numbers that JSON does not have become null."""

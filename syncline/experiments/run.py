@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.experiments.curves import write_curves
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
@@ -62,7 +63,9 @@ def run(
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
-            folder.table("timeline", timeline_columns([(trained.method, spec.network.name, timed.timeline)]))
+            name = spec.network.name
+            write_curves(folder, spec, [trained], {(trained.method, name): timed}, {name: spec.network})
+            folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
             folder.trace(chrome_trace(timed.timeline))
             if figures:
                 run_figures(folder, spec, trained, timed)

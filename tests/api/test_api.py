@@ -173,3 +173,31 @@ def test_a_picture_of_what_trains_nothing():
     assert len(sl.project().plot()) == 1
     with pytest.raises(sl.SynclineError, match="no picture"):
         sl.pipeline().plot()
+
+
+def test_data_frames_and_picture_of_a_training(small, tmp_path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    result = sl.compare(small, jobs=1)
+    assert result.curves.attrs["units"]["seconds"] == "s" and result.summary.attrs["units"]["bytes_per_worker"] == "B"
+    assert len(result.curves) == 2 * 2 * 2 * 13 and len(result.summary) == 2 * 2 * 2
+    axes = result.plot()
+    assert len(axes) == 2 and axes[0].figure.number in plt.get_fignums()
+    plt.close("all")
+    page = result._repr_html_()
+    assert "to loss" in page and "data:image/png;base64," in page
+    kept = result.save(tmp_path / "kept")
+    (kept / "spec.yaml").write_text("kind: compare\nproblem: {kind: gone.from:here}\n")
+    bare = sl.load(kept)
+    assert bare.spec is None and bare.tables == [] and bare.rows == result.rows
+    assert bare.curves.equals(result.curves) and "<table" in bare._repr_html_() and len(bare.plot()) == 2
+    plt.close("all")
+
+
+def test_what_trains_nothing_has_no_curves():
+    assert len(sl.project().summary) == len(sl.project().rows)
+    with pytest.raises(sl.SynclineError, match="a result of 'project' has no curves"):
+        _ = sl.project().curves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -76,7 +76,7 @@ def loss_against_steps(
 
 def loss_against_clock(
     curves: Sequence[Curve],
-    networks: Mapping[str, Network],
+    networks: Mapping[str, Network | str],
     *,
     loss_label: str = "loss",
     log_loss: bool = False,
@@ -89,7 +89,8 @@ def loss_against_clock(
 
     Args:
         curves: one per method, each with a clock for every network.
-        networks: name -> link; the panels, in this order. The title of each tells its bandwidth and latency.
+        networks: name -> link; the panels, in this order. The title of each tells its bandwidth and latency, or what is
+            given in place of a link.
         loss_label: the name of the loss, with its unit.
         log_loss: a logarithmic loss axis.
         target: a loss to mark, with a ring where each method first reaches it.
@@ -202,7 +203,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     return unit_s
 
 
-def _spans_differ(curves: Sequence[Curve], networks: Mapping[str, Network]) -> bool:
+def _spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
     totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 
@@ -217,7 +218,9 @@ def _target_line(ax: Axes, target: float | None) -> None:
                     textcoords="offset points", va="top", fontsize=6.5, color="#444444")  # fmt: skip
 
 
-def _describe(network: Network) -> str:
+def _describe(network: Network | str) -> str:
+    if isinstance(network, str):
+        return network
     if not isinstance(network, Link):
         return network.describe()
     latency = format_seconds(float(network.latency_s)).replace(" us", " µs")

@@ -16,6 +16,7 @@ from syncline.backend.meeting import host_store
 from syncline.backend.progress import Progress
 from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.curves import write_curves
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.parts import MeasuredRun, read_parts
@@ -207,6 +208,8 @@ def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun)
     folder.table("steps", columns | {name: of.ravel() for name, of in measured.steps.items()})
     simulated = time_method(spec, trained, spec.network)
     assert simulated is not None
+    clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
+    write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
     kept = clock.timeline.head(spec.timeline_steps)
     named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))

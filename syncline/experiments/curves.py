@@ -1,0 +1,230 @@
+"""Losses on the clock, as files: ``curves.parquet`` over the steps, ``summary.parquet`` at the end.
+
+Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. What a column
+is measured in stands in the metadata of its field.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.analysis import time_to_target_s
+from syncline.costmodel import Network
+from syncline.experiments.records import clock_record, eval_clock_s
+from syncline.experiments.trained import Trained
+from syncline.sim import Clock
+
+if TYPE_CHECKING:
+    from syncline.experiments.folder import RunFolder
+    from syncline.specs import Training
+    from syncline.training import History
+
+Clocks = Mapping[tuple[str, str], Clock]
+"""Clocks by (method, network)."""
+
+MOST_ROWS = 5_000_000
+"""Of ``curves.parquet``: of longer trainings every n-th step is in it, and every evaluation; metrics has all steps."""
+
+ROWS_AT_A_TIME = 1 << 20
+"""That are in memory while the file is written."""
+
+UNITS = {
+    "step": "completed steps",
+    "steps": "completed steps",
+    "diverged_at": "steps",
+    "seconds": "s",
+    "bytes": "B",
+    "bytes_per_worker": "B",
+}
+"""Of columns whose name does not end in their unit; of losses what the problem calls its loss."""
+
+
+def write_curves(
+    folder: RunFolder,
+    spec: Training,
+    trained: Sequence[Trained],
+    clocks: Clocks,
+    networks: Mapping[str, Network | str],
+    target: float | None = None,
+) -> None:
+    """Write both files.
+
+    Args:
+        folder: where.
+        spec: what was trained.
+        trained: the methods, of which the first is the baseline of speedups.
+        clocks: of each method on each network.
+        networks: by name; or what to call one in a figure.
+        target: the loss whose time is told.
+    """
+    told = {
+        "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
+        "networks": {name: one if isinstance(one, str) else one.describe() for name, one in networks.items()},
+        "target_loss": target,
+    }
+    every = every_steps(trained, len(networks))
+    parts = _curves(trained, clocks, list(networks), every)
+    folder.long_table("curves", (_described(part, told | {"every_steps": every}) for part in parts))
+    rows = summary_rows(trained, clocks, list(networks), spec.workers, target)
+    folder.long_table("summary", [_described(_summary_table(rows), told)] if rows else [])
+
+
+def every_steps(trained: Iterable[Trained], networks: int) -> int:
+    """Which steps are in the file: each of so many."""
+    steps = sum(one.history.steps * len(one.history.seeds) for one in trained)
+    return max(1, math.ceil(steps * networks / MOST_ROWS))
+
+
+def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
+    """Networks before methods before seeds, as in the rows of a comparison, some seeds at a time."""
+    metrics = list(dict.fromkeys(name for one in trained for name in _metric_names(one.history)))
+    for network in networks:
+        for one in trained:
+            if (one.method, network) not in clocks:
+                continue
+            steps = kept_steps(one.history, every)
+            together = max(1, ROWS_AT_A_TIME // len(steps))
+            for first in range(0, len(one.history.seeds), together):
+                seeds = range(len(one.history.seeds))[first : first + together]
+                yield _part(one, clocks[one.method, network], network, steps, seeds, metrics)
+
+
+def kept_steps(history: History, every: int) -> np.ndarray:
+    """Completed steps that are in the file: every n-th, the last, and those of evaluations."""
+    last = [history.steps]
+    return np.unique(np.concatenate([np.arange(0, history.steps, every), history.eval_step, last])).astype(np.int64)
+
+
+def _part(
+    one: Trained, clock: Clock, network: str, steps: np.ndarray, seeds: range, metrics: Sequence[str]
+) -> pa.Table:
+    count, rows = len(seeds), len(seeds) * len(steps)
+    history = one.history
+
+    def repeated(values: np.ndarray) -> pa.Array:
+        return pa.array(np.tile(values, count))
+
+    def name(of: str) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [of])
+
+    columns: dict[str, pa.Array] = {
+        "method": name(one.method),
+        "network": name(network),
+        "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
+        "step": repeated(steps),
+        "seconds": repeated(np.concatenate([[0.0], clock.step_end_s])[steps]),
+        "bytes": repeated(np.concatenate([[0.0], bytes_sent(one)])[steps]),
+        "loss": _evaluated(history, "loss", steps, seeds),
+        "train_loss": _traced(history.loss, steps, seeds),
+    }
+    for metric in metrics:
+        columns[metric] = _metric(history, metric, steps, seeds)
+    return pa.table(columns)
+
+
+def bytes_sent(one: Trained) -> np.ndarray:
+    """Payload bytes that a worker has handed to collectives by the end of each step, ``(T,)``."""
+    calls = one.calls()
+    steps = np.array([call.step for call in calls], dtype=np.int64)
+    payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
+    return np.cumsum(np.bincount(steps, payloads, minlength=one.history.steps))
+
+
+def _metric_names(history: History) -> list[str]:
+    """What has one number per step or evaluation beside the losses: evaluations, then traces, by component."""
+    names = [name for name in history.evaluation if name != "loss"]
+    for name, values in history.trace.items():
+        width = int(np.prod(values.shape[2:], dtype=int))
+        names += [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(width)]
+    return list(dict.fromkeys(names))
+
+
+def _metric(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
+    """A trace, with the evaluation before the first step where both measure the same; or an evaluation."""
+    base, _, number = name.rpartition("_")
+    values = history.trace.get(name)
+    if values is None and base in history.trace and number.isdecimal():
+        values = history.trace[base].reshape(history.steps, len(history.seeds), -1)[:, :, int(number)]
+    if values is None:
+        return _evaluated(history, name, steps, seeds)
+    return _traced(values, steps, seeds, history.evaluation.get(name))
+
+
+def _traced(values: np.ndarray, steps: np.ndarray, seeds: range, evaluation: np.ndarray | None = None) -> pa.Array:
+    """A quantity of each step ``(T, S)``; of row 0, which is before the first step, what an evaluation says, if any."""
+    before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
+    chosen = np.concatenate([before, values])[np.ix_(steps, np.array(seeds))].astype(np.float64)
+    missing = np.zeros(chosen.shape, dtype=bool)
+    missing[0] = evaluation is None and steps[0] == 0
+    return pa.array(chosen.T.ravel(), mask=missing.T.ravel())
+
+
+def _evaluated(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
+    """What was measured at evaluations ``(E, S)``, null elsewhere."""
+    shape = len(steps), len(seeds)
+    out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
+    values = history.evaluation.get(name)
+    if values is not None:
+        at = np.searchsorted(steps, history.eval_step[: len(values)])
+        out[at], missing[at] = values[:, np.array(seeds)], False
+    return pa.array(out.T.ravel(), mask=missing.T.ravel())
+
+
+def summary_rows(
+    trained: Sequence[Trained], clocks: Clocks, networks: Sequence[str], workers: int, target: float | None = None
+) -> list[dict[str, Any]]:
+    """One row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
+    rows = []
+    for network in networks:
+        for one in trained:
+            clock = clocks.get((one.method, network))
+            baseline = clocks.get((trained[0].method, network))
+            if clock is None or baseline is None:
+                continue
+            shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
+            at_s, losses = eval_clock_s(one, clock), one.history.evaluation["loss"]
+            for s, final in enumerate(one.history.final()):
+                reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
+                known = {"method": one.method, "network": network, "seed": final["seed"], "workers": workers}
+                rows.append(known | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
+    return rows
+
+
+WHOLE = ("seed", "workers", "steps", "diverged_at")
+"""Columns of whole numbers; the others but names are floats, so that files of several runs have one schema."""
+
+
+def _summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        kind = pa.string() if name in ("method", "network") else pa.int64() if name in WHOLE else pa.float64()
+        values = [row.get(name) for row in rows]
+        finite = name == "time_to_target_s"  # never is no time
+        columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]
+    return pa.table(columns)
+
+
+def unit_of(column: str, loss_label: str) -> str:
+    """What a column is measured in; nothing for names and shares.
+
+    >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
+    ('s', 'B', 'validation loss (nats)')
+    """
+    if column in ("loss", "train_loss", "target_loss"):
+        return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
+    return UNITS.get(column, "s" if column.endswith("_s") else "")
+
+
+def _described(table: pa.Table, told: Mapping[str, Any]) -> pa.Table:
+    fields = [
+        field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, told["loss_label"])) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(told)}))
