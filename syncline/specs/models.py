@@ -18,7 +18,7 @@ from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, Registry, call, call_text, called, is_reference
-from syncline.specs.cluster.files import SUFFIXES, fields_of, text_of
+from syncline.specs.cluster.files import SUFFIXES, fields_of, text_in
 from syncline.specs.cluster.reading import Described, Name
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
@@ -103,7 +103,7 @@ def model_fields(given: Model) -> dict[str, Any] | str:
 
 
 def _from_file(file: Path, path: str) -> ModelShape:
-    text = text_of(file, path)
+    text = text_in(file, path)
     if file.suffix == ".json":
         try:
             found = json.loads(text)

@@ -22,7 +22,7 @@ LONGEST = 8192
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """What the code of a ``model_type`` of LLaMA's kin does: rotary positions, a gate, scales without biases in norms.
 
     Args:
@@ -48,20 +48,20 @@ class Family:
 
 ATTENTION_BIAS = {"attention_bias": ("qkv", "out")}
 
-FAMILIES: dict[str, Family] = {
-    "llama": Family(bias_fields=ATTENTION_BIAS | {"mlp_bias": ("mlp",)}),
-    "mistral": Family(),
-    "mixtral": Family(experts=True),
-    "qwen2": Family(biases=("qkv",)),
-    "qwen3": Family(bias_fields=ATTENTION_BIAS, head_width=128, head_norms=True),
-    "gemma": Family(bias_fields=ATTENTION_BIAS, tied=True, head_width=256),
-    "gemma2": Family(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256),
-    "gemma3_text": Family(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256, head_norms=True),
-    "phi3": Family(fused=True),
+MODEL_FAMILIES: dict[str, ModelFamily] = {
+    "llama": ModelFamily(bias_fields=ATTENTION_BIAS | {"mlp_bias": ("mlp",)}),
+    "mistral": ModelFamily(),
+    "mixtral": ModelFamily(experts=True),
+    "qwen2": ModelFamily(biases=("qkv",)),
+    "qwen3": ModelFamily(bias_fields=ATTENTION_BIAS, head_width=128, head_norms=True),
+    "gemma": ModelFamily(bias_fields=ATTENTION_BIAS, tied=True, head_width=256),
+    "gemma2": ModelFamily(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256),
+    "gemma3_text": ModelFamily(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256, head_norms=True),
+    "phi3": ModelFamily(fused=True),
 }
 """By ``model_type``."""
 
-MODEL_TYPES = (*FAMILIES, "gpt2", "gpt_neox")
+MODEL_TYPES = (*MODEL_FAMILIES, "gpt2", "gpt_neox")
 """What can be read."""
 
 ANY_OTHER = "; any other as a module: {kind: python, target: my_module:make_model}"
@@ -92,7 +92,7 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
     if family == "gpt2":
         described = _gpt2(given)
     else:
-        described = _gpt_neox(given) if family == "gpt_neox" else _llama_like(given, FAMILIES[family])
+        described = _gpt_neox(given) if family == "gpt_neox" else _llama_like(given, MODEL_FAMILIES[family])
     described |= {"name": given.text("name") or name or family, "source": given.text("source") or source}
     given.finish()
     try:
@@ -116,7 +116,7 @@ _CALLED = {
 """What configs call the sizes of a shape."""
 
 
-def _llama_like(given: _Fields, family: Family) -> dict[str, Any]:
+def _llama_like(given: _Fields, family: ModelFamily) -> dict[str, Any]:
     biases = [*family.biases]
     for field, where in (family.bias_fields or {}).items():
         biases += where if given.flag(field, default=False) else ()

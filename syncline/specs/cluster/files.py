@@ -39,7 +39,7 @@ def section_of(file: Path, section: Literal["network", "hardware"], path: str) -
     Raises:
         SpecError: a file that cannot be read, holds no fields, or is a cluster's without this section.
     """
-    fields = fields_of(text_of(file, path), str(file), path, "a file", AS_IN[section])
+    fields = fields_of(text_in(file, path), str(file), path, "a file", AS_IN[section])
     if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
         return {"name": file.stem, **fields}
     if not isinstance(fields.get(section), Mapping):
@@ -48,7 +48,7 @@ def section_of(file: Path, section: Literal["network", "hardware"], path: str) -
     return {**fields[section], "name": str(name)}
 
 
-def text_of(file: Path, path: str) -> str:
+def text_in(file: Path, path: str) -> str:
     """What stands in a file.
 
     Raises:
