@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
     from syncline.api.networks import Link
     from syncline.api.processes import calibrate, launch
     from syncline.api.result import Result
+    from syncline.api.sweeps import sweep
     from syncline.api.trainings import compare, run
     from syncline.errors import SpecError, SynclineError
 
@@ -35,6 +36,7 @@ _WHERE = {
     "pipeline": "syncline.api.clocks",
     "project": "syncline.api.clocks",
     "run": "syncline.api.trainings",
+    "sweep": "syncline.api.sweeps",
 }
 """In which module each name is."""
 
@@ -52,6 +54,7 @@ __all__ = [
     "pipeline",
     "project",
     "run",
+    "sweep",
 ]
 
 

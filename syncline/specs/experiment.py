@@ -64,9 +64,11 @@ class PauseSpec(Spec):
 
 
 class ComputeSpec(Spec):
-    """How long a worker computes in a step: measured ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
+    """How long a worker computes in a step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
 
     A table has seconds by batch size, ``samples`` (windows, images, sequences) or ``tokens`` of one worker and step.
+    ``measure``, which ``compute: measure`` is short for, stands for the seconds of a step on the machine that trains: a
+    training measures them once before it begins, and its ``spec.yaml`` has them in its place.
 
     Disturbances: log-normal jitter (sigma of the logarithm, mean kept), slow workers, pauses, late starts.
 
@@ -77,6 +79,7 @@ class ComputeSpec(Spec):
     """
 
     seconds: Seconds | None = None
+    measure: bool = False
     table: TableField | None = None
     table_unit: Literal["samples", "tokens"] = "samples"
     extrapolate: bool = False
@@ -89,8 +92,19 @@ class ComputeSpec(Spec):
     encode: BandwidthField | None = None
     readback: Seconds = 0.0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_word(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "measure":
+            raise refusal("", value, "measure, or fields, as in {seconds: 5 ms}")
+        return {"measure": True} if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
+        others = {"seconds": self.seconds, "table": self.table, "hardware": self.hardware}
+        if self.measure and any(value is not None for value in others.values()):
+            beside = next(name for name, value in others.items() if value is not None)
+            raise refusal("measure", True, f"no {beside} beside it: one of them says how long a step takes")
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
         if self.table is not None and (self.seconds is not None or self.hardware is not None):
@@ -118,6 +132,8 @@ class ComputeSpec(Spec):
         Raises:
             SpecError: if only FLOPs could tell and there are none, or a table has no such batch.
         """
+        if self.measure:
+            raise SpecError("compute.measure", True, "seconds, a table or hardware, as nothing is measured here")
         if self.seconds is not None:
             return self.seconds
         if self.table is not None:
@@ -264,6 +280,11 @@ class Training(ClockSpec, Experiment):
         self.faults.check(self.workers, self.steps)
         return self
 
+    def problem_notes(self) -> list[str]:
+        """What the problem itself has to say, a line each."""
+        said: list[str] = getattr(self.problem, "notes", list)()
+        return said
+
     def never_averaged(self, method: MethodBase, path: str) -> list[str]:
         """A warning if the training ends before something is averaged for the first time.
 
@@ -297,7 +318,7 @@ class RunSpec(Training):
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         clock = self.clock_warnings([self.method], [self.network])
-        return self.compute.warnings() + clock + self.never_averaged(self.method, "method")
+        return self.problem_notes() + self.compute.warnings() + clock + self.never_averaged(self.method, "method")
 
     @model_validator(mode="after")
     def _joins(self) -> RunSpec:
@@ -320,7 +341,8 @@ class CompareSpec(Training):
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         late = [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
-        return self.compute.warnings() + self.clock_warnings(self.methods, self.networks) + late
+        clock = self.clock_warnings(self.methods, self.networks)
+        return self.problem_notes() + self.compute.warnings() + clock + late
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:
