@@ -17,7 +17,7 @@ from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.trained import time_method, train_method, where_trained
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
 
@@ -61,7 +61,7 @@ def run(
         timed = time_method(spec, trained, spec.network)
         rows = run_records(trained, timed, spec.network, spec.workers)
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
-        folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
+        folder.json("run", environment() | where_trained(spec) | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
             name = spec.network.name
             write_curves(folder, spec, [trained], {(trained.method, name): timed}, {name: spec.network})
