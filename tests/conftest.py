@@ -10,8 +10,9 @@ from typing import NamedTuple
 import jaxtyping
 import pytest
 
-# Before anything of these rooms is imported.
-jaxtyping.install_import_hook(["syncline.comm", "syncline.optim"], "beartype.beartype")
+from tests import annotations
+
+annotations.install("syncline.comm", "syncline.optim")  # before anything of these rooms is imported
 
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
@@ -23,6 +24,11 @@ torch.set_num_threads(int(os.environ.get("SYNCLINE_TEST_THREADS", "1")))
 # Shared, noisy machines: a slow example is no failure, and a failure must be the same on every machine.
 settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))
+
+
+@pytest.fixture(autouse=True)
+def _annotations_are_checked_in_each_test():
+    annotations.PASSED.clear()
 
 
 @pytest.fixture

@@ -185,17 +185,18 @@ def test_pipeline_emits_what_is_documented(tmp_path: Path) -> None:
     assert names_of([stage for row in result["rows"] for stage in row["per_stage"]]) == documented("per_stage")
     assert set(pq.read_schema(tmp_path / "out" / "timeline.parquet").names) == documented("timeline.parquet")
     told = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
-    assert set(told) == documented("run.json") - {"seeds", "wall_s", "problem", "device", "dtype"}
+    missing = {"seeds", "wall_s", "problem", "measured_step_s", "device", "dtype"}
+    assert set(told) == documented("run.json") - missing
 
 
 def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:
     result = comparison[1]
-    assert set(result) == {"rows", "folder", "target_loss", "interrupted"}
+    assert set(result) == {"rows", "folder", "target_loss", "interrupted", "measured_step_s"}
     assert names_of(result["rows"]) == documented("compare")
 
 
 def test_run_emits_what_is_documented(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
-    assert all(set(result) == {"rows", "folder", "interrupted"} for _, result in runs.values())
+    assert all(set(result) == {"rows", "folder", "interrupted", "measured_step_s"} for _, result in runs.values())
     named = {problem: names_of(result["rows"]) for problem, (_, result) in runs.items()}
     assert set.union(*named.values()) == documented("run")
     landscapes = {"distance", "distance_mean", "spread_mean"}

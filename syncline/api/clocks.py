@@ -23,19 +23,22 @@ def project(
     networks: Any = None,
     overlap: str | None = None,
     algorithm: str | None = None,
+    sequence: int | None = None,
     **fields: Any,
 ) -> Result:
     """Project the clock in closed form: no training, an answer at once. Of several of something, every combination.
 
     Args:
         spec: see `sl.compare`; also a table or figure of a paper that is projected, or specs that are ready.
-        model: whose tensors are sent, or several.
+        model: whose tensors are sent, or several: a name, a ``config.json``, a torch module or what makes one; all
+            that a spec takes.
         workers: M, or several.
         hardware: that computes, or several.
         methods: the first is the baseline of the speedups.
         networks: on which networks.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: of collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
+        sequence: tokens in a training sequence of the models.
         **fields: others of the spec, by name or by path.
 
     Raises:
@@ -52,7 +55,7 @@ def project(
         loaded = spec_of(spec, {"networks": networks} | fields, ProjectSpec, kind="project", studies_of="project")
         options = projections.Options(
             None if workers is None else listed(workers), listed(model or []), listed(hardware or []),
-            listed(methods or []), overlap, algorithm,
+            listed(methods or []), overlap, algorithm, sequence,
         )  # fmt: skip
         with as_arguments():
             spec = projections.variants(loaded, options)

@@ -49,6 +49,8 @@ def load(folder: str | Path) -> Result:
     command = noted.get("command", "launch" if "launch" in noted else getattr(spec, "kind", "run"))
     if command == "launch":
         told |= {name: noted.get(name) for name in ("simulated", "failed")}
+    if "measured_step_s" in noted:
+        told["measured_step_s"] = noted["measured_step_s"]
     if command == "compare":
         told["target_loss"] = rows[0]["target_loss"] if rows else None
     if spec is None:

@@ -11,20 +11,8 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from syncline.costmodel import Network
-from syncline.experiments.columns import (
-    Column,
-    four_digits,
-    seconds_of,
-    table,
-    times_of,
-)
-from syncline.specs import (
-    CompareSpec,
-    Experiment,
-    ProjectSpec,
-    RunSpec,
-    study_of,
-)
+from syncline.experiments.columns import Column, four_digits, seconds_of, table, times_of
+from syncline.specs import CompareSpec, Experiment, ProjectSpec, RunSpec, study_of
 from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 

@@ -89,15 +89,22 @@ def _check_memory(spec: Training, method: MethodBase, on_gpu: bool) -> None:
 
 def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
     """The parameters of one worker, without building them; None of a problem that does not tell."""
-    if hasattr(problem, "module"):
-        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in problem.module().named_parameters()]
+    module = problem.module() if hasattr(problem, "module") else None
+    if module is not None:
+        named = module.named_parameters()
+        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in named if p.requires_grad]
     if hasattr(problem, "start_point"):
         return [TensorShape("x", tuple(problem.start_point().shape))]
     return None
 
 
 def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
-    """Of one worker's batch and the draws that it is made of, in bytes: what there is at least, of any network."""
+    """Of one worker's batch and the draws that it is made of, in bytes: what there is at least, of any network.
+
+    Of anyone's module nothing is known before its data is read.
+    """
+    if hasattr(problem, "train_set"):
+        return 0.0
     size = getattr(problem, "batch_size", 0)
     inputs = getattr(problem, "context", None) or next((t.shape[1] for t in tensors if len(t.shape) == 2), 0)
     return float(size) * (8 + 4 * inputs)

@@ -16,10 +16,10 @@ from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
     Experiment,
     HardwareField,
-    ModelField,
     NetworkField,
     check_distinct,
 )
+from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
@@ -95,7 +95,7 @@ class PipelineSpec(Experiment):
     forward: PerStage | None = None
     backward: PerStage | None = None
     weight: PerStage | None = None
-    model: ModelField | None = None
+    model: TransformerField | None = None
     tokens: int | None = Field(default=None, ge=1)
     hardware: HardwareField | None = None
     precision: Precision = "mixed"

@@ -175,6 +175,25 @@ def test_a_picture_of_what_trains_nothing():
         sl.pipeline().plot()
 
 
+def test_a_sweep_is_what_the_command_prints_and_ranks(small, command):
+    rates = {"method.lr": [0.01, 0.02]}
+    done = command("sweep", str(small), "--grid", "method.lr=0.01,0.02", "--jobs", "1", "--json")
+    result = sl.sweep(small, rates, jobs=1)
+    assert json.loads(done.out)["rows"] == result.rows and len(result.rows) == 16
+    assert list(zip(result.summary.method, result.summary.network, strict=True))[::2] == [
+        (method, network)
+        for method in ("ddp-adam", "local-adam")
+        for network in ("10gbe", "20 ms, 1 Gbit/s")
+        for _ in rates["method.lr"]
+    ]
+    best = result.best()
+    assert best.loss.is_monotonic_increasing and len(best) == 8 and best.loss[0] < best.loss[7]
+    with pytest.raises(sl.SpecError, match=r"grid\['method.lr'\]: got -1"):
+        sl.sweep(small, {"method.lr": [-1]})
+    again = sl.sweep(result_spec := load_spec(small), rates, jobs=1, steps=8, seeds=1)
+    assert {row["steps"] for row in again.rows} == {8} and result_spec.steps == 12
+
+
 def test_data_frames_and_picture_of_a_training(small, tmp_path):
     import matplotlib
 

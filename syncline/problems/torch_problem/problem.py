@@ -119,7 +119,12 @@ class TorchProblem:
         return reading_of(self.validation, "problem.validation", reading.batch_size, False, False), False
 
     def module(self) -> nn.Module | None:
-        """The module without memory, on the meta device; None if it cannot be made there."""
+        """The module without memory, on the meta device, made once; None if it cannot be made there."""
+        if self not in _MODULES:
+            _MODULES[self] = self._without_memory()
+        return _MODULES[self]
+
+    def _without_memory(self) -> nn.Module | None:
         cpu = torch.device("cpu")
         if isinstance(self.make_model, nn.Module):
             return self.make_model
@@ -135,4 +140,5 @@ class TorchProblem:
         return _LOOKS.setdefault(self, {})
 
 
+_MODULES: WeakKeyDictionary[TorchProblem, nn.Module | None] = WeakKeyDictionary()
 _LOOKS: WeakKeyDictionary[TorchProblem, dict[Any, Look]] = WeakKeyDictionary()

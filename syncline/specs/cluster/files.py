@@ -39,19 +39,27 @@ def section_of(file: Path, section: Literal["network", "hardware"], path: str) -
     Raises:
         SpecError: a file that cannot be read, holds no fields, or is a cluster's without this section.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
-    except ValueError as error:  # bytes that are no text
-        raise SpecError(path, str(file), f"a file of text ({error})") from error
-    fields = fields_of(text, str(file), path, "a file", AS_IN[section])
+    fields = fields_of(text_in(file, path), str(file), path, "a file", AS_IN[section])
     if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
         return {"name": file.stem, **fields}
     if not isinstance(fields.get(section), Mapping):
         raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
     name = fields[section].get("name") or fields.get("name") or file.stem
     return {**fields[section], "name": str(name)}
+
+
+def text_in(file: Path, path: str) -> str:
+    """What stands in a file.
+
+    Raises:
+        SpecError: it cannot be read, or is no text.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
+    except ValueError as error:  # bytes that are no text
+        raise SpecError(path, str(file), f"a file of text ({error})") from error
 
 
 def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mapping[str, Any]:

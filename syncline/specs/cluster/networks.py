@@ -20,15 +20,7 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import is_reference
 from syncline.specs.cluster.files import AS_IN, fields_of, is_file, section_of
-from syncline.specs.cluster.links import (
-    BY_NAME,
-    LINK_FIELDS,
-    LinkDescribed,
-    Part,
-    link_fields,
-    link_of,
-    part_of,
-)
+from syncline.specs.cluster.links import BY_NAME, LINK_FIELDS, LinkDescribed, Part, link_fields, link_of, part_of
 from syncline.specs.cluster.reading import Described, Name, counted, list_of, users_fields, whole
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import HARDWARE, model
+from syncline.costmodel import HARDWARE, MODELS
 from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
 from syncline.experiments.studies import run_study
@@ -76,7 +76,7 @@ def test_the_large_form_trains_with_its_sizes_cut_down():
 
 # The clock.
 
-GPT_350M, A100 = model("gpt-350m"), HARDWARE["a100"]
+GPT_350M, A100 = MODELS["gpt-350m"], HARDWARE["a100"]
 
 
 def test_renewals_cost_in_inverse_proportion_to_their_frequency():
