@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from syncline.experiments.streams import TrainingStream
-    from syncline.problems import Rows, Task
+    from syncline.problems import Problem, Rows, Task
 
 SECONDS_BETWEEN_REPORTS = 0.05
 
@@ -121,7 +121,7 @@ def _train_seeds(
     from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
-    task = build_task(spec, rows_of(comm, seeds), training_device(spec.device))
+    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype)
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
@@ -166,8 +166,8 @@ def jobs_of(spec: Training) -> int | None:
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
-def build_task(spec: Training, rows: Rows, device: torch.device) -> Task:
-    """The problem at work on a device, in the spec's type of numbers.
+def build_task(problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32") -> Task:
+    """A problem at work on a device, in a type of numbers; a user's own need know neither while both are the default.
 
     Raises:
         SpecError: a problem of one's own, whose ``build`` takes neither.
@@ -175,14 +175,13 @@ def build_task(spec: Training, rows: Rows, device: torch.device) -> Task:
     import torch
 
     asked: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
-    asked |= {} if spec.dtype == "float32" else {"dtype": getattr(torch, spec.dtype)}
-    known = inspect.signature(spec.problem.build).parameters
+    asked |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
+    known = inspect.signature(problem.build).parameters
     for name in asked:
         if name not in known and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
-            default = "cpu" if name == "device" else "float32"
-            given = getattr(spec, name)
-            raise SpecError(name, given, f"{default}, as the method build of {spec.problem.name} takes no {name}")
-    return spec.problem.build(rows, **asked)
+            default, given = ("cpu", device.type) if name == "device" else ("float32", dtype)
+            raise SpecError(name, given, f"{default}, as the method build of {problem.name} takes no {name}")
+    return problem.build(rows, **asked)
 
 
 def time_method(spec: Training, trained: Trained, network: Network) -> Clock | None:

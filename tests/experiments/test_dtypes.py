@@ -32,7 +32,7 @@ def test_a_type_of_numbers_is_that_of_the_whole_training(dtype):
     assert losses[-1] == pytest.approx(single.history.evaluation["loss"][-1], rel={2: 0.2}.get(BYTES[dtype], 1e-4))
     if dtype != "float32":
         assert not np.array_equal(losses, single.history.evaluation["loss"])
-    task = build_task(spec, Rows.whole_group(2), torch.device("cpu"))
+    task = build_task(spec.problem, Rows.whole_group(2), torch.device("cpu"), dtype)
     assert {p.dtype for p in task.params.values()} == {getattr(torch, dtype)}
 
 
@@ -58,7 +58,7 @@ def test_a_gpu_that_is_missing_is_refused_before_anything_and_auto_goes_on(tmp_p
 
 
 def test_everything_is_built_on_the_device():
-    task = build_task(bowl(), Rows.whole_group(2), torch.device("meta"))
+    task = build_task(bowl().problem, Rows.whole_group(2), torch.device("meta"))
     assert {p.device.type for p in task.params.values()} == {"meta"}
 
 
