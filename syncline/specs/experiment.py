@@ -273,6 +273,8 @@ class Training(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     timeline_steps: int = Field(default=50, ge=0)
     threads: Threads = 1
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
