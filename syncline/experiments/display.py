@@ -85,7 +85,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
-    return tables_per_network(columns, rows, spec)
+    return tables_per_network(columns, rows, spec, spec.compute.note())
 
 
 def tables_per_network(
@@ -141,7 +141,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
         timed = network_title(spec.network, spec.workers, rows[0]["steps"])
-        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows)))
+        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows) + spec.compute.note()))
     return tables
 
 
