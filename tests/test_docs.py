@@ -185,7 +185,8 @@ def test_pipeline_emits_what_is_documented(tmp_path: Path) -> None:
     assert names_of([stage for row in result["rows"] for stage in row["per_stage"]]) == documented("per_stage")
     assert set(pq.read_schema(tmp_path / "out" / "timeline.parquet").names) == documented("timeline.parquet")
     told = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
-    assert set(told) == documented("run.json") - {"seeds", "wall_s", "problem", "measured_step_s"}
+    missing = {"seeds", "wall_s", "problem", "measured_step_s", "device", "dtype"}
+    assert set(told) == documented("run.json") - missing
 
 
 def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:

@@ -150,6 +150,12 @@ class ComputeSpec(Spec):
             machine = dataclasses.replace(machine, mfu=self.mfu)
         return float(compute_s(flops, machine))
 
+    def note(self) -> str:
+        """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
+        if self.seconds is not None or self.table is not None or self.measure:
+            return ""
+        return f" Compute: the problem's operations on {(self.hardware or HARDWARE['cpu-core']).name}."
+
     def warnings(self) -> list[str]:
         """Batch sizes of a table that take less time than smaller ones, a line each."""
         pairs = self.table.falls_at if self.table is not None else []
@@ -267,6 +273,8 @@ class Training(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     timeline_steps: int = Field(default=50, ge=0)
     threads: Threads = 1
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
     @model_validator(mode="after")
     def _fits(self) -> Training:

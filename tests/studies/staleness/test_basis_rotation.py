@@ -165,7 +165,7 @@ def test_frequencies_change_the_training():
 def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     spec = load_spec("basis-rotation-fig5", (), StalenessSpec, scale="gpu")
-    with pytest.raises(SpecError, match=r"^device: got 'cuda'; expected cpu, as torch finds no CUDA device here$"):
+    with pytest.raises(SpecError, match=r"^device: got 'cuda'; expected cpu, as torch finds no GPU here$"):
         run_study(spec, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
