@@ -92,6 +92,12 @@ class Registry(Generic[T]):
             raise SpecError(path, name, f"{one_of(self.names(), name)}, or module:name")
         return imported(offered[name].value, path)
 
+    def origin(self, name: str) -> str:
+        """Who offers a name: an installed package and its version; nothing where it is built in or was registered."""
+        if name in self._known or (point := self._offered().get(name)) is None:
+            return ""
+        return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
     def _offered(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}
 
@@ -187,6 +193,21 @@ def call(function: Any, told: str, arguments: Mapping[str, Any], path: str, wher
         return function(**arguments)
     except Exception as error:  # whatever a user's function raises is told as what is wrong with this field
         raise SpecError(path, told, f"a call that returns; it says: {said(error)}") from error
+
+
+def called_as(given: Mapping[str, Any], path: str) -> Any:
+    """What ``{kind: python, target: module:name, ...}`` of a spec stands for: what the target returns."""
+    arguments = {key: value for key, value in given.items() if key not in ("kind", "target")}
+    return called(given.get("target"), arguments, path)
+
+
+def name_of_call(given: Mapping[str, Any]) -> str:
+    """What to call it.
+
+    >>> name_of_call({"kind": "python", "target": "mine:make", "width": 4})
+    'mine:make(width=4)'
+    """
+    return call_text(str(given.get("target")), {k: v for k, v in given.items() if k not in ("kind", "target")})
 
 
 def call_text(target: str, arguments: Mapping[str, Any]) -> str:

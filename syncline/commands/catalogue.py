@@ -17,7 +17,9 @@ from syncline.errors import SpecError, one_of
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="networks, hardware, models, methods, problems or specs")],
+    what: Annotated[
+        str, typer.Argument(help="networks, hardware, models, methods, problems, schedules, studies or specs")
+    ],
     model: Annotated[
         str | None, typer.Option("--model", help="For whose tensors 'list methods' counts bytes; gpt-160m by default.")
     ] = None,

@@ -148,9 +148,11 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
 CATALOGUE_COLUMNS = {
     "networks": ("name", "description", "links", "source"),
     "hardware": ("name", "peak_flops", "mfu", "precision", "memory", "source"),
-    "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence"),
+    "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence", "source"),
     "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "memory", "source"),
-    "problems": ("name", "description", "fields"),
+    "problems": ("name", "description", "fields", "source"),
+    "schedules": ("name", "description", "takes", "source"),
+    "studies": ("name", "command", "description", "source"),
     "specs": ("command", "description"),
 }
 """What a list shows to people; ``--json`` has all fields."""
@@ -168,13 +170,19 @@ METHODS_NOTE = (
 
 def catalogue_table(what: str, rows: list[Record]) -> Group:
     """A list of what a spec can name."""
-    names = CATALOGUE_COLUMNS[what]
+    names = [one for one in CATALOGUE_COLUMNS[what] if one != "source" or any(row.get("source") for row in rows)]
     if what == "methods":
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
-    columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _plain(row[name])) for name in names]  # type: ignore[misc]
+    columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
     left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     note = METHODS_NOTE.format(rows[0]["model"], rows[0]["workers"]) if what == "methods" else ""
     return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return "-" if value is None else _plain(value)
 
 
 def _plain(value: Any) -> str:

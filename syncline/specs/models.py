@@ -17,7 +17,7 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import PYTHON, Registry, call, call_text, called, is_reference
+from syncline.registry import PYTHON, Registry, call, called_as, is_reference, name_of_call
 from syncline.specs.cluster.files import SUFFIXES, fields_of, text_in
 from syncline.specs.cluster.reading import Described, Name
 
@@ -163,9 +163,7 @@ def _changed(kind: Any, changes: dict[str, Any], path: str) -> Model:
 
 def _called(given: Mapping[str, Any], path: str) -> Model:
     """What ``{kind: python, target: module:name, ...}`` makes, called with the meta device as torch's default."""
-    arguments = {key: value for key, value in given.items() if key not in ("kind", "target")}
-    target = given.get("target")
-    made = _shape_of(partial(called, target, arguments, path), call_text(str(target), arguments), path)
+    made = _shape_of(partial(called_as, given, path), name_of_call(given), path)
     return replace(made, reference=dict(given)) if isinstance(made, ModuleShape) else made
 
 

@@ -121,9 +121,9 @@ def test_measure_stands_alone(compute, line):
 
 def test_where_seconds_come_from_is_told(sums, command):
     counted = command("run", "mine.yaml", "--set", "compute.hardware=a100")
-    assert "Compute: the problem's operations on a100." in " ".join(counted.out.split()), counted.err
+    assert "Compute: the problem's operations on a100." in " ".join(counted.err.split())
     given = command("run", "mine.yaml", "--set", "compute.seconds=0.01")
-    assert given.code == 0 and "Compute" not in given.out
+    assert given.code == 0 and "Compute" not in given.err
 
 
 def test_memory_counts_what_is_trained():

@@ -46,6 +46,12 @@ class Sparse(nn.Module):
         return self.table(x.long())[..., 0]
 
 
+class Thawed(TiedFrozen):
+    def __init__(self):
+        super().__init__()
+        self.fixed.requires_grad_(True)
+
+
 class Never:
     def __iter__(self):
         return iter(())
@@ -140,6 +146,7 @@ def test_matrices_are_hidden_weights():
 
     assert matrices(Convolutional, images()) == ("0.weight", "4.weight")
     assert matrices(TiedFrozen, sentences()) == ()
+    assert matrices(Thawed, sentences()) == ("fixed.weight",)
     assert matrices(Recurrent, sentences()) == ("lstm.weight_ih_l0", "lstm.weight_hh_l0")
     assert matrices(Convolutional, images(), matrices=["4.weight"]) == ("4.weight",)
 
