@@ -114,7 +114,7 @@ def test_projecting_loads_no_torch(arguments):
     code = f"""
 import atexit, os, sys
 from syncline.cli import main
-atexit.register(lambda: os._exit(not {{"torch", "matplotlib", "sklearn"}}.isdisjoint(sys.modules)))
+atexit.register(lambda: os._exit(not {{"torch", "matplotlib", "pandas"}}.isdisjoint(sys.modules)))
 sys.argv[1:] = {arguments}
 main()
 """

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import DENSE, PLAIN, Communicator, Details, Ledger, WireFormat
-from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp, Scalars
+from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp
 from syncline.costmodel import Call
 from syncline.problems import Task
 
@@ -89,12 +89,6 @@ class MeasuredCommunicator(Communicator):
         return Handle(finish)
 
     @override
-    def all_reduce(
-        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        return self._timed(lambda: self._comm.all_reduce(x, op, wire, label, details))
-
-    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -130,10 +124,6 @@ class MeasuredCommunicator(Communicator):
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         return self._timed(lambda: self._comm.broadcast(x, root, wire, label, details))
-
-    @override
-    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        return self._timed(lambda: self._comm.all_reduce_max(flag, label, details))
 
     @override
     def start_all_reduce(

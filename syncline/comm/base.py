@@ -79,7 +79,7 @@ class Communicator(Protocol):
         ``decode(encode(op_m decode(encode(x_m))))``, with the reduction in the tensor's own type. Integers are added
         exactly, in any order, and stay in their type; their mean is refused.
         """
-        ...
+        return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
     def all_reduce_coalesced(
         self,
@@ -120,7 +120,7 @@ class Communicator(Protocol):
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """The largest of one scalar per worker: a trigger that all must agree on."""
-        ...
+        return self.all_reduce(flag, op="max", label=label, details=details)
 
     def start_all_reduce(
         self,
@@ -131,13 +131,15 @@ class Communicator(Protocol):
         details: Details = PLAIN,
     ) -> Handle:
         """``all_reduce_coalesced`` that returns at once; the tensors must not change before ``wait``."""
-        ...
+        done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)]  # of what they hold now
+        return Handle(lambda: done)
 
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
         """``all_gather`` that returns at once; its ``wait`` gives a list of one tensor."""
-        ...
+        done = self.all_gather(x, wire, label, details).clone()
+        return Handle(lambda: [done])
 
 
 def elements_per_row(x: Tensor) -> int:

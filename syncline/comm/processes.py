@@ -16,7 +16,6 @@ from syncline.comm.base import (
     PerPeer,
     PerWorker,
     ReduceOp,
-    Scalars,
     check_op,
     check_root,
     elements_per_row,
@@ -186,12 +185,6 @@ class ProcessGroupCommunicator(Communicator):
     # The protocol.
 
     @override
-    def all_reduce(
-        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        return self.all_reduce_coalesced([x], op, wire, label, details)[0]
-
-    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -271,10 +264,6 @@ class ProcessGroupCommunicator(Communicator):
         sent = wire.encode(x)[row].contiguous().clone()
         self._transport.broadcast(_bytes(sent), process)
         return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
-
-    @override
-    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        return self.all_reduce(flag, op="max", label=label, details=details)
 
 
 class TorchTransport(Transport):

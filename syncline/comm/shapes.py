@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, Handle, PerPeer, PerWorker, ReduceOp, Scalars, check_op, check_root, note
+from syncline.comm.base import Communicator, PerPeer, PerWorker, ReduceOp, check_op, check_root, note
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
@@ -42,12 +42,6 @@ class ShapesCommunicator(Communicator):
 
     def _note(self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
         note(self.ledger, collective, xs, wire, self._group, label, details)
-
-    @override
-    def all_reduce(
-        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
     @override
     def all_reduce_coalesced(
@@ -95,26 +89,3 @@ class ShapesCommunicator(Communicator):
         check_root(root, self.world_size)
         self._note("broadcast", [x], wire, label, details)
         return torch.empty_like(x)
-
-    @override
-    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        return self.all_reduce(flag, op="max", label=label, details=details)
-
-    @override
-    def start_all_reduce(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> Handle:
-        done = self.all_reduce_coalesced(xs, op, wire, label, details)
-        return Handle(lambda: done)
-
-    @override
-    def start_all_gather(
-        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> Handle:
-        done = self.all_gather(x, wire, label, details)
-        return Handle(lambda: [done])

@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import (
-    Communicator,
-    Handle,
-    PerPeer,
-    PerWorker,
-    ReduceOp,
-    Scalars,
-    check_op,
-    check_root,
-    note,
-    reduce_rows,
-)
+from syncline.comm.base import Communicator, PerPeer, PerWorker, ReduceOp, check_op, check_root, note, reduce_rows
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Membership
 from syncline.comm.wire import DENSE, WireFormat
@@ -114,14 +103,6 @@ class SimulatedCommunicator(Communicator):
         return reduced.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
 
     @override
-    def all_reduce(
-        self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        check_op(op, x)
-        self._note("all_reduce", [x], wire, label, details, op)
-        return self._reduced(x, op, wire)
-
-    @override
     def all_reduce_coalesced(
         self,
         xs: Sequence[Tensor],
@@ -172,30 +153,6 @@ class SimulatedCommunicator(Communicator):
         self._note("broadcast", [x], wire, label, details)
         sent = self._grouped(wire.decode(wire.encode(x), x.dtype))[:, root : root + 1]
         return sent.expand(self._replicas, self._workers, *x.shape[1:]).flatten(0, 1)
-
-    @override
-    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        return self.all_reduce(flag, op="max", label=label, details=details)
-
-    @override
-    def start_all_reduce(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> Handle:
-        # What is sent is what the tensors hold now.
-        done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)]
-        return Handle(lambda: done)
-
-    @override
-    def start_all_gather(
-        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> Handle:
-        done = self.all_gather(x, wire, label, details).clone()
-        return Handle(lambda: [done])
 
 
 def stack(x: Tensor, rows: int) -> Tensor:

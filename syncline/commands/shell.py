@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from syncline.errors import SpecError
+from syncline.units import format_seconds
 from syncline.version import __version__
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ def show_result(console: Console, result: Result, as_json: bool) -> None:
         typer.Exit: after Ctrl-C, with its exit code.
     """
     print_tables(console, result)
+    step_s = result.told.get("measured_step_s")
+    if step_s is not None:
+        console.print(f"compute: {format_seconds(step_s)} for a worker's step, measured here before the training")
     for row in result.rows:
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)

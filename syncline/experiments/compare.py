@@ -13,11 +13,12 @@ from syncline.experiments.curves import Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
+from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
-from syncline.experiments.trained import Trained, time_method, train_method
+from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import CompareSpec
 
@@ -45,6 +46,7 @@ def compare(
         of every method that completed a step.
     """
     check_training(spec, *spec.methods)
+    spec, step_s = with_measured_step(spec)
     with (
         RunFolder(out, exact) as folder,
         shared_progress(len(spec.methods)) as progress,
@@ -52,7 +54,7 @@ def compare(
     ):
         folder.spec(spec)
         finished: list[Trained] = []
-        for trained in _train_all(spec, folder, progress, jobs):
+        for trained in _train_all(spec, folder, progress, jobs or jobs_of(spec)):
             finished = _in_order([*finished, trained], spec)
         folder.table("metrics", metrics_columns(finished))
         folder.table("ledger", ledger_columns(finished))
@@ -64,9 +66,15 @@ def compare(
                     clocks[trained.method, link.name] = timed
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         rows = [_record(spec, one, link, clocks, target) for link in spec.networks for one in finished]
-        _write(folder, spec, finished, clocks, rows, figures)
+        _write(folder, spec, finished, clocks, rows, figures, step_s)
         interrupted = progress.stopped
-    return {"rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted}
+    return {
+        "rows": rows,
+        "folder": str(folder.path),
+        "target_loss": target,
+        "interrupted": interrupted,
+        "measured_step_s": step_s,
+    }
 
 
 def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
@@ -116,6 +124,7 @@ def _write(
     clocks: Clocks,
     rows: list[dict[str, Any]],
     figures: bool,
+    step_s: float | None,
 ) -> None:
     baseline = {row["network"]: row["time_to_target_s"] for row in rows if row["method"] == spec.methods[0].name}
     for row in rows:
@@ -124,9 +133,11 @@ def _write(
     folder.json(
         "run",
         environment()
+        | where_trained(spec)
         | {
             "seeds": spec.seeds,
             "wall_s": {one.method: one.wall_s for one in finished},
+            "measured_step_s": step_s,
             "interrupted": [one.method for one in finished if one.history.interrupted],
             "problem": finished[0].facts if finished else None,
             "rows": rows,

@@ -50,20 +50,29 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
     Raises:
         SpecError: it needs more memory than there is.
     """
+    on_gpu = False
+    if spec.device != "cpu":
+        from syncline.backend.devices import training_device
+
+        on_gpu = training_device(spec.device).type == "cuda"
     for method in methods:
-        _check_memory(spec, method)
+        _check_memory(spec, method, on_gpu)
 
 
-def _check_memory(spec: Training, method: MethodBase) -> None:
+BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+"""Of a number, by the spec's ``dtype``."""
+
+
+def _check_memory(spec: Training, method: MethodBase, on_gpu: bool) -> None:
     tensors = tensors_of_problem(spec.problem)
     if tensors is None:
         return
     rows = spec.workers * len(spec.seeds)
     parameters = sum(tensor.elements for tensor in tensors)
-    # A parameter and its gradient, and what the method keeps; in fp32.
-    models = 4.0 * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
+    # A parameter and its gradient, and what the method keeps.
+    models = BYTES[spec.dtype] * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
     batches = rows * batch_bytes(spec.problem, tensors)
-    has = memory_bytes()
+    has = gpu_memory_bytes() if on_gpu else memory_bytes()
     if has is None or models + batches <= has:
         return
     if batches > models:
@@ -73,25 +82,39 @@ def _check_memory(spec: Training, method: MethodBase) -> None:
     else:
         field, value = ("workers", spec.workers) if spec.workers >= len(spec.seeds) else ("seeds", len(spec.seeds))
     needs = f"{format_bytes(models + batches)} of memory at least ({parameters:,} parameters, {rows:,} copies)"
-    raise SpecError(
-        field, value, f"a training that fits: this one needs {needs}, and the machine has {format_bytes(has)}"
-    )
+    where = "GPU" if on_gpu else "machine"
+    expected = f"a training that fits: this one needs {needs}, and the {where} has {format_bytes(has)}"
+    raise SpecError(field, value, expected)
 
 
 def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
     """The parameters of one worker, without building them; None of a problem that does not tell."""
-    if hasattr(problem, "module"):
-        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in problem.module().named_parameters()]
+    module = problem.module() if hasattr(problem, "module") else None
+    if module is not None:
+        named = module.named_parameters()
+        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in named if p.requires_grad]
     if hasattr(problem, "start_point"):
         return [TensorShape("x", tuple(problem.start_point().shape))]
     return None
 
 
 def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
-    """Of one worker's batch and the draws that it is made of, in bytes: what there is at least, of any network."""
+    """Of one worker's batch and the draws that it is made of, in bytes: what there is at least, of any network.
+
+    Of anyone's module nothing is known before its data is read.
+    """
+    if hasattr(problem, "train_set"):
+        return 0.0
     size = getattr(problem, "batch_size", 0)
     inputs = getattr(problem, "context", None) or next((t.shape[1] for t in tensors if len(t.shape) == 2), 0)
     return float(size) * (8 + 4 * inputs)
+
+
+def gpu_memory_bytes() -> float:
+    """What the GPU has that a training would run on."""
+    import torch
+
+    return float(torch.cuda.get_device_properties(0).total_memory)
 
 
 def memory_bytes() -> float | None:

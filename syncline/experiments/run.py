@@ -11,13 +11,14 @@ from syncline.experiments.curves import write_curves
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
+from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
 from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.trained import time_method, train_method, where_trained
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
 
@@ -44,6 +45,7 @@ def run(
     if not isinstance(spec, RunSpec):
         return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)
     check_training(spec, spec.method)
+    spec, step_s = with_measured_step(spec)
     with RunFolder(out, exact) as folder, shared_progress(1) as progress:
         folder.spec(spec)
 
@@ -61,6 +63,7 @@ def run(
         timed = time_method(spec, trained, spec.network)
         rows = run_records(trained, timed, spec.network, spec.workers)
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
+        facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
             name = spec.network.name
@@ -69,7 +72,8 @@ def run(
             folder.trace(chrome_trace(timed.timeline))
             if figures:
                 run_figures(folder, spec, trained, timed)
-    return {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
+    told = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
+    return told | {"measured_step_s": step_s}
 
 
 def steps_of(spec: Experiment) -> int:

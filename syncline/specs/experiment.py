@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
+from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
@@ -15,6 +15,7 @@ from syncline.specs.clock import BandwidthField, ClockSpec
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
+from syncline.specs.models import ModelField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_seconds
 
@@ -46,8 +47,6 @@ def _table(value: Any, path: str) -> BatchTimes:
 TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(lambda table: dict(table.times_s))]
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
 
-ModelField = Annotated[InstanceOf[ModelShape], parsed(model), PlainSerializer(lambda m: m.name)]
-
 
 class SlowWorkerSpec(Spec):
     """A worker that computes slower than the others."""
@@ -65,9 +64,11 @@ class PauseSpec(Spec):
 
 
 class ComputeSpec(Spec):
-    """How long a worker computes in a step: measured ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
+    """How long a worker computes in a step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
 
     A table has seconds by batch size, ``samples`` (windows, images, sequences) or ``tokens`` of one worker and step.
+    ``measure``, which ``compute: measure`` is short for, stands for the seconds of a step on the machine that trains: a
+    training measures them once before it begins, and its ``spec.yaml`` has them in its place.
 
     Disturbances: log-normal jitter (sigma of the logarithm, mean kept), slow workers, pauses, late starts.
 
@@ -78,6 +79,7 @@ class ComputeSpec(Spec):
     """
 
     seconds: Seconds | None = None
+    measure: bool = False
     table: TableField | None = None
     table_unit: Literal["samples", "tokens"] = "samples"
     extrapolate: bool = False
@@ -90,8 +92,19 @@ class ComputeSpec(Spec):
     encode: BandwidthField | None = None
     readback: Seconds = 0.0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_word(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "measure":
+            raise refusal("", value, "measure, or fields, as in {seconds: 5 ms}")
+        return {"measure": True} if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
+        others = {"seconds": self.seconds, "table": self.table, "hardware": self.hardware}
+        if self.measure and any(value is not None for value in others.values()):
+            beside = next(name for name, value in others.items() if value is not None)
+            raise refusal("measure", True, f"no {beside} beside it: one of them says how long a step takes")
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
         if self.table is not None and (self.seconds is not None or self.hardware is not None):
@@ -119,6 +132,8 @@ class ComputeSpec(Spec):
         Raises:
             SpecError: if only FLOPs could tell and there are none, or a table has no such batch.
         """
+        if self.measure:
+            raise SpecError("compute.measure", True, "seconds, a table or hardware, as nothing is measured here")
         if self.seconds is not None:
             return self.seconds
         if self.table is not None:
@@ -134,6 +149,12 @@ class ComputeSpec(Spec):
         if self.mfu is not None:
             machine = dataclasses.replace(machine, mfu=self.mfu)
         return float(compute_s(flops, machine))
+
+    def note(self) -> str:
+        """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
+        if self.seconds is not None or self.table is not None or self.measure:
+            return ""
+        return f" Compute: the problem's operations on {(self.hardware or HARDWARE['cpu-core']).name}."
 
     def warnings(self) -> list[str]:
         """Batch sizes of a table that take less time than smaller ones, a line each."""
@@ -252,6 +273,8 @@ class Training(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     timeline_steps: int = Field(default=50, ge=0)
     threads: Threads = 1
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
@@ -264,6 +287,11 @@ class Training(ClockSpec, Experiment):
             raise refusal("compute.seconds", self.compute.seconds, expected)
         self.faults.check(self.workers, self.steps)
         return self
+
+    def problem_notes(self) -> list[str]:
+        """What the problem itself has to say, a line each."""
+        said: list[str] = getattr(self.problem, "notes", list)()
+        return said
 
     def never_averaged(self, method: MethodBase, path: str) -> list[str]:
         """A warning if the training ends before something is averaged for the first time.
@@ -298,7 +326,7 @@ class RunSpec(Training):
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         clock = self.clock_warnings([self.method], [self.network])
-        return self.compute.warnings() + clock + self.never_averaged(self.method, "method")
+        return self.problem_notes() + self.compute.warnings() + clock + self.never_averaged(self.method, "method")
 
     @model_validator(mode="after")
     def _joins(self) -> RunSpec:
@@ -321,7 +349,8 @@ class CompareSpec(Training):
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""
         late = [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
-        return self.compute.warnings() + self.clock_warnings(self.methods, self.networks) + late
+        clock = self.clock_warnings(self.methods, self.networks)
+        return self.problem_notes() + self.compute.warnings() + clock + late
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:
@@ -351,6 +380,9 @@ class ProjectSpec(ClockSpec, Experiment):
     def _distinct(self) -> ProjectSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [link.name for link in self.networks])
+        if self.memory.activations is not None and not isinstance(self.model, ModelShape):
+            expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
+            raise refusal("memory.activations", self.memory.activations, expected)
         return self
 
     def warnings(self) -> list[str]:

@@ -114,9 +114,7 @@ def load_spec(
     Raises:
         SynclineError: one line: what is wrong, where, and what would be accepted.
     """
-    fields = containers_copied(given) if isinstance(given, Mapping) else _read(given)
-    _rescale(fields, scale)
-    _override(fields, overrides)
+    fields = with_overrides(read_fields(given, scale), overrides)
     kind = str(fields.get("kind"))
     usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
     if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
@@ -127,6 +125,13 @@ def load_spec(
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
         raise SpecError("kind", fields.get("kind"), one_of([*usable, *known], kind) + hint)
     return validate(usable[kind], fields)  # type: ignore[return-value]
+
+
+def read_fields(given: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
+    """What stands in a spec's file, or is given, with one of its scales set."""
+    fields: dict[str, Any] = containers_copied(given) if isinstance(given, Mapping) else _read(given)
+    _rescale(fields, scale)
+    return fields
 
 
 def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
@@ -166,6 +171,13 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
         raise SpecError("--scale", scale, one_of(scales, scale))
     for path, value in scales[scale].items():
         _set(fields, str(path), value, f"scales.{scale}.{path}", value)
+
+
+def with_overrides(given: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Fields of their own with others set, in the order of the overrides."""
+    fields: dict[str, Any] = containers_copied(given)
+    _override(fields, overrides)
+    return fields
 
 
 def _override(fields: dict[str, Any], overrides: Overrides) -> None:

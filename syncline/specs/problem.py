@@ -1,39 +1,52 @@
-"""A problem in a spec: its name or ``module:name``, and its fields."""
+"""A problem in a spec: its name or ``module:name`` and its fields; a function that makes it; or an object of Python."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import refusal
-from syncline.registry import reference_to
+from syncline.registry import called, reference_to
+
+MADE = "python"
+"""The kind of a problem that a function makes: ``{kind: python, target: module:function, ...}``."""
+
+_WRITTEN = "_written"
+"""Attribute of a problem that was made so: what the spec said."""
 
 
 def _problem(value: Any) -> Any:
-    """A mapping with a ``kind`` as the problem's dataclass; its other keys are the dataclass's fields."""
+    """A mapping with a ``kind`` as the problem's dataclass, or what a function returns; an object as it is."""
     from pydantic import TypeAdapter
 
     from syncline.problems import PROBLEMS, Problem
 
     if isinstance(value, str):
         value = {"kind": value}
-    if dataclasses.is_dataclass(value) and isinstance(value, Problem):
+    if isinstance(value, Problem) and not isinstance(value, type):
         return value
     if not isinstance(value, dict):
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
     fields = dict(value)
     kind = fields.pop("kind", None)
+    if kind == MADE:
+        return _made(fields)
     if not isinstance(kind, str):
-        raise refusal("kind", kind, one_of(PROBLEMS, str(kind)))
+        raise refusal("kind", kind, one_of([*PROBLEMS, MADE], str(kind)))
     try:
         problem = PROBLEMS.get(kind, "kind")
     except SpecError as error:
         raise refusal("kind", kind, error.expected) from None
     if not (isinstance(problem, type) and dataclasses.is_dataclass(problem) and hasattr(problem, "build")):
-        raise refusal("kind", kind, "a dataclass with a name and a method build(rows)")
+        expected = "a dataclass with a name and a method build(rows)"
+        if callable(problem) and not isinstance(problem, type):
+            expected += f"; for a function that returns one, kind: {MADE} and target: {kind}"
+        raise refusal("kind", kind, expected)
     known = [field.name for field in dataclasses.fields(problem)]
     for field, given in fields.items():
         if field not in known:
@@ -44,13 +57,62 @@ def _problem(value: Any) -> Any:
         raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
 
 
+def _made(fields: Mapping[str, Any]) -> Any:
+    """What the function returns that ``target`` names, called with the other fields."""
+    from syncline.problems import Problem
+
+    target, arguments = fields.get("target"), {name: value for name, value in fields.items() if name != "target"}
+    if target is None:
+        expected = "module:function of a function that returns a problem"
+        if "name" in arguments:
+            expected += f"; {arguments['name']!r} was an object of Python, which only its program can make again"
+        raise refusal("target", None, expected)
+    try:
+        problem = called(target, arguments)
+    except SpecError as error:
+        raise refusal(error.path, error.value, error.expected) from error
+    if not isinstance(problem, Problem) or isinstance(problem, type):
+        raise refusal("target", target, f"a function that returns a problem; it returns {type(problem).__name__}")
+    with suppress(AttributeError):  # of a class with slots: it is written by its fields
+        object.__setattr__(problem, _WRITTEN, {"kind": MADE, **fields})
+    return problem
+
+
 def _dump_problem(problem: Any) -> dict[str, Any]:
+    """As it was written where a function made it; else its fields; else its name alone, which cannot be read again."""
     from syncline.problems import PROBLEMS
 
+    written = getattr(problem, _WRITTEN, None)
+    if written is not None:
+        return dict(written)
     own = type(problem)
+    if not dataclasses.is_dataclass(own) or not all(
+        _is_plain(getattr(problem, f.name)) for f in dataclasses.fields(own)
+    ):
+        return {"kind": MADE, "target": None, "name": problem.name}
     kind = problem.name if problem.name in PROBLEMS and PROBLEMS[problem.name] is own else reference_to(own)
     return {"kind": kind} | dataclasses.asdict(problem)
 
 
+def check_written(problem: Any) -> None:
+    """Refuse a problem that was given as an object which no file can hold: other processes could not make it.
+
+    Raises:
+        SpecError: it is one.
+    """
+    if _dump_problem(problem).get("target", "") is None:
+        expected = f"{{kind: {MADE}, target: module:function}}, as each process makes the problem by itself"
+        raise SpecError("problem", problem.name, expected)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a file can hold it."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(_is_plain(inner) for inner in value.values())
+    return value is None or isinstance(value, bool | int | float | str) or dataclasses.is_dataclass(value)
+
+
 ProblemField = Annotated[Any, BeforeValidator(_problem), PlainSerializer(_dump_problem)]
-"""A problem: a name of ``PROBLEMS`` or ``module:name``, or a mapping with ``kind`` and the problem's fields."""
+"""A problem: a name of ``PROBLEMS`` or ``module:name``, a mapping with ``kind`` and fields, or an object."""

@@ -1,14 +1,18 @@
-"""From what a user describes to the topology of P workers."""
+"""From what a user describes to the topology of P workers, or of some of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from syncline.costmodel.network.link import Link, star
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.errors import SpecError
 
-__all__ = ["DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "topology"]
+__all__ = ["DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "among", "topology"]
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
@@ -23,3 +27,41 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     if made.workers != workers:
         raise SpecError("workers", workers, f"{made.workers}, as the topology has")
     return made
+
+
+def among(whole: Topology, members: ArrayLike) -> Topology:
+    """The topology of some of its workers, numbered from 0 in the order given; the others send nothing."""
+    chosen = np.asarray(members)
+    if np.array_equal(chosen, np.arange(whole.workers)):
+        return whole
+    if isinstance(whole, Star):
+        both = np.concatenate([chosen, whole.workers + chosen])
+        return replace(
+            whole,
+            latency_s=whole.latency_s[chosen],
+            overhead_s=whole.overhead_s[chosen],
+            bandwidth_bytes_per_s=whole.bandwidth_bytes_per_s[both],
+            half_duplex=whole.half_duplex[chosen],
+        )
+    return _Members(whole, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Members(DerivedTopology):
+    """Some workers of a topology, on all its channels."""
+
+    members: Ints
+
+    @property
+    def workers(self) -> int:
+        """P."""
+        return len(self.members)
+
+    @property
+    def bandwidth_bytes_per_s(self) -> Floats:
+        """Of all channels, also those that nobody uses."""
+        return self.whole.bandwidth_bytes_per_s
+
+    def paths(self, senders: Ints, receivers: Ints) -> Paths:
+        """The ways between them."""
+        return self.whole.paths(self.members[senders], self.members[receivers])

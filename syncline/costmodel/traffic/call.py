@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from syncline.costmodel.collectives.table import COLLECTIVES
@@ -78,6 +79,21 @@ class Call(NamedTuple):
             raise SpecError(f"{path}.ready", self.ready, "a part of the compute time, from 0 to 1")
         if self.group is not None and not isinstance(self.group, range | tuple):
             raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
+
+
+@lru_cache(maxsize=256)
+def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
+    """The ranks of a group; None where it is all P workers in their order.
+
+    Raises:
+        SpecError: ranks that P different workers do not have.
+    """
+    if group is None or group == range(workers):
+        return None
+    ranks = tuple(group)
+    if not ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(workers)):
+        raise SpecError("calls.group", group, f"different workers from 0 to {workers - 1}, or none, which means all")
+    return None if ranks == tuple(range(workers)) else ranks
 
 
 def grouped_by_step(calls: Iterable[Call], steps: int) -> dict[int, list[Call]]:

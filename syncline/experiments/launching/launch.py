@@ -22,11 +22,13 @@ from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.parts import MeasuredRun, read_parts
 from syncline.experiments.launching.process import Launch, rank_process
 from syncline.experiments.limits import check_processes, check_training
+from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
 from syncline.experiments.trained import time_method
 from syncline.sim import Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
+from syncline.specs.problem import check_written
 
 PRELOAD = ("syncline.experiments.launching.process",)
 """What every process would load."""
@@ -58,12 +60,13 @@ def launch(
     Raises:
         SynclineError: what is found before training: a mistake in the spec, a missing GPU, a port in use.
     """
-    how = how or Launch()
+    how = (how or Launch()).of(spec)
     check(spec)
     processes = how.processes(spec.workers)
     check_processes("workers", processes)
     check_training(spec, spec.method)
     how.devices(processes)
+    spec, step_s = with_measured_step(spec)
     store = host_store(how.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
@@ -77,7 +80,9 @@ def launch(
             parts,
             on_progress,
         )
-        told = write_launch(folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted)
+        told = write_launch(
+            folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted, measured_step_s=step_s
+        )
     return told | {"folder": str(folder.path)}
 
 
@@ -137,8 +142,9 @@ def check(spec: RunSpec) -> None:
     """Refuse what only the simulator has.
 
     Raises:
-        SpecError: absent workers.
+        SpecError: absent workers, or a problem that processes cannot make again.
     """
+    check_written(spec.problem)
     if spec.faults.absences:
         given = [absence.model_dump() for absence in spec.faults.absences]
         raise SpecError("faults.absences", given, "none, as real processes do not leave and come back")
@@ -169,6 +175,7 @@ def write_launch(
     failure: Failure | None,
     *,
     interrupted: bool,
+    measured_step_s: float | None = None,
 ) -> dict[str, Any]:
     """Write what was measured into the folder, beside what the simulator makes of the same traffic.
 
@@ -178,6 +185,7 @@ def write_launch(
     failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
     measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
     told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    told["measured_step_s"] = measured_step_s
     told |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
     if measured is not None:
         told |= _write(folder, spec, how, measured)
@@ -186,7 +194,7 @@ def write_launch(
     if how.keep_parameters and all(path.exists() for path in kept.values()):
         _join_parameters(kept, folder.working / "parameters.pt")
     shutil.rmtree(parts)
-    return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed")}
+    return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
 def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class TorchProblem:
             ``broadcast_buffers`` has it before the next forward pass; where parameters are averaged, the buffers that
             are floating-point numbers are, too. ``own``: each worker keeps its own.
         matrices: names of the parameters that rules for matrices take. None: trainable ones of two dimensions or more,
-            but for tables of embeddings and the last of them by order of registration, the output head.
+            but for tables of embeddings and the last of the others by order of registration, the output head, unless
+            that is tied to a table.
 
     Raises:
         SpecError: a value out of range, or data that cannot be read.
@@ -119,7 +120,12 @@ class TorchProblem:
         return reading_of(self.validation, "problem.validation", reading.batch_size, False, False), False
 
     def module(self) -> nn.Module | None:
-        """The module without memory, on the meta device; None if it cannot be made there."""
+        """The module without memory, on the meta device, made once; None if it cannot be made there."""
+        if self not in _MODULES:
+            _MODULES[self] = self._without_memory()
+        return _MODULES[self]
+
+    def _without_memory(self) -> nn.Module | None:
         cpu = torch.device("cpu")
         if isinstance(self.make_model, nn.Module):
             return self.make_model
@@ -135,4 +141,5 @@ class TorchProblem:
         return _LOOKS.setdefault(self, {})
 
 
+_MODULES: WeakKeyDictionary[TorchProblem, nn.Module | None] = WeakKeyDictionary()
 _LOOKS: WeakKeyDictionary[TorchProblem, dict[Any, Look]] = WeakKeyDictionary()

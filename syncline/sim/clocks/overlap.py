@@ -7,8 +7,8 @@ waits for what earlier steps started and this one needs. Encoding is computing, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,14 +16,19 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
-from syncline.costmodel.traffic.call import Call, grouped_by_step
+from syncline.costmodel.traffic.call import Call, grouped_by_step, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
 from syncline.errors import SpecError
-from syncline.sim.lockstep.maps import CollectiveMaps, Spans, key_of, timeline_of
+from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.programs import Collective, Compute, Instruction, Wait, check_seconds, compute_times
 from syncline.sim.starts import Floats, start_times
 from syncline.sim.timeline import Timeline
+
+Members: TypeAlias = frozenset[int] | None
+"""Some of the workers; all if none."""
+
+T = TypeVar("T")
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
@@ -58,42 +63,70 @@ def data_parallel(
         One program per worker.
     """
     times = compute_times(compute_s)
-    of_worker: list[list[Instruction]] = [[] for _ in range(times.shape[1])]
-    due, needed = grouped_by_step(calls, len(times)), dict[int, list[Wait]]()
+    workers = times.shape[1]
+    of_worker: list[list[Instruction]] = [[] for _ in range(workers)]
+    due, needed = grouped_by_step(calls, len(times)), dict[int, list[tuple[Members, Instruction]]]()
     triggers_s = trigger_times(trigger_s, len(times)).tolist()
     for step, row in enumerate(times.tolist()):
         keyed = [((step, number), call) for number, call in enumerate(due.get(step, ()))]
         early = in_order(keyed, lambda one: one[1].ready)
-        shares, started = [], list[list[Instruction]]()
+        line: list[tuple[Members, Instruction | float]] = []  # who does what; a number is a share of the computing
         at = 0.0
         for key, call in early:
-            shares.append(call.ready - at)
-            started.append(_start(key, call, needed, encode_bytes_per_s))
+            line += [(None, call.ready - at), *_start(key, call, needed, encode_bytes_per_s, workers)]
             at = call.ready
-        after: list[Instruction] = []
+        line.append((None, 1 - at))
         if triggers_s[step]:
-            after.append(Compute(triggers_s[step], "trigger", step, what="trigger"))
-        after += [Wait(key) for key, call in early if not call.wait_steps][-1:]
+            line.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
+        line += [(mine, Wait(key)) for key, mine in last_of(early, workers)]
         for key, call in keyed:
             if call.ready >= 1:
-                after += [*_start(key, call, needed, encode_bytes_per_s), *([] if call.wait_steps else [Wait(key)])]
-        after += needed.pop(step, [])
-        for program, seconds in zip(of_worker, row, strict=True):
-            for share, start in zip(shares, started, strict=True):
-                program += [Compute(share * seconds, step=step), *start]
-            program += [Compute((1 - at) * seconds if at else seconds, step=step), *after]
+                line += _start(key, call, needed, encode_bytes_per_s, workers)
+                line += [] if call.wait_steps else [(members(call, workers), Wait(key))]
+        line += needed.pop(step, [])
+        for worker, (program, seconds) in enumerate(zip(of_worker, row, strict=True)):
+            program += [
+                Compute(what * seconds, step=step) if isinstance(what, float | int) else what
+                for who, what in line
+                if who is None or worker in who
+            ]
     return of_worker
 
 
 def _start(
-    key: tuple[int, int], call: Call, needed: dict[int, list[Wait]], encode_bytes_per_s: float | None
-) -> list[Instruction]:
-    """The instructions that start a call; when it is needed is noted if that is later."""
+    key: tuple[int, int],
+    call: Call,
+    needed: dict[int, list[tuple[Members, Instruction]]],
+    encode_bytes_per_s: float | None,
+    workers: int,
+) -> list[tuple[Members, Instruction]]:
+    """The instructions that start a call, and who has them; when it is needed is noted if that is later."""
+    who, group = members(call, workers), ranks_of_part(call.group, workers)
     if call.wait_steps:
-        needed.setdefault(call.step + call.wait_steps, []).append(Wait(key, step=call.step + call.wait_steps))
+        needed.setdefault(call.step + call.wait_steps, []).append((who, Wait(key, step=call.step + call.wait_steps)))
     encode_s = encoding_s(call, encode_bytes_per_s)
-    encode: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
-    return [*encode, Collective(call.collective, call.payload_bytes, key, call.label, call.step, call.algorithm)]
+    made: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
+    made.append(
+        Collective(call.collective, call.payload_bytes, key, call.label, call.step, call.algorithm, group=group)
+    )
+    return [(who, each) for each in made]
+
+
+def members(call: Call, workers: int) -> Members:
+    """Who takes part in a call; None if all do."""
+    group = ranks_of_part(call.group, workers)
+    return None if group is None else frozenset(group)
+
+
+def last_of(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple[T, Members]]:
+    """Of calls that were started in this order: for each the workers that wait for it and for none after it."""
+    left, out = frozenset(range(workers)), []
+    for key, call in reversed(started):
+        mine = left & frozenset(left if call.group is None else call.group)
+        if mine and not call.wait_steps:
+            out.append((key, None if len(mine) == workers else mine))
+            left -= mine
+    return out
 
 
 def encoding_s(call: Call, encode_bytes_per_s: float | None) -> float:
@@ -164,8 +197,7 @@ def lockstep_spans(
             call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
         ]
     due = grouped_by_step(calls, steps)
-    uses = Counter(key_of(call) for of_step in due.values() for call in of_step)
-    maps = CollectiveMaps(joined, uses, rule)
+    maps = GroupedMaps(joined, [call for of_step in due.values() for call in of_step], rule)
     streams = Streams(maps, start_times(starts_s, workers), encode_bytes_per_s)
     triggers_s = trigger_times(trigger_s, steps).tolist()
     for step, seconds in enumerate(times):
@@ -175,7 +207,7 @@ def lockstep_spans(
 class Streams:
     """The two streams of every worker at once, as they go through the steps: the same as the programs, by maxima."""
 
-    def __init__(self, maps: CollectiveMaps, starts_s: Floats, encode_bytes_per_s: float | None = None) -> None:
+    def __init__(self, maps: GroupedMaps, starts_s: Floats, encode_bytes_per_s: float | None = None) -> None:
         self.maps, self.now_s, self.encode_bytes_per_s = maps, starts_s, encode_bytes_per_s
         self.free_s: Floats = starts_s
         self.nothing = np.zeros(len(starts_s))
@@ -183,39 +215,48 @@ class Streams:
 
     def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Spans]:
         """What happens in one step."""
-        at, last = 0.0, list[tuple[Floats, Call]]()
+        at, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
         for call in in_order(calls, lambda one: one.ready):
             yield self._compute(number, (call.ready - at) * seconds)
             yield from self._start(call)
             at = call.ready
-            if not call.wait_steps:
-                last = [(self.free_s, call)]
+            early.append(((self.free_s, call), call))
         yield self._compute(number, (1 - at) * seconds if at else seconds)
         if trigger_s:
             yield self._compute(number, trigger_s, "trigger")
-        yield from (self._wait(number, *one) for one in last)
+        for (until_s, call), who in last_of(early, len(self.now_s)):
+            yield self._wait(number, until_s, call, who)
         for call in calls:
             if call.ready >= 1:
                 yield from self._start(call)
                 if not call.wait_steps:
-                    yield self._wait(number, self.free_s, call)
-        yield from (self._wait(number, *one) for one in self.needed.pop(number, ()))
+                    yield self._wait(number, self.free_s, call, members(call, len(self.now_s)))
+        for until_s, call in self.needed.pop(number, ()):
+            yield self._wait(number, until_s, call, members(call, len(self.now_s)))
 
-    def _compute(self, step: int, seconds: Floats | float, what: str = "compute") -> Spans:
-        self.now_s, start = self.now_s + seconds, self.now_s
-        return Spans("compute", what, what, start, self.now_s, self.nothing, step)
+    def _compute(self, step: int, seconds: Floats | float, what: str = "compute", who: Members = None) -> Spans:
+        self.now_s, start = self._of(who, self.now_s + seconds, self.now_s), self.now_s
+        return Spans("compute", what, what, start, self.now_s, self.nothing, step, who)
 
     def _start(self, call: Call) -> Iterator[Spans]:
-        encode_s = encoding_s(call, self.encode_bytes_per_s)
+        encode_s, who = encoding_s(call, self.encode_bytes_per_s), members(call, len(self.now_s))
         if encode_s:
-            yield self._compute(call.step, encode_s, "encode")
+            yield self._compute(call.step, encode_s, "encode", who)
         enter = np.maximum(self.now_s, self.free_s)
-        self.free_s = self.maps.done_s(key_of(call), enter)
-        sent = self.maps.sent_bytes(key_of(call))
-        yield Spans("network", call.collective, call.label, enter, self.free_s, sent, call.step)
+        done_s, sent = self.maps.done_s(call, enter)
+        self.free_s = self._of(who, done_s, self.free_s)
+        yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, who)
         if call.wait_steps:
             self.needed.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
-    def _wait(self, step: int, until_s: Floats, call: Call) -> Spans:
-        self.now_s, start = np.maximum(self.now_s, until_s), self.now_s
-        return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step)
+    def _wait(self, step: int, until_s: Floats, call: Call, who: Members) -> Spans:
+        self.now_s, start = self._of(who, np.maximum(self.now_s, until_s), self.now_s), self.now_s
+        return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step, who)
+
+    def _of(self, who: Members, new_s: Floats, old_s: Floats) -> Floats:
+        """New times of some workers, the others' as they were."""
+        if who is None:
+            return new_s
+        times_s = old_s.copy()
+        times_s[sorted(who)] = new_s[sorted(who)]
+        return times_s

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology, topology
+from syncline.costmodel.network.topology import Floats, Ints, Network, Topology, among, topology
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
 from syncline.sim.clocks.overlap import overlapped, trigger_times
-from syncline.sim.clocks.training import Clock, check_groups, clock
+from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.events.ports import Delay
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
@@ -106,11 +106,23 @@ def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int, members: 
         SpecError: a call among others than the members of the phase.
     """
     out, here = [], [call for call in calls if begin <= call.step < end]
-    check_groups(here, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
+    _check_groups(here, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
     for call in here:
         wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
         out.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
     return out
+
+
+def _check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -> None:
+    """Refuse a collective among others than these members.
+
+    Raises:
+        SpecError: with the first such group.
+    """
+    everybody = set(members)
+    for group in dict.fromkeys(call.group for call in calls):
+        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
+            raise SpecError("calls.group", group, expected)
 
 
 def _between(members: Ints, delay: Delay) -> Delay:
@@ -164,41 +176,3 @@ def _timeline(parts: Sequence[_Part], workers: int) -> Timeline:
         columns.append(of_part | {"worker": part.members[of_part["worker"]], "step": step})
     joined = {name: np.concatenate([of_part[name] for of_part in columns]) for name in columns[0]}
     return Timeline.of_columns(joined, workers)
-
-
-def among(whole: Topology, members: ArrayLike) -> Topology:
-    """The topology of some of its workers, numbered from 0 in the order given; the others send nothing."""
-    chosen = np.asarray(members)
-    if np.array_equal(chosen, np.arange(whole.workers)):
-        return whole
-    if isinstance(whole, Star):
-        both = np.concatenate([chosen, whole.workers + chosen])
-        return dataclasses.replace(
-            whole,
-            latency_s=whole.latency_s[chosen],
-            overhead_s=whole.overhead_s[chosen],
-            bandwidth_bytes_per_s=whole.bandwidth_bytes_per_s[both],
-            half_duplex=whole.half_duplex[chosen],
-        )
-    return _Members(whole, chosen)
-
-
-@dataclass(frozen=True, eq=False)
-class _Members(DerivedTopology):
-    """Some workers of a topology, on all its channels."""
-
-    members: Ints
-
-    @property
-    def workers(self) -> int:
-        """P."""
-        return len(self.members)
-
-    @property
-    def bandwidth_bytes_per_s(self) -> Floats:
-        """Of all channels, also those that nobody uses."""
-        return self.whole.bandwidth_bytes_per_s
-
-    def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """The ways between them."""
-        return self.whole.paths(self.members[senders], self.members[receivers])

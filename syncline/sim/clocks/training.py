@@ -14,7 +14,7 @@ from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, a
 from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Network, Topology, topology
-from syncline.costmodel.traffic.call import Call, grouped_by_step
+from syncline.costmodel.traffic.call import Call, grouped_by_step, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
@@ -45,7 +45,7 @@ class Clock:
         trigger_s: seconds of finding out whether to send, likewise.
         communication_s: seconds in a collective, mean per step and worker.
         exposed_communication_s: seconds waiting for the network with nothing to compute, mean per step and worker.
-        bytes_per_worker: payload bytes that a worker hands to collectives, mean per step.
+        bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
         wall_s: when the last worker is through with the last step.
         evaluator: ``events`` or ``lockstep``, whichever was used.
         timeline: the spans of the first steps.
@@ -86,7 +86,7 @@ def clock(
     """The clock of data-parallel training.
 
     Args:
-        calls: the collectives of the training.
+        calls: the collectives of the training, each among all workers or its ``group``.
         compute_s: seconds that each worker computes in each step, anything that broadcasts to ``(steps, workers)``.
         network: what joins the workers: the link that every worker has, one per worker, or a larger network.
         workers: P, at least 1.
@@ -121,9 +121,8 @@ def clock(
         network = topology(network, workers)
     calls = list(calls)
     grouped_by_step(calls, steps)  # refused as they were given
-    check_groups(calls, range(workers), f"all {workers} workers, or none, which means them")
     sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
-    nbytes = sum(call.payload_bytes for call in calls)
+    nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
         try:
             history = lockstep_spans(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
@@ -149,30 +148,26 @@ def _times(compute_s: ArrayLike, trigger_s: ArrayLike, workers: int, steps: int)
     return times, every_trigger_s
 
 
-def check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -> None:
-    """Refuse a collective among others than these members.
-
-    Raises:
-        SpecError: with the first such group.
-    """
-    everybody = set(members)
-    for group in dict.fromkeys(call.group for call in calls):
-        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
-            raise SpecError("calls.group", group, expected)
-
-
 def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
     """The calls with the algorithms that carry them."""
     if algorithm is None:
         return list(calls)
-    chosen: dict[tuple[str, float], str | None] = {}
+    chosen: dict[tuple[str, float, int], str | None] = {}
     out = []
     for call in calls:
-        key = call.collective, call.payload_bytes
+        key = call.collective, call.payload_bytes, _size(call, workers)
         if key not in chosen:
-            chosen[key] = _algorithm(algorithm, *key, workers, network)
+            named = algorithm_of(algorithm, key[0])
+            if key[2] < workers and named in ("auto", "nccl") and not isinstance(network, Link):
+                raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
+            chosen[key] = _algorithm(algorithm, *key, network)
         out.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
     return out
+
+
+def _size(call: Call, workers: int) -> int:
+    """How many workers take part in a call."""
+    return len(ranks_of_part(call.group, workers) or range(workers))
 
 
 def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology) -> str | None:

@@ -143,13 +143,13 @@ class WorkerProgram:
         return self.index == len(self.program)
 
     def look_ahead(self, program: Program) -> None:
-        """Number the collectives that it will come to."""
+        """Number the collectives that it will come to, in whose order its port in serves them."""
         for instruction in program:
             if type(instruction) is Collective:
                 stream, key = instruction.stream, instruction.key
-                number = self.numbers.get(stream, 0)
-                self.numbers[stream] = number + 1
-                if key not in self.number:
+                number = self.numbers.setdefault(stream, 0)
+                if key not in self.number and self.receives(instruction):
+                    self.numbers[stream] = number + 1
                     self.number[key] = number
                     active = self.simulation.active.get(key)
                     if active is not None:
@@ -160,6 +160,13 @@ class WorkerProgram:
             raise SynclineError(
                 f"worker {self.worker} sends on {stream!r}; expected another stream than its collectives'"
             )
+
+    def receives(self, collective: Collective) -> bool:
+        """Whether messages of it come to this worker; of one among all, nobody is ahead who has not joined it."""
+        if collective.group is None:
+            return True
+        does = self.simulation.by_rank(collective).get(self.worker)
+        return does is None or does.before[-1] > 0
 
     def go_on(self, _: Later | None = None) -> None:
         """Run the program until something has to be waited for."""

@@ -16,6 +16,7 @@ Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,18 +25,18 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.table import is_gloo
-from syncline.costmodel.network.topology import Topology
-from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.network.topology import Star, Topology, among
+from syncline.costmodel.traffic.call import Call, ranks_of_part
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
-from syncline.sim.lockstep.routed import RoutedRounds, shared_channels
+from syncline.sim.lockstep.routed import Contention, RoutedRounds, shared_channels
 from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
 
 
 class Spans(NamedTuple):
-    """One span of every worker at once: times and bytes are ``(P,)``."""
+    """One span of every worker at once, or of some: times and bytes are ``(P,)``, those of others nobody's."""
 
     stream: str
     what: str
@@ -44,16 +45,18 @@ class Spans(NamedTuple):
     end_s: Floats
     nbytes: Floats
     step: int
+    who: frozenset[int] | None = None
 
 
 def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     """The timeline of these spans."""
-    kept = list(history)
+    kept, every = list(history), np.arange(workers)
+    worker = [every if spans.who is None else np.array(sorted(spans.who)) for spans in kept]
     columns: dict[str, Any] = {
-        name: np.concatenate([np.broadcast_to(getattr(spans, name), workers) for spans in kept]) if kept else []
-        for name in Spans._fields
-    }
-    return Timeline.of_columns({**columns, "worker": np.tile(np.arange(workers), len(kept))}, workers)
+        name: [np.broadcast_to(getattr(spans, name), workers)[who] for spans, who in zip(kept, worker, strict=True)]
+        for name in Spans._fields[:-1]
+    } | {"worker": worker}
+    return Timeline.of_columns({name: np.concatenate(of) if of else [] for name, of in columns.items()}, workers)
 
 
 def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
@@ -113,6 +116,15 @@ class CollectiveMaps:
         self._sent: dict[Key, Floats] = {}
         self._ports: Ports | None = None
 
+    @property
+    def in_s(self) -> Floats:
+        """When each worker's port in is free, ``(P,)`` seconds."""
+        return np.full(self._topology.workers, -np.inf) if self._ports is None else self._ports.in_s
+
+    @in_s.setter
+    def in_s(self, in_s: Floats) -> None:
+        self._ports = Ports(in_s, in_s, in_s, self._idle_channels())  # all that the next collective goes by
+
     def done_s(self, key: Key, entry_s: Floats) -> Floats:
         """When each worker is done with the next collective, ``(P,)`` seconds.
 
@@ -160,3 +172,49 @@ class CollectiveMaps:
             return ports
         run_routed(self._routed(key), ports, self._rule)
         return ports
+
+
+class GroupedMaps:
+    """The maps of all collectives of a training: of each group its own, on the same ports.
+
+    Args:
+        whole: the network of all workers.
+        calls: all of the training.
+        rule: when a message starts, ``eager`` or ``rendezvous``.
+
+    Raises:
+        SpecError: an unknown collective or algorithm.
+        Contention: parts of the workers on channels that they share with others, or by gloo.
+    """
+
+    def __init__(self, whole: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
+        uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
+        for call in calls:
+            uses.setdefault(ranks_of_part(call.group, whole.workers), Counter())[key_of(call)] += 1
+        own = isinstance(whole, Star) and not whole.half_duplex.any()
+        if set(uses) - {None} and (not own or any(is_gloo(key[0], key[2]) for of in uses.values() for key in of)):
+            raise Contention("collectives of parts of the workers meet on shared channels, or are gloo's")
+        self._workers, self._in_s = whole.workers, np.full(whole.workers, -np.inf)
+        self._of = {
+            group: CollectiveMaps(whole if group is None else among(whole, group), of, rule)
+            for group, of in uses.items()
+        }
+
+    def done_s(self, call: Call, entry_s: Floats) -> tuple[Floats, Floats]:
+        """When each worker is done with the next collective, and the bytes that it sends: ``(P,)`` both.
+
+        Who takes no part is done when it enters.
+
+        Raises:
+            Contention: transfers that share a channel, and do not begin and end together.
+        """
+        group = ranks_of_part(call.group, self._workers)
+        maps, key = self._of[group], key_of(call)
+        if len(self._of) == 1 and group is None:
+            return maps.done_s(key, entry_s), maps.sent_bytes(key)
+        members = list(range(self._workers) if group is None else group)
+        done_s, sent = entry_s.copy(), np.zeros(self._workers)
+        maps.in_s = self._in_s[members]
+        done_s[members], sent[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
+        self._in_s[members] = maps.in_s
+        return done_s, sent

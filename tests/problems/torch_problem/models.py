@@ -7,7 +7,13 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
+from syncline.comm import SimulatedCommunicator
+from syncline.methods import DDP
+from syncline.optim import sgdm
+from syncline.training import parameter_groups, rows_of, train
+
 ITEMS, PIXELS, CLASSES, TOKENS = 48, 6, 4, 11
+STEPS, LR, SEED = 14, 0.1, 3
 
 
 def images(items: int = ITEMS) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,3 +92,15 @@ class Dictionaries(torch.utils.data.Dataset):
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         inputs, labels = sentences()
         return {"input_ids": inputs[number], "labels": labels[number]}
+
+
+def classified(output, target):
+    return nn.functional.cross_entropy(output, target)
+
+
+def trained(problem, make=None, *, workers=1, seeds=(SEED,), steps=STEPS, dtype=torch.float32, **options):
+    comm = SimulatedCommunicator(workers, len(seeds))
+    task = problem.build(rows_of(comm, seeds), dtype=dtype)
+    make = make or (lambda params, comm: DDP(params, LR, sgdm(0.9), comm=comm, worker_axis=True))
+    method = make(parameter_groups(task), comm)
+    return train(task, method, seeds, steps, **options), task, comm

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
-from syncline.comm import SimulatedCommunicator
-from syncline.methods import DDP
-from syncline.optim import sgdm
 from syncline.problems import TorchProblem
 from syncline.problems.streams import torch_generator
 from syncline.seeds import seed64
-from syncline.training import parameter_groups, rows_of, train
 from tests.problems.torch_problem.models import (
     ITEMS,
+    LR,
+    SEED,
+    STEPS,
     Answering,
     Convolutional,
     Dictionaries,
     Recurrent,
     TiedFrozen,
+    classified,
     images,
     sentences,
     token_loss,
+    trained,
 )
 
-BATCH, STEPS, LR = 8, 14, 0.1
-SEED = 3
-
-
-def classified(output, target):
-    return nn.functional.cross_entropy(output, target)
+BATCH = 8
 
 
 PROBLEMS = {
@@ -72,14 +67,6 @@ def plain_loop(problem, seed, steps, method=lambda params: torch.optim.SGD(param
         optimizer.step()
         losses.append(total)
     return losses, module
-
-
-def trained(problem, make=None, *, workers=1, seeds=(SEED,), steps=STEPS, dtype=torch.float32, **options):
-    comm = SimulatedCommunicator(workers, len(seeds))
-    task = problem.build(rows_of(comm, seeds), dtype=dtype)
-    make = make or (lambda params, comm: DDP(params, LR, sgdm(0.9), comm=comm, worker_axis=True))
-    method = make(parameter_groups(task), comm)
-    return train(task, method, seeds, steps, **options), task, comm
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

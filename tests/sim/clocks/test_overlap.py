@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import Exchange, Link, Sites, mean_step
 from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError
-from syncline.sim import Call, calls_of, chrome_trace, clock
+from syncline.sim import Call, Contention, calls_of, chrome_trace, clock
 from syncline.sim.clocks.overlap import overlapped
 from tests.sim.strategies import kinds, links, sizes
 
@@ -24,8 +24,9 @@ LINK = Link(0.0, 1.0)  # two workers: an all-reduce of n bytes takes n seconds
 def overlapping(draw):
     """Arguments of ``clock``: calls of all kinds that start on the way or at the end, and are needed now or later."""
     workers, steps = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    parts = st.lists(st.integers(0, workers - 1), min_size=1, unique=True).map(tuple)
     fields = st.tuples(
-        st.integers(0, steps - 1), kinds, sizes, st.sampled_from([None, range(workers)]), st.none(),
+        st.integers(0, steps - 1), kinds, sizes, st.sampled_from([None, range(workers)]) | parts, st.none(),
         st.sampled_from([0.0, 0.01]), st.integers(0, 3), st.booleans(),
         st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0]), st.sampled_from(["", "x"]),
     )  # fmt: skip
@@ -116,6 +117,47 @@ def test_a_late_worker_by_hand(evaluator):
     assert spans(told, 0) == [("gradient 1/2", 6.0, 16.0), ("gradient 2/2", 16.0, 26.0)]
     assert spans(told, 1) == [("gradient 1/2", 10.0, 16.0), ("gradient 2/2", 20.0, 26.0)]
     assert told.timeline.exposed_communication_s().tolist() == pytest.approx([14.0, 6.0])
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_pairs_beside_each_other_by_hand(evaluator):
+    """Pairs average in every step, the first worker of each with that of the other in the second; 4 s each."""
+    pairs = [Call(step, "all_reduce", 4.0, pair) for step in (0, 1) for pair in ((0, 1), (2, 3))]
+    calls = [*pairs, Call(1, "all_reduce", 4.0, (2, 0), label="firsts")]
+    told = clock(calls, [[1.0, 2.0, 5.0, 1.0], [1.0] * 4], LINK, 4, 2, evaluator=evaluator)
+    # Pairs end at 2 + 4 and 5 + 4, then at 7 + 4 and 10 + 4, where the firsts begin.
+    assert told.end_s.tolist() == pytest.approx([18.0, 11.0, 18.0, 14.0])
+    assert told.step_end_s.tolist() == pytest.approx([9.0, 18.0])
+    assert spans(told, 0)[-1] == ("firsts", 11.0, 18.0) and spans(told, 2)[-1] == ("firsts", 14.0, 18.0)
+    assert "firsts" not in told.timeline[told.timeline.worker % 2 == 1].label
+    assert told.bytes_per_worker == pytest.approx((4.0 + 4.0 + 2.0) / 2)
+
+
+def test_a_part_of_the_workers_is_timed_as_if_they_were_alone():
+    compute_s = np.random.default_rng(2).exponential(0.1, (6, 5))
+    some = [Call(step, "all_reduce", 1e6, (4, 1, 2)) for step in range(6)]
+    link = [Link(1e-3, rate) for rate in (1e6, 2e6, 3e6, 4e6, 5e6)]
+    together = clock(some, compute_s, link, 5, 6)
+    alone = clock(
+        [call._replace(group=None) for call in some], compute_s[:, [4, 1, 2]], [link[4], link[1], link[2]], 3, 6
+    )
+    np.testing.assert_allclose(together.end_s[[4, 1, 2]], alone.end_s, rtol=1e-12)
+    np.testing.assert_allclose(together.end_s[[0, 3]], compute_s.sum(0)[[0, 3]], rtol=1e-12)
+
+
+def test_parts_of_the_workers_on_shared_channels_are_for_the_events():
+    """The two sites' pairs stay inside; pairs across share the uplinks, each with half of them."""
+    network = Sites((2, 2), Link(0.0, 10.0), Link(0.0, 1.0))
+    inside, across = (
+        clock([Call(0, "broadcast", 8.0, pair) for pair in pairs], 0.0, network, 4, 1)
+        for pairs in (((0, 1), (2, 3)), ((0, 2), (1, 3)))
+    )
+    assert (inside.evaluator, across.evaluator) == ("events", "events")
+    assert (inside.wall_s, across.wall_s) == (pytest.approx(0.8), pytest.approx(16.0))
+    with pytest.raises(Contention, match="parts of the workers"):
+        clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, evaluator="lockstep")
+    with pytest.raises(SpecError, match="algorithm: got 'auto'; expected an algorithm's name, for parts of workers"):
+        clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, algorithm="auto")
 
 
 @pytest.mark.parametrize("evaluator", ["lockstep", "events"])
@@ -215,7 +257,8 @@ def test_the_trace_shows_the_overlap():
         (Call(0, "all_reduce", 1.0, wait_steps=-1), "wait_steps: got -1; expected a whole number of steps"),
         (Call(0, "all_reduce", 1.0, encoded_bytes=-1.0), "encoded_bytes: got -1.0; expected a finite number of bytes"),
         (Call(0, "all_reduce", 1.0, "gradient"), "group: got 'gradient'; expected a range or a tuple of ranks"),
-        (Call(0, "all_reduce", 1.0, (0, 2)), "calls.group: got .0, 2.; expected all 2 workers"),
+        (Call(0, "all_reduce", 1.0, (0, 0)), "calls.group: got .0, 0.; expected different workers"),
+        (Call(0, "all_reduce", 1.0, (0, 2)), "calls.group: got .0, 2.; expected different workers from 0 to 1"),
     ],
 )
 def test_calls_that_cannot_be(call, line):

@@ -12,9 +12,9 @@ from hypothesis.extra import numpy as hnp
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.topology import among
 from syncline.errors import SpecError
 from syncline.sim import Call, Clock, Recv, Send, clock, phased_clock, run_events
-from syncline.sim.clocks.phases import among
 
 LINK = Link(1e-3, 1e6)
 STEPS, WORKERS = 6, 4

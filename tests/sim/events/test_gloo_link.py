@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import COLLECTIVES, GLOO, GlooCosts, Link, collective_s, topology
+from syncline.costmodel.network.topology import among
 from syncline.sim import (
     Call,
     Clock,
@@ -23,7 +24,6 @@ from syncline.sim import (
     schedule,
 )
 from syncline.sim.clocks.overlap import run_lockstep
-from syncline.sim.clocks.phases import among
 from syncline.sim.workers.faults import SlowLink, with_slow_links
 from syncline.specs import network
 

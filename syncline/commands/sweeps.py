@@ -1,0 +1,108 @@
+"""The command that trains many configurations, and the one that ranks them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncline.commands.shell import (
+    INTERRUPTED,
+    JsonOption,
+    SetOption,
+    SpecArgument,
+    app,
+    emit,
+    new_console,
+    overridden,
+    say,
+    value_of,
+    warn,
+)
+
+FOLDER_HELP = "Where runs are kept; the same again goes on there. runs/NAME-sweep by default."
+
+
+@app.command("sweep")
+def sweep_command(
+    spec: SpecArgument,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", metavar="FIELD=VALUES", help="A field's values: method.lr=1e-3,3e-3; or a YAML list."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="N", help="How many: 5; or which: [3, 4]. The spec's by default.")
+    ] = None,
+    overrides: SetOption = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes side by side; one per core.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help=FOLDER_HELP)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train every combination of values, with several seeds each. What is finished is kept and never run twice."""
+    from syncline.experiments.sweep.grid import Grid
+    from syncline.experiments.sweep.listener import listening
+    from syncline.experiments.sweep.ranking import ranked
+    from syncline.experiments.sweep.sweep import sweep
+    from syncline.experiments.sweep.tables import effort_line, ranking_table
+
+    grids = [Grid.parse(one) for one in grid or ()]
+    given, console = overridden(overrides), new_console()
+    with listening(console, say) as listener:
+        result = sweep(
+            spec, grids, seeds=value_of("--seeds", seeds), overrides=given, out=out, jobs=jobs,
+            listener=listener,
+        )  # fmt: skip
+    failed = [row for row in result.rows if row["error"] is not None]
+    if result.rows:
+        console.print(ranking_table(ranked(result.rows), "loss", result.paths, name=result.name))
+    _say_if_any(effort_line(result.effort))
+    if failed:
+        warn([f"{len(failed):,} of {len(result.rows):,} runs failed, the first with: {failed[0]['error']}"])
+    console.print(f"results in {result.folder}/: sweep.json, sweep.parquet, runs/", soft_wrap=True)
+    console.print(f"more of the ranking: syncline best {shlex.quote(result.folder)}", soft_wrap=True)
+    if as_json:
+        emit(result.json())
+    if result.interrupted:
+        say(f"interrupted: the same again with --out {shlex.quote(result.folder)} goes on where this ended")
+        raise typer.Exit(INTERRUPTED)
+    if failed and len(failed) == len(result.rows):
+        raise typer.Exit(1)
+
+
+@app.command("best")
+def best_command(
+    folder: Annotated[Path, typer.Argument(help="A sweep's folder, also of one that goes on or was killed.")],
+    by: Annotated[str, typer.Option("--by", metavar="FIELD", help="A number of the rows; less is better.")] = "loss",
+    top: Annotated[int, typer.Option("--top", min=1, help="How many configurations are shown.")] = 20,
+    equal_effort: Annotated[
+        bool, typer.Option("--equal-effort", help="Rank as many configurations of each method as the least tuned has.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank the configurations of a sweep by the median over their seeds, with the lowest and the highest."""
+    from syncline.experiments.sweep.folder import read_sweep
+    from syncline.experiments.sweep.ranking import effort, ranked, with_equal_effort
+    from syncline.experiments.sweep.tables import effort_line, ranking_table
+
+    kept = read_sweep(folder)
+    rows = with_equal_effort(kept.rows, kept.asked) if equal_effort else kept.rows
+    names = {row["run"] for row in rows}
+    tuned = effort((one["method"], one["training"]) for one in kept.asked if one["run"] in names)
+    records = ranked(rows, by)
+    if as_json:
+        emit({"rows": records, "effort": tuned, "runs": len(kept.asked), "finished": len(kept.rows)})
+        return
+    paths = list(dict.fromkeys(path for one in kept.asked for path in one["values"]))
+    console = new_console()
+    if records:
+        console.print(ranking_table(records, by, paths, top, name=kept.about["name"]))
+    _say_if_any(effort_line(tuned))
+    if len(kept.rows) < len(kept.asked):
+        say(f"{len(kept.rows):,} of {len(kept.asked):,} runs are finished")
+
+
+def _say_if_any(line: str) -> None:
+    if line:
+        say(line)

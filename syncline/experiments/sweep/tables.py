@@ -1,0 +1,73 @@
+"""Tables of sweeps for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group
+
+from syncline.experiments.columns import Column, four_digits, seconds_of, table
+from syncline.experiments.sweep.ranking import is_equal
+from syncline.units import format_seconds
+
+SHOWN = 20
+"""Configurations, unless more are asked for."""
+
+
+def ranking_table(
+    records: Sequence[dict[str, Any]], by: str, paths: Sequence[str], most: int = SHOWN, name: str = ""
+) -> Group:
+    """The best configurations: what is swept, and the spread over the seeds."""
+    shown = list(records[:most])
+    columns: list[Column] = [("rank", lambda row: str(row["rank"]))]
+    for path in _told_apart(records, paths):
+        columns.append((path, lambda row, path=path: _value(row.get(path))))  # type: ignore[misc]
+    columns += [
+        (f"{by.replace('_', ' ')}: median\n(lowest to highest)", lambda row: _median(row, by)),
+        ("seeds", _seeds),
+        ("step\ntime", seconds_of("step_time_s")),
+        ("wall\nclock", seconds_of("wall_clock_s")),
+    ]
+    total = len(records)
+    title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {by}"
+    title += f", the best {len(shown)}" if len(shown) < total else ""
+    text = range(1, len(columns) - 4)
+    return table(title, columns, shown, left=text)
+
+
+def effort_line(effort: Mapping[str, int]) -> str:
+    """How much each method was tuned; empty of a single one."""
+    if len(effort) < 2:
+        return ""
+    if is_equal(effort):
+        count = next(iter(effort.values()))
+        return f"tuning effort: equal, {count:,} configuration{'s' * (count != 1)} of each of {len(effort)} methods"
+    return "tuning effort: not equal; configurations: " + ", ".join(f"{name} {n:,}" for name, n in effort.items())
+
+
+def _told_apart(records: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
+    """Fields that are swept; of one that has only one value nothing is to be told."""
+    several = [path for path in paths if len({str(one.get(path)) for one in records}) > 1]
+    return several or list(paths[:1])
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def _number(value: float, by: str, row: Mapping[str, Any]) -> str:
+    if not math.isfinite(value):
+        return "failed" if row["failed"] else "diverged"
+    return format_seconds(value) if by.endswith("_s") else four_digits(value)
+
+
+def _median(row: Mapping[str, Any], by: str) -> str:
+    middle, *ends = (_number(row[name], by, row) for name in (by, f"{by}_min", f"{by}_max"))
+    return middle if row["seeds"] == 1 else f"{middle} ({' to '.join(dict.fromkeys(ends))})"
+
+
+def _seeds(row: Mapping[str, Any]) -> str:
+    lost = [f"{row[what]} {what}" for what in ("diverged", "failed") if row[what]]
+    return "\n".join([str(row["seeds"]), *lost])
