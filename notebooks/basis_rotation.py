@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 from syncline.analysis.figures.alignment import (
     LATE,
     ON_TIME,
-    Scatter,
     Panel,
     Plot,
+    Scatter,
     measured_over,
     swings,
     trajectory_grid,
@@ -38,16 +38,16 @@ from syncline.analysis.kronecker import FAMILIES, side_norms
 from syncline.analysis.ranks import rank_correlation
 from syncline.analysis.staleness import delayed_adam_bound, late_factor, trap_radius
 from syncline.analysis.style import figure_style
-from syncline.studies.alignment.points import floor_point, quadratics
-from syncline.studies.alignment.random_draws import random_records, random_rows
-from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
-from syncline.studies.swings.study import swing_records
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
 from syncline.specs import load_spec
 from syncline.studies.alignment import AlignmentSpec
+from syncline.studies.alignment.points import floor_point, quadratics
+from syncline.studies.alignment.random_draws import random_records, random_rows
+from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
 from syncline.studies.swings import SwingsSpec
+from syncline.studies.swings.study import swing_records
 
 torch.set_num_threads(1)  # the tensors are small
 ADAM, ADASGD, HESSIAN, COVARIANCE = "Adam", "AdaSGD", "Adam, Hessian's basis", "Adam, basis of $gg^T$"

@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 from syncline.analysis.style import figure_style
 from syncline.analysis.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import model
+from syncline.costmodel import MODELS
 from syncline.methods import DDP
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
@@ -132,7 +132,7 @@ for basis in ("dct", "identity"):
 # an all-gather of all workers' pairs grows with the workers, where an all-reduce does not.
 
 # %%
-shape = model("olmo-300m")
+shape = MODELS["olmo-300m"]
 tensors = [tensor for tensor in shape.tensors if tensor.name != "embedding"]
 dense = 4 * sum(tensor.elements for tensor in tensors)
 for fields in ({}, {"index_bits": 0}, {"index_bits": 0, "value": "bf16"}, {"k": 1}):

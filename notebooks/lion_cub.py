@@ -39,7 +39,7 @@ from matplotlib.ticker import PercentFormatter
 from syncline.analysis import median_and_range, sign_shares
 from syncline.analysis.style import figure_style
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import Link, gather_s, model, vote_bits_per_parameter, vote_crossover, vote_s
+from syncline.costmodel import MODELS, Link, gather_s, vote_bits_per_parameter, vote_crossover, vote_s
 from syncline.specs import network
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.studies.quantisers import study as quantisers
@@ -78,7 +78,7 @@ assert [round(float(vote_crossover(p)), 2) for p in (8, 128)] == [0.78, 8.64]
 
 NETWORKS = ("infiniband", "10gbe", "1gbe", "wan")
 links = {name: network(name) for name in NETWORKS}
-gpt = model("gpt-160m").parameters
+gpt = MODELS["gpt-160m"].parameters
 for name, link in links.items():
     alpha_over_beta = 8 * link.bandwidth_bytes_per_s * link.latency_s
     sizes = [float(vote_crossover(p)) * alpha_over_beta for p in (8, 128)]

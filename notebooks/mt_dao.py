@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from syncline.analysis import Surface, SeedSeries, landscape_convergence
+from syncline.analysis import SeedSeries, Surface, landscape_convergence
 from syncline.analysis.style import figure_style
 from syncline.analysis.theory import momentum_information_nats, momentum_noise_variance, quasi_hyperbolic_stability
 from syncline.comm import SimulatedCommunicator

@@ -23,7 +23,7 @@ import torch
 
 from syncline.analysis import Curve, SeedSeries, distance_over_steps, loss_against_clock
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import Link, model, ring_all_reduce_s
+from syncline.costmodel import MODELS, Link, ring_all_reduce_s
 from syncline.methods import DDP, MTDAO, DiLoCo, Local
 from syncline.optim import adam
 from syncline.specs import network
@@ -97,7 +97,7 @@ loss_against_clock(curves, networks, loss_label="validation loss (nats)")
 # workers average a model of 162 million parameters, for 1,000 bandwidths and two latencies at once.
 
 # %%
-nbytes = model("gpt-160m").parameter_bytes()
+nbytes = MODELS["gpt-160m"].parameter_bytes()
 bandwidth = np.geomspace(1e8, 1e11, 1000)  # bytes per second
 links = Link(latency_s=np.array([[50e-6], [25e-3]]), bandwidth_bytes_per_s=bandwidth)
 all_reduce_s = ring_all_reduce_s(8, nbytes, links)

@@ -19,6 +19,9 @@ from syncline.errors import SpecError, one_of, said
 
 T = TypeVar("T")
 
+PYTHON = "python"
+"""The ``kind`` of what a spec has made: ``{kind: python, target: module:name, ...}``."""
+
 
 class Registry(Generic[T]):
     """Things of one kind by name.
@@ -88,6 +91,12 @@ class Registry(Generic[T]):
         if name not in offered:
             raise SpecError(path, name, f"{one_of(self.names(), name)}, or module:name")
         return imported(offered[name].value, path)
+
+    def origin(self, name: str) -> str:
+        """Who offers a name: an installed package and its version; nothing where it is built in or was registered."""
+        if name in self._known or (point := self._offered().get(name)) is None:
+            return ""
+        return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
     def _offered(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}
@@ -161,14 +170,53 @@ def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
     where = f"{path}." if path else ""
     if not is_reference(target):
         raise SpecError(f"{where}target", target, "module:name or file.py:name of a function or a class")
-    function = imported(target, f"{where}target")
+    return call(imported(target, f"{where}target"), target, arguments, f"{where}target", where)
+
+
+def call(function: Any, told: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
+    """What a user's function returns, called with arguments by name.
+
+    Args:
+        function: it.
+        told: what error lines call it.
+        arguments: by name.
+        path: of the field that names the function.
+        where: what stands before an argument's name in error lines, with a dot behind.
+
+    Raises:
+        SpecError: as `called`.
+    """
     if not callable(function):
-        raise SpecError(f"{where}target", target, f"a function or a class, and this is {type(function).__name__}")
-    _check_arguments(function, target, arguments, where)
+        raise SpecError(path, told, f"a function or a class, and this is {type(function).__name__}")
+    _check_arguments(function, told, arguments, where)
     try:
         return function(**arguments)
     except Exception as error:  # whatever a user's function raises is told as what is wrong with this field
-        raise SpecError(f"{where}target", target, f"a call that returns; it says: {said(error)}") from error
+        raise SpecError(path, told, f"a call that returns; it says: {said(error)}") from error
+
+
+def called_as(given: Mapping[str, Any], path: str) -> Any:
+    """What ``{kind: python, target: module:name, ...}`` of a spec stands for: what the target returns."""
+    arguments = {key: value for key, value in given.items() if key not in ("kind", "target")}
+    return called(given.get("target"), arguments, path)
+
+
+def name_of_call(given: Mapping[str, Any]) -> str:
+    """What to call it.
+
+    >>> name_of_call({"kind": "python", "target": "mine:make", "width": 4})
+    'mine:make(width=4)'
+    """
+    return call_text(str(given.get("target")), {k: v for k, v in given.items() if k not in ("kind", "target")})
+
+
+def call_text(target: str, arguments: Mapping[str, Any]) -> str:
+    """What to call the thing that a call returned, for people.
+
+    >>> call_text("mine:make", {"width": 4, "kind_of": "a"}), call_text("mine:make", {})
+    ("mine:make(width=4, kind_of='a')", 'mine:make')
+    """
+    return target + (f"({', '.join(f'{name}={value!r}' for name, value in arguments.items())})" if arguments else "")
 
 
 def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], where: str) -> None:

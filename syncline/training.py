@@ -166,7 +166,11 @@ def diverged_at(history: History) -> tuple[int | None, ...]:
 
 
 def _stacked(values: Sequence[torch.Tensor], empty: tuple[int, ...]) -> Array:
-    return torch.stack(list(values)).cpu().numpy() if values else np.zeros(empty)
+    if not values:
+        return np.zeros(empty)
+    stacked = torch.stack(list(values)).cpu()
+    # NumPy has no bfloat16, and means of many losses need more digits than 16 bits have.
+    return (stacked.float() if stacked.dtype.itemsize < 4 else stacked).numpy()
 
 
 def local_rows(method: Method, seeds: Sequence[int]) -> Rows:
@@ -238,7 +242,7 @@ def train(
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
         recorder.eval_step.append(done)
         for name, value in metrics.items():
-            recorder.evaluation.setdefault(name, []).append(value)
+            recorder.evaluation.setdefault(name, []).append(value.cpu())
 
     if _stops(on_step, 0):
         return recorder.history(seeds, interrupted=True)

@@ -65,12 +65,25 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+# Examples in Python.
+
+
+def test_examples_of_the_python_api_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("syncline.experiments.shared_progress.cpu_count", lambda: 1)
+    monkeypatch.setattr("matplotlib.pyplot.figure", lambda **_: None)
+    names: dict[str, Any] = {}
+    for example in (blocks(ROOT / "README.md", "python")[0], *blocks(DOCS / "python.md", "python")):
+        exec(compile(example, "example", "exec"), names)
+    assert len(names["result"].rows) and not list(tmp_path.iterdir())
+
+
 # The README's program.
 
 
 def run_example(tmp_path: Path, *command: str) -> list[tuple[float, int]]:
     """Run the README's program; the loss and the bytes that each worker prints."""
-    (example,) = blocks(ROOT / "README.md", "python")
+    _, example = blocks(ROOT / "README.md", "python")
     script = tmp_path / "train.py"
     script.write_text(example, encoding="utf-8")
     done = run(*command, str(script), cwd=tmp_path)
@@ -185,7 +198,8 @@ def test_pipeline_emits_what_is_documented(tmp_path: Path) -> None:
     assert names_of([stage for row in result["rows"] for stage in row["per_stage"]]) == documented("per_stage")
     assert set(pq.read_schema(tmp_path / "out" / "timeline.parquet").names) == documented("timeline.parquet")
     told = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
-    assert set(told) == documented("run.json") - {"seeds", "wall_s", "problem", "measured_step_s"}
+    missing = {"seeds", "wall_s", "problem", "measured_step_s", "device", "dtype"}
+    assert set(told) == documented("run.json") - missing
 
 
 def test_compare_emits_what_is_documented(comparison: tuple[Path, dict[str, Any]]) -> None:

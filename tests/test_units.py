@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.errors import SpecError
-from syncline.units import (
-    format_bandwidth,
-    format_bytes,
-    format_seconds,
-    parse_bandwidth,
-    parse_bytes,
-    parse_seconds,
-)
+from syncline.units import format_bandwidth, format_bytes, format_seconds, parse_bandwidth, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from benchmarks.gpu.parts import Row
 from benchmarks.gpu.setting import Setting, dtype_name
 from benchmarks.gpu.stopwatch import timed
 from syncline.costmodel import compute_s
-from syncline.costmodel.compute.models import ModelShape
+from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.problems.gpt import GPT
 
 MICRO_BATCHES = (1, 4, 8, 16, 32)

@@ -14,7 +14,7 @@ from benchmarks.gpu.parts import Row, one_line
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import host_s, repeated, summary
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel.compute.models import ModelShape
+from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.methods import MethodBase, method_of
 from syncline.training import parameter_groups
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from syncline.costmodel import HARDWARE, Hardware
-from syncline.costmodel.compute.models import MODELS, ModelShape
+from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.models import MODELS
 
 PRESETS = (
     (r"\bB200\b", "b200"),

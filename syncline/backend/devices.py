@@ -28,6 +28,23 @@ class Devices(NamedTuple):
         return torch.device("cuda", local_rank % self.gpus) if self.kind == "cuda" else torch.device("cpu")
 
 
+def training_device(device: str) -> torch.device:
+    """What a training in one process runs on; ``auto`` is CUDA where there is a GPU.
+
+    Raises:
+        SpecError: ``cuda`` where torch finds no GPU.
+    """
+    found = torch.cuda.is_available()
+    if device == "cuda" and not found:
+        raise SpecError("device", device, "cpu, as torch finds no GPU here")
+    return torch.device("cuda" if device != "cpu" and found else "cpu")
+
+
+def name_of_device(device: torch.device) -> str:
+    """What it is, for a record: ``cpu``, or a GPU's name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
 def devices(device: str, backend: str, local_processes: int, gpus: int | None = None) -> Devices:
     """What so many processes of one machine run on.
 

@@ -18,8 +18,8 @@ import torch.multiprocessing as mp
 
 from syncline.errors import SpecError
 
-PRELOAD = ("__main__", "syncline.training", "torch._dynamo", "sklearn.datasets")
-"""What the server that processes are forked from loads once; optimizers and problems begin with the last two."""
+PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
+"""What the server that processes are forked from loads once; optimizers begin with the last one."""
 
 TIMEOUT_S = 120.0
 """How long a collective may wait for the others before its process gives up."""

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import (
-    Communicator,
-    PerPeer,
-    PerWorker,
-    ReduceOp,
-    check_op,
-    check_root,
-    note,
-    reduce_rows,
-)
+from syncline.comm.base import Communicator, PerPeer, PerWorker, ReduceOp, check_op, check_root, note, reduce_rows
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Membership
 from syncline.comm.wire import DENSE, WireFormat

@@ -17,7 +17,9 @@ from syncline.errors import SpecError, one_of
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="networks, hardware, models, methods, problems or specs")],
+    what: Annotated[
+        str, typer.Argument(help="networks, hardware, models, methods, problems, schedules, studies or specs")
+    ],
     model: Annotated[
         str | None, typer.Option("--model", help="For whose tensors 'list methods' counts bytes; gpt-160m by default.")
     ] = None,
@@ -27,12 +29,12 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List what a spec can name."""
-    from syncline.costmodel import model as model_shape
     from syncline.experiments.catalogue import CATALOGUES
+    from syncline.specs import model as model_of
 
     if what not in CATALOGUES:
         raise SpecError("list", what, one_of(CATALOGUES, what))
-    options: dict[str, Any] = {"shape": model and model_shape(model, "--model"), "workers": workers}
+    options: dict[str, Any] = {"shape": model and model_of(model, "--model"), "workers": workers}
     given = {name: value for name, value in options.items() if value is not None}
     if what != "methods":
         for name, value in (("model", model), ("workers", workers)):

@@ -32,7 +32,13 @@ def project_command(
     network: NetworkOption = None,
     workers: Annotated[str | None, typer.Option("--workers", metavar="P,...", help="How many: 8,64,512.")] = None,
     model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="NAME,...", help="Models; see 'syncline list models'.")
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME,...", help="'syncline list models', a config.json, or module:make_model."
+        ),
+    ] = None,
+    sequence: Annotated[
+        int | None, typer.Option("--sequence", metavar="T", help="Tokens in a training sequence of the models.")
     ] = None,
     hardware: Annotated[
         list[str] | None, typer.Option("--hardware", metavar="NAME,...", help="See 'syncline list hardware'.")
@@ -58,7 +64,7 @@ def project_command(
     warn(loaded.warnings())
     from syncline.experiments.projection import projections
 
-    options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm)
+    options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm, sequence)
     specs = projections.variants(loaded, options)
     warn(projections.left_out(specs))
     from syncline.api.clocks import project

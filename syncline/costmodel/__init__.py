@@ -40,7 +40,9 @@ from syncline.costmodel.compute.memory import (
     model_memory,
     update_s,
 )
-from syncline.costmodel.compute.models import MODELS, ModelShape, model
+from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.models import MODELS
+from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.costmodel.compute.tensors import (
     TensorShape,
     balanced_parts,
@@ -99,7 +101,9 @@ __all__ = [
     "Hardware",
     "Link",
     "Memory",
+    "Model",
     "ModelShape",
+    "ModuleShape",
     "Network",
     "NoClosedForm",
     "Precision",
@@ -138,7 +142,6 @@ __all__ = [
     "matrix_sides",
     "mean_bytes_per_step",
     "mean_step",
-    "model",
     "model_memory",
     "mt_dao_all_reduce_s",
     "node_size",

@@ -3,64 +3,122 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import yaml
 
-from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Link, ModelShape, mean_bytes_per_step
+from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
+from syncline.errors import SpecError
 from syncline.experiments.projection.memory import memory_of
 from syncline.methods import METHODS, load_offered, method_of
-from syncline.specs import bundled, network_fields
+from syncline.registry import Registry
+from syncline.specs import STUDIES, bundled, hardware, model, models, network, network_fields
+from syncline.specs.cluster import hardware as machines
+from syncline.specs.cluster import links
+from syncline.specs.study import study_of_kind
 
 CatalogueRows = list[dict[str, Any]]
 
 
 def network_rows() -> CatalogueRows:
-    """Network presets; latency is one way, bandwidth per direction. Null where a network has links of several kinds."""
-    rows = []
-    for name, preset in NETWORKS.items():
-        link = preset.network if isinstance(preset.network, Link) else None
-        rows.append({
-            "name": name,
+    """Networks; latency is one way, bandwidth per direction. Null where a network has links of several kinds."""
+
+    def row(name: str) -> dict[str, Any]:
+        made, preset = network(name), NETWORKS.get(name)
+        link = made if isinstance(made, Link) else None
+        return {
             "latency_s": link and link.latency_s,
             "bandwidth_bytes_per_s": link and link.bandwidth_bytes_per_s,
-            "links": preset.network.describe(),
-            "fields": network_fields(preset.network),
-            "description": preset.description,
-            "source": preset.source,
-        })  # fmt: skip
-    return rows
+            "links": made.describe(),
+            "fields": network_fields(made),
+            "description": preset.description if preset else "",
+            "source": preset.source if preset else links.BY_NAME.origin(name),
+        }  # fmt: skip
+
+    return _rows_of(links.BY_NAME, row, "links")
 
 
 def hardware_rows() -> CatalogueRows:
-    """Hardware presets."""
-    return [
-        dataclasses.asdict(one) | {"memory": f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"}
-        for one in HARDWARE.values()
-    ]
+    """Hardware."""
+
+    def row(name: str) -> dict[str, Any]:
+        one = hardware(name)
+        source = one.source or machines.BY_NAME.origin(name)
+        memory = f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"
+        return dataclasses.asdict(one) | {"name": name, "source": source, "memory": memory}
+
+    return _rows_of(machines.BY_NAME, row, "source")
 
 
 def model_rows() -> CatalogueRows:
-    """Model shapes with their exact parameter counts."""
-    return [
-        {
-            "name": name,
+    """Models with their exact parameter counts; a module of which no more is known has nulls."""
+
+    def row(name: str) -> dict[str, Any]:
+        shape = model(name)
+        sizes = ("layers", "width", "heads", "vocabulary")
+        return {
             "parameters": shape.parameters,
             "fp32_bytes": shape.parameter_bytes(),
             "flops_per_token": shape.flops_per_token,
-            "layers": shape.layers,
-            "width": shape.width,
-            "heads": shape.heads,
-            "vocabulary": shape.vocabulary,
+            **{size: getattr(shape, size, None) for size in sizes},
             "sequence": shape.sequence,
-            "source": shape.source,
+            "source": shape.source or models.BY_NAME.origin(name),
         }
-        for name, shape in MODELS.items()
-    ]
+
+    return _rows_of(models.BY_NAME, row, "source")
 
 
-def method_rows(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> CatalogueRows:
+def schedule_rows() -> CatalogueRows:
+    """Pipeline schedules."""
+    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
+
+    def row(name: str) -> dict[str, Any]:
+        kind = schedule_kind(name)
+        described = kind.build.__doc__ or sys.modules[kind.build.__module__].__doc__ or ""
+        return {
+            "description": first_line(described),
+            "takes": [
+                what for what, taken in (("chunks", kind.takes_chunks), ("in_flight", kind.takes_limits)) if taken
+            ],
+            "source": SCHEDULES.origin(name),
+        }
+
+    return _rows_of(SCHEDULES, row, "description")
+
+
+def study_rows() -> CatalogueRows:
+    """Studies by the kind of their specs, and the command that takes these."""
+
+    def row(name: str) -> dict[str, Any]:
+        study = study_of_kind(name)
+        described = first_line(study.spec.__doc__ or "")
+        return {"command": study.command, "description": described, "source": STUDIES.origin(name)}
+
+    return _rows_of(STUDIES, row, "description")
+
+
+def first_line(text: str) -> str:
+    """Of a docstring, without the marks of code."""
+    return (text.strip().splitlines() or [""])[0].replace("``", "")
+
+
+def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], told: str) -> CatalogueRows:
+    """A row for each name; of what an installed package offers and cannot be used, ``told`` says why."""
+    rows: CatalogueRows = []
+    fields: dict[str, Any] = {}
+    for name in registry.names():
+        try:
+            rows.append({"name": name} | row(name))
+            fields = dict.fromkeys(rows[-1])
+        except SpecError as error:
+            why = f"cannot be used: {error}"
+            rows.append({**fields, "name": name, told: why})
+    return rows
+
+
+def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8) -> CatalogueRows:
     """Named methods: what they are, what each of so many workers sends and keeps, as a formula and for a model."""
     rows = []
     load_offered()
@@ -80,7 +138,7 @@ def method_rows(shape: ModelShape = MODELS["gpt-160m"], workers: int = 8) -> Cat
             "state_per_parameter": kept / shape.parameters,
             "state_bytes": 4 * kept,
             "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
-            "description": (type(spec).__doc__ or "").strip().splitlines()[0].replace("``", ""),
+            "description": first_line(type(spec).__doc__ or ""),
             "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
         })  # fmt: skip
     return rows
@@ -90,15 +148,13 @@ def problem_rows() -> CatalogueRows:
     """Problems and their fields."""
     from syncline.problems import PROBLEMS
 
-    return [
-        {
-            "name": name,
-            "description": (problem.__doc__ or "").strip().splitlines()[0],
-            "fields": {field.name: field.default for field in dataclasses.fields(problem)},  # type: ignore[arg-type]
-        }
-        for name in PROBLEMS
-        for problem in [PROBLEMS[name]]
-    ]
+    def row(name: str) -> dict[str, Any]:
+        problem: Any = PROBLEMS[name]
+        known = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
+        defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in known}
+        return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
+
+    return _rows_of(PROBLEMS, row, "description")
 
 
 def spec_rows() -> CatalogueRows:
@@ -119,5 +175,7 @@ CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
     "models": model_rows,
     "methods": method_rows,
     "problems": problem_rows,
+    "schedules": schedule_rows,
+    "studies": study_rows,
     "specs": spec_rows,
 }

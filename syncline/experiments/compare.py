@@ -18,7 +18,7 @@ from syncline.experiments.records import clock_record, final_loss, reachable_tar
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
-from syncline.experiments.trained import Trained, time_method, train_method
+from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import CompareSpec
 
@@ -54,7 +54,7 @@ def compare(
     ):
         folder.spec(spec)
         finished: list[Trained] = []
-        for trained in _train_all(spec, folder, progress, jobs):
+        for trained in _train_all(spec, folder, progress, jobs or jobs_of(spec)):
             finished = _in_order([*finished, trained], spec)
         folder.table("metrics", metrics_columns(finished))
         folder.table("ledger", ledger_columns(finished))
@@ -133,6 +133,7 @@ def _write(
     folder.json(
         "run",
         environment()
+        | where_trained(spec)
         | {
             "seeds": spec.seeds,
             "wall_s": {one.method: one.wall_s for one in finished},

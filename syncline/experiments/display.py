@@ -11,20 +11,8 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from syncline.costmodel import Network
-from syncline.experiments.columns import (
-    Column,
-    four_digits,
-    seconds_of,
-    table,
-    times_of,
-)
-from syncline.specs import (
-    CompareSpec,
-    Experiment,
-    ProjectSpec,
-    RunSpec,
-    study_of,
-)
+from syncline.experiments.columns import Column, four_digits, seconds_of, table, times_of
+from syncline.specs import CompareSpec, Experiment, ProjectSpec, RunSpec, study_of
 from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 
@@ -97,7 +85,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
-    return tables_per_network(columns, rows, spec)
+    return tables_per_network(columns, rows, spec, spec.compute.note())
 
 
 def tables_per_network(
@@ -153,16 +141,18 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
         timed = network_title(spec.network, spec.workers, rows[0]["steps"])
-        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows)))
+        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows) + spec.compute.note()))
     return tables
 
 
 CATALOGUE_COLUMNS = {
     "networks": ("name", "description", "links", "source"),
     "hardware": ("name", "peak_flops", "mfu", "precision", "memory", "source"),
-    "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence"),
+    "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence", "source"),
     "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "memory", "source"),
-    "problems": ("name", "description", "fields"),
+    "problems": ("name", "description", "fields", "source"),
+    "schedules": ("name", "description", "takes", "source"),
+    "studies": ("name", "command", "description", "source"),
     "specs": ("command", "description"),
 }
 """What a list shows to people; ``--json`` has all fields."""
@@ -180,13 +170,19 @@ METHODS_NOTE = (
 
 def catalogue_table(what: str, rows: list[Record]) -> Group:
     """A list of what a spec can name."""
-    names = CATALOGUE_COLUMNS[what]
+    names = [one for one in CATALOGUE_COLUMNS[what] if one != "source" or any(row.get("source") for row in rows)]
     if what == "methods":
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
-    columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _plain(row[name])) for name in names]  # type: ignore[misc]
+    columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
     left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     note = METHODS_NOTE.format(rows[0]["model"], rows[0]["workers"]) if what == "methods" else ""
     return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return "-" if value is None else _plain(value)
 
 
 def _plain(value: Any) -> str:

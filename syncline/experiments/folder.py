@@ -24,7 +24,7 @@ from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
 from syncline.version import __version__
 
-PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib", "scikit-learn")
+PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
 """Packages whose version can change a result, or how it reads."""
 
 

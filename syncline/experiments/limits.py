@@ -50,20 +50,29 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
     Raises:
         SpecError: it needs more memory than there is.
     """
+    on_gpu = False
+    if spec.device != "cpu":
+        from syncline.backend.devices import training_device
+
+        on_gpu = training_device(spec.device).type == "cuda"
     for method in methods:
-        _check_memory(spec, method)
+        _check_memory(spec, method, on_gpu)
 
 
-def _check_memory(spec: Training, method: MethodBase) -> None:
+BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+"""Of a number, by the spec's ``dtype``."""
+
+
+def _check_memory(spec: Training, method: MethodBase, on_gpu: bool) -> None:
     tensors = tensors_of_problem(spec.problem)
     if tensors is None:
         return
     rows = spec.workers * len(spec.seeds)
     parameters = sum(tensor.elements for tensor in tensors)
-    # A parameter and its gradient, and what the method keeps; in fp32.
-    models = 4.0 * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
+    # A parameter and its gradient, and what the method keeps.
+    models = BYTES[spec.dtype] * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
     batches = rows * batch_bytes(spec.problem, tensors)
-    has = memory_bytes()
+    has = gpu_memory_bytes() if on_gpu else memory_bytes()
     if has is None or models + batches <= has:
         return
     if batches > models:
@@ -73,9 +82,9 @@ def _check_memory(spec: Training, method: MethodBase) -> None:
     else:
         field, value = ("workers", spec.workers) if spec.workers >= len(spec.seeds) else ("seeds", len(spec.seeds))
     needs = f"{format_bytes(models + batches)} of memory at least ({parameters:,} parameters, {rows:,} copies)"
-    raise SpecError(
-        field, value, f"a training that fits: this one needs {needs}, and the machine has {format_bytes(has)}"
-    )
+    where = "GPU" if on_gpu else "machine"
+    expected = f"a training that fits: this one needs {needs}, and the {where} has {format_bytes(has)}"
+    raise SpecError(field, value, expected)
 
 
 def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
@@ -99,6 +108,13 @@ def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
     size = getattr(problem, "batch_size", 0)
     inputs = getattr(problem, "context", None) or next((t.shape[1] for t in tensors if len(t.shape) == 2), 0)
     return float(size) * (8 + 4 * inputs)
+
+
+def gpu_memory_bytes() -> float:
+    """What the GPU has that a training would run on."""
+    import torch
+
+    return float(torch.cuda.get_device_properties(0).total_memory)
 
 
 def memory_bytes() -> float | None:

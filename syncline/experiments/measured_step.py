@@ -6,6 +6,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from syncline.experiments.trained import build_task
 from syncline.specs import Training
 
 if TYPE_CHECKING:
@@ -22,7 +23,13 @@ T = TypeVar("T", bound=Training)
 
 
 def measured_step_s(
-    problem: Problem, workers: int = 1, threads: int = 1, *, seed: int = 0, device: Device | str = "cpu"
+    problem: Problem,
+    workers: int = 1,
+    threads: int = 1,
+    *,
+    seed: int = 0,
+    device: Device | str = "cpu",
+    dtype: str = "float32",
 ) -> float:
     """Seconds of a gradient step of one worker on this machine: the median of several, after some that are not timed.
 
@@ -32,6 +39,7 @@ def measured_step_s(
         threads: of torch.
         seed: of weights and data.
         device: where it computes.
+        dtype: in which type of numbers.
 
     Raises:
         SpecError: what only the problem can tell.
@@ -43,7 +51,7 @@ def measured_step_s(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        task = problem.build(Rows((seed,), (0,), workers), device=device)
+        task = build_task(problem, Rows((seed,), (0,), workers), torch.device(device), dtype)
         on_gpu = torch.device(device).type == "cuda"
         times_s: list[float] = []
         for step in range(WARM_UP_STEPS + MOST_STEPS):
@@ -68,6 +76,11 @@ def with_measured_step(spec: T) -> tuple[T, float | None]:
     """
     if not spec.compute.measure:
         return spec, None
-    step_s = measured_step_s(spec.problem, spec.workers, spec.threads, seed=spec.seeds[0])
+    from syncline.backend.devices import training_device
+
+    step_s = measured_step_s(
+        spec.problem, spec.workers, spec.threads, seed=spec.seeds[0], device=training_device(spec.device),
+        dtype=spec.dtype,
+    )  # fmt: skip
     compute = spec.compute.model_copy(update={"measure": False, "seconds": step_s})
     return spec.model_copy(update={"compute": compute}), step_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ import numpy as np
 
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.traffic.overlap import gradient_buckets
+from syncline.errors import SpecError
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
 from syncline.experiments.limits import check_training
@@ -19,8 +21,10 @@ from syncline.specs import MethodBase, Training
 from syncline.training import History
 
 if TYPE_CHECKING:
+    import torch
+
     from syncline.experiments.streams import TrainingStream
-    from syncline.problems import Task
+    from syncline.problems import Problem, Rows, Task
 
 SECONDS_BETWEEN_REPORTS = 0.05
 
@@ -112,21 +116,27 @@ def _train_seeds(
     stream: TrainingStream | None,
 ) -> Trained:
     """Seeds side by side."""
+    from syncline.backend.devices import training_device
     from syncline.comm import SimulatedCommunicator
     from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
-    task = spec.problem.build(rows_of(comm, seeds))
+    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype)
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
     recorder = Recorder()
     noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
     report = _seldom(_both(on_step, noted.note if noted else None), spec.steps)
-    history = train(
-        task, optimizer, seeds, spec.steps,
-        eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder,
-    )  # fmt: skip
+    try:
+        history = train(
+            task, optimizer, seeds, spec.steps,
+            eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder,
+        )  # fmt: skip
+    except RuntimeError as error:  # of which NotImplementedError is one
+        if "not implemented for" not in str(error):
+            raise
+        raise SpecError("dtype", spec.dtype, f"a type that torch computes all of {method.name} in ({error})") from None
     if noted:
         noted.finish()
     wall_s = time.perf_counter() - start_s
@@ -140,6 +150,38 @@ def _train_seeds(
         tuple(tensor.elements for tensor in task_tensors(task)),
         comm.ledger.readbacks,
     )
+
+
+def where_trained(spec: Training) -> dict[str, str]:
+    """On what, and in which type of numbers, for the record."""
+    from syncline.backend.devices import name_of_device, training_device
+
+    return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
+
+
+def jobs_of(spec: Training) -> int | None:
+    """Trainings side by side if nobody says: one on a GPU, which would be shared; one per core elsewhere (None)."""
+    from syncline.backend.devices import training_device
+
+    return 1 if training_device(spec.device).type == "cuda" else None
+
+
+def build_task(problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32") -> Task:
+    """A problem at work on a device, in a type of numbers; a user's own need know neither while both are the default.
+
+    Raises:
+        SpecError: a problem of one's own, whose ``build`` takes neither.
+    """
+    import torch
+
+    asked: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
+    asked |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
+    known = inspect.signature(problem.build).parameters
+    for name in asked:
+        if name not in known and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+            default, given = ("cpu", device.type) if name == "device" else ("float32", dtype)
+            raise SpecError(name, given, f"{default}, as the method build of {problem.name} takes no {name}")
+    return problem.build(rows, **asked)
 
 
 def time_method(spec: Training, trained: Trained, network: Network) -> Clock | None:

@@ -9,7 +9,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from syncline.costmodel import Exchange, Hardware, TensorShape
 from syncline.fields import Positive, Spec
@@ -74,6 +81,8 @@ class MethodBase(Spec):
     averages_states: ClassVar[bool] = False
     """Whether states of an update rule can travel with its averages."""
 
+    _written: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
+
     kind: str
     label: str = ""
     lr: Positive
@@ -89,6 +98,17 @@ class MethodBase(Spec):
         if check:
             check(self)
         return self
+
+    def written_as(self, fields: Mapping[str, Any]) -> Self:
+        """The same method, which specs write by these fields as long as it is the same."""
+        method = self.model_copy()
+        method._written = dict(fields), dict(self)
+        return method
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields, then = self._written or ({}, {})
+        return fields if fields and then == dict(self) else as_fields(self)
 
     @property
     def name(self) -> str:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import model_validator
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-)
+from syncline.costmodel import Exchange, TensorShape
 from syncline.methods.base import MethodBase, Tensors, elements, tensors_of
 from syncline.methods.parts.compressors import CompressorSpec, check_compressor, compressed_formula
 

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    Hardware,
-)
+from syncline.costmodel import Exchange, Hardware
 from syncline.costmodel.compute.orthogonal import newton_schulz_flops
-from syncline.methods.base import (
-    Presets,
-    Tensors,
-    tensors_of,
-)
+from syncline.methods.base import Presets, Tensors, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule, rule_name

@@ -9,23 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    largest_divisor,
-)
-from syncline.costmodel.traffic.packing import (
-    pairs_bytes,
-)
+from syncline.costmodel import Exchange, largest_divisor
+from syncline.costmodel.traffic.packing import pairs_bytes
 from syncline.fields import Period, Rate
-from syncline.methods.base import (
-    FP32_BYTES,
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    every,
-    tensors_of,
-)
+from syncline.methods.base import FP32_BYTES, MethodBase, Presets, Tensors, elements, every, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 

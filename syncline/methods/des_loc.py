@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    half_life_period,
-)
+from syncline.costmodel import Exchange, half_life_period
 from syncline.fields import Period, Positive, Rate
-from syncline.methods.base import (
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-    dion_rank,
-)
+from syncline.costmodel import Exchange, TensorShape, dion_rank
 from syncline.fields import Period, Rate, refusal
-from syncline.methods.base import (
-    Presets,
-    Tensors,
-    elements,
-    every,
-    tensors_of,
-)
+from syncline.methods.base import Presets, Tensors, elements, every, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.rules import OTHER_RULES, OtherRule

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-)
+from syncline.costmodel import Exchange, TensorShape
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import (
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.outer import OuterSpec

@@ -8,22 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-)
-from syncline.costmodel.traffic.packing import (
-    SCALE_BYTES,
-    packed_bytes,
-)
+from syncline.costmodel import Exchange
+from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
-from syncline.methods.base import (
-    FP32_BYTES,
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.methods.base import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 

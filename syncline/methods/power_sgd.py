@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-)
-from syncline.methods.base import (
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.costmodel import Exchange, TensorShape
+from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.rules import RuleSpec, SGDMRule

@@ -1,8 +1,8 @@
 """Which methods there are: built in, registered in Python, or offered by other packages.
 
 A method is a class derived from ``MethodBase``. All enter through one door, ``register``; a spec may also name one that
-nobody registered, as ``kind: module:Class``, and an installed package offers its own by the entry point group
-``syncline.methods``.
+nobody registered, as ``kind: module:Class``, or a function that returns a method, as ``{kind: python, target:
+module:make, ...}``; and an installed package offers its own by the entry point group ``syncline.methods``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import PlainValidator, SerializeAsAny
 from syncline.errors import SpecError, one_of
 from syncline.fields import kind_of_model, refusal, validate
 from syncline.methods.base import MethodBase
-from syncline.registry import Registry, is_reference
+from syncline.registry import Registry, called, imported, is_reference
 
 METHODS: dict[str, dict[str, Any]] = {}
 """Named starting points, of all methods that are registered: a spec may say ``method: mt-dao`` and change fields."""
@@ -22,6 +22,9 @@ METHODS: dict[str, dict[str, Any]] = {}
 
 METHOD_KINDS: Registry[type[MethodBase]] = Registry("methods", "syncline.methods", {})
 """Kinds of methods."""
+
+PYTHON = "python"
+"""The kind of a method that a function makes."""
 
 S = TypeVar("S", bound=type[MethodBase])
 
@@ -96,9 +99,29 @@ def method_of(value: Any) -> MethodBase:
     if not isinstance(fields, dict):
         raise SpecError("", value, "a method's name, or fields, as in {kind: local, lr: 0.003}")
     kind = fields.get("kind")
+    if kind == PYTHON:
+        return _made(fields)
     if not isinstance(kind, str):
         raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), str(kind)))
     return validate(kind_named(kind), fields)
+
+
+def _made(fields: dict[str, Any]) -> MethodBase:
+    """What the function at ``target`` makes of the other fields; it is written as it was given."""
+    target: Any = fields.get("target")
+    arguments = {name: value for name, value in fields.items() if name not in ("kind", "target", "label")}
+    found: Any = imported(target, "target") if is_reference(target) else None
+    method: Any
+    if isinstance(found, type) and issubclass(found, MethodBase):
+        method = validate(found, {"kind": kind_of_model(found) or target} | arguments)
+    else:
+        method = called(target, arguments)
+    if not isinstance(method, MethodBase):
+        expected = f"a function that returns a method, as syncline.local(...) is one, not {type(method).__name__}"
+        raise SpecError("target", target, expected)
+    if fields.get("label"):
+        method = validate(type(method), dict(method) | {"label": fields["label"]})
+    return method.written_as(fields)
 
 
 def _validated(value: Any) -> MethodBase:

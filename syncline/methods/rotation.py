@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Hardware,
-)
+from syncline.costmodel import Hardware
 from syncline.costmodel.compute.layers import is_of
 from syncline.costmodel.compute.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import (
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.ddp import DataParallelBase
 from syncline.methods.registry import register

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-)
+from syncline.costmodel import Exchange
 from syncline.fields import Rate, refusal
-from syncline.methods.base import (
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.registry import register
 from syncline.methods.voting import VotingBase

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-)
+from syncline.costmodel import Exchange
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import (
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
+from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.rules import AdamRule, RuleSpec

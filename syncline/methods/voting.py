@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.costmodel import (
-    Exchange,
-)
-from syncline.costmodel.traffic.packing import (
-    field_bytes,
-)
+from syncline.costmodel import Exchange
+from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.fields import refusal
 from syncline.methods.base import FP32_BYTES, MethodBase

@@ -32,16 +32,7 @@ from syncline.optim.quantisers import (
 )
 from syncline.optim.rotated import RotatedAdam
 from syncline.optim.rotation import basis_rotation, full_rotation, galore, soap
-from syncline.optim.rules import (
-    AdamScaling,
-    AdoptScaling,
-    MomentumRule,
-    Unscaled,
-    ada_sgd,
-    adam,
-    adopt,
-    sgdm,
-)
+from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, ada_sgd, adam, adopt, sgdm
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.scion import scion
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead

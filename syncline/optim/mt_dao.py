@@ -8,13 +8,7 @@ from typing import Any, Literal
 from syncline.errors import SpecError
 from syncline.optim.base import UpdateRule
 from syncline.optim.matrices import MatrixSplit, Orthogonalised
-from syncline.optim.rules import (
-    AdamScaling,
-    AdoptScaling,
-    MomentumRule,
-    Scaling,
-    Unscaled,
-)
+from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Scaling, Unscaled
 
 Base = Literal["adam", "adopt", "sgdm", "muon"]
 

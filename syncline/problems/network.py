@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from syncline.problems.base import Rows
 from syncline.problems.per_worker import How, per_worker_gradients
 from syncline.problems.streams import torch_generator
+
+T = TypeVar("T")
 
 
 class Data(Protocol):
@@ -26,8 +28,8 @@ class Data(Protocol):
         ...
 
 
-def shape_only(module: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """The module without memory: weights on the meta device, and no draw from torch's global generator."""
+def shape_only(module: Callable[[], T]) -> T:
+    """What is made without memory, a module: weights on the meta device, and no draw from torch's global generator."""
     with torch.device("meta"):
         return module()
 

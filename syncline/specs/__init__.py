@@ -5,6 +5,7 @@ from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.experiment import CompareSpec, ComputeSpec, Experiment, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of, load_spec, validate
+from syncline.specs.models import model, model_fields
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.study import STUDIES, Study, study_of
 from syncline.specs.validation import VALIDATIONS, StepTimesSpec, ValidationSpec
@@ -34,6 +35,8 @@ __all__ = [
     "hardware_fields",
     "kind_of",
     "load_spec",
+    "model",
+    "model_fields",
     "network",
     "network_fields",
     "study_of",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s, model
+from syncline.costmodel import HARDWARE, BatchTimes, Exchange, ModelShape, compute_s
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
@@ -15,6 +15,7 @@ from syncline.specs.clock import BandwidthField, ClockSpec
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.memory import HardwareField, MemorySpec
+from syncline.specs.models import ModelField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_seconds
 
@@ -45,8 +46,6 @@ def _table(value: Any, path: str) -> BatchTimes:
 
 TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(lambda table: dict(table.times_s))]
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
-
-ModelField = Annotated[InstanceOf[ModelShape], parsed(model), PlainSerializer(lambda m: m.name)]
 
 
 class SlowWorkerSpec(Spec):
@@ -150,6 +149,12 @@ class ComputeSpec(Spec):
         if self.mfu is not None:
             machine = dataclasses.replace(machine, mfu=self.mfu)
         return float(compute_s(flops, machine))
+
+    def note(self) -> str:
+        """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
+        if self.seconds is not None or self.table is not None or self.measure:
+            return ""
+        return f" Compute: the problem's operations on {(self.hardware or HARDWARE['cpu-core']).name}."
 
     def warnings(self) -> list[str]:
         """Batch sizes of a table that take less time than smaller ones, a line each."""
@@ -268,6 +273,8 @@ class Training(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     timeline_steps: int = Field(default=50, ge=0)
     threads: Threads = 1
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
@@ -373,6 +380,9 @@ class ProjectSpec(ClockSpec, Experiment):
     def _distinct(self) -> ProjectSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [link.name for link in self.networks])
+        if self.memory.activations is not None and not isinstance(self.model, ModelShape):
+            expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
+            raise refusal("memory.activations", self.memory.activations, expected)
         return self
 
     def warnings(self) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from syncline.costmodel import Link, Network, compute_s
 from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
@@ -12,14 +13,15 @@ from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stag
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec
+from syncline.registry import PYTHON
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
     Experiment,
     HardwareField,
-    ModelField,
     NetworkField,
     check_distinct,
 )
+from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
@@ -29,8 +31,17 @@ if TYPE_CHECKING:
 
 
 def _schedule_name(value: Any) -> str:
-    from syncline.sim.pipelines.schedules import schedule_kind
+    from syncline.sim.pipelines.schedules import CalledSchedule, schedule_kind
 
+    if isinstance(value, CalledSchedule):
+        return value
+    if isinstance(value, Mapping):
+        if value.get("kind") != PYTHON:
+            raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
+        try:
+            return CalledSchedule(value, "")
+        except SpecError as error:
+            raise refusal(error.path, error.value, error.expected) from None
     try:
         schedule_kind(str(value))
     except SpecError as error:
@@ -38,9 +49,10 @@ def _schedule_name(value: Any) -> str:
     return str(value)
 
 
-ScheduleName = Annotated[str, BeforeValidator(_schedule_name)]
-"""One of ``syncline.sim.SCHEDULES``, or ``module:name``."""
-
+ScheduleName = Annotated[
+    Any, BeforeValidator(_schedule_name), PlainSerializer(lambda name: getattr(name, "given", name))
+]
+"""One of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 
 MOST_TASKS = 400_000
 """Forward passes of a schedule, beyond which an answer would take minutes."""
@@ -95,7 +107,7 @@ class PipelineSpec(Experiment):
     forward: PerStage | None = None
     backward: PerStage | None = None
     weight: PerStage | None = None
-    model: ModelField | None = None
+    model: TransformerField | None = None
     tokens: int | None = Field(default=None, ge=1)
     hardware: HardwareField | None = None
     precision: Precision = "mixed"

@@ -11,13 +11,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from syncline.analysis.hessian import norm_11
-from syncline.analysis.products import (
-    Products,
-    cauchy_norm_11,
-    direction_beside,
-    dominant_pair,
-    hessian_products,
-)
+from syncline.analysis.products import Products, cauchy_norm_11, direction_beside, dominant_pair, hessian_products
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syncline.costmodel import GLOO, Link, compute_s, gloo_s, model
+from syncline.costmodel import GLOO, MODELS, Link, compute_s, gloo_s
 from syncline.errors import SpecError
 from syncline.experiments.collectives import CostQuestion, collectives
 from syncline.experiments.faults import faulty_clock
@@ -83,7 +83,7 @@ def test_a_projection_is_of_the_cluster(cluster: Path) -> None:
     given = ["methods=[ddp-adam, local-adam]", "workers=4", f"networks=[{cluster}]", f"compute={{hardware: {cluster}}}"]
     spec = load_spec("project-gpt-160m", given, ProjectSpec)
     row = project(spec)[0]
-    shape = model("gpt-160m")
+    shape = MODELS["gpt-160m"]
     computing_s = float(compute_s(shape.flops_per_token * spec.tokens_per_worker, hardware(cluster)))
     assert (row["network"], row["hardware"], row["algorithm"]) == ("lab", "lab", "gloo-ring")
     assert row["compute_s"] == pytest.approx(computing_s)

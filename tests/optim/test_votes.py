@@ -12,13 +12,7 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 
 from syncline.backend import run_processes
-from syncline.comm import (
-    DENSE,
-    Communicator,
-    ProcessGroupCommunicator,
-    ShapesCommunicator,
-    SimulatedCommunicator,
-)
+from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError
 from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm

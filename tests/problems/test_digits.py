@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,13 +11,29 @@ from hypothesis import strategies as st
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows
-from syncline.problems.digits import load, shards
+from syncline.problems.digits import FILE, load, shards
 
 
 def labels_per_worker(skew, world_size=10):
     labels = load().train_labels
     cut = shards(labels, world_size, skew, torch.Generator().manual_seed(0))
     return torch.tensor([len(labels[shard].unique()) for shard in cut])
+
+
+def test_the_images_are_the_same_bits_wherever_they_are_from():
+    """The checksum was taken of the same split of scikit-learn's copy, version 1.9.1."""
+    images = load()
+    tensors = (images.train, images.train_labels, images.validation, images.validation_labels)
+    assert [tensor.dtype for tensor in tensors] == [torch.float64, torch.int64] * 2
+    bits = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
+    assert bits == "6bba84b08b1619cb410ccee3d50d05fc5f11486b0c2751fa0c6e9b0c40f4d957"
+
+
+def test_they_are_those_of_scikit_learn():
+    datasets = pytest.importorskip("sklearn.datasets")
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    with np.load(FILE) as file:
+        assert np.array_equal(file["images"], pixels) and np.array_equal(file["labels"], labels)
 
 
 def test_the_split_covers_all_images_once():

@@ -119,6 +119,13 @@ def test_measure_stands_alone(compute, line):
     assert str(caught.value).startswith(line)
 
 
+def test_where_seconds_come_from_is_told(sums, command):
+    counted = command("run", "mine.yaml", "--set", "compute.hardware=a100")
+    assert "Compute: the problem's operations on a100." in " ".join(counted.err.split())
+    given = command("run", "mine.yaml", "--set", "compute.seconds=0.01")
+    assert given.code == 0 and "Compute" not in given.err
+
+
 def test_memory_counts_what_is_trained():
     from syncline.experiments.limits import tensors_of_problem
 

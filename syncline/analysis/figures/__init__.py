@@ -2,11 +2,7 @@
 
 from syncline.analysis.figures.axes import save
 from syncline.analysis.figures.collectives import SizePanel, cost_against_size
-from syncline.analysis.figures.landscape import (
-    Surface,
-    distance_over_steps,
-    landscape_convergence,
-)
+from syncline.analysis.figures.landscape import Surface, distance_over_steps, landscape_convergence
 from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
 from syncline.analysis.figures.rates import loss_over_tails, sign_shares
 from syncline.analysis.figures.timeline import timeline_strip

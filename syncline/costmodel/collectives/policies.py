@@ -36,14 +36,7 @@ import numpy as np
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.table import (
-    ALGORITHMS,
-    COLLECTIVES,
-    TABLE,
-    algorithm_name,
-    algorithms_on,
-    first_on,
-)
+from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of

@@ -24,7 +24,7 @@ from typing import Literal
 
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.models import ModelShape
+from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern
 from syncline.errors import SpecError, one_of
@@ -147,9 +147,10 @@ def activation_bytes(
 ) -> float:
     """An estimate of what a transformer keeps for its backward pass.
 
-    With s tokens in a sequence, b sequences, width h, a heads, L layers, expansion e (twice that with a gate),
-    vocabulary V and w bytes per number, a layer keeps ``light = s b h ((8 + 2 e) w + 2)`` and, of attention's scores,
-    ``scores = (2 w + 1) a s^2 b``:
+    With s tokens in a sequence, b sequences, width h, a heads, L layers, expansion e (twice that with a gate; k times
+    with experts, k for a token), vocabulary V and w bytes per number, a layer keeps ``light = s b h ((8 + 2 e) w + 2)``
+    and, of attention's scores, ``scores = (2 w + 1) a s^2 b``. Where queries, keys and values are not h wide, theirs
+    and the weighted sums' parts of the 8 are as wide as they are:
 
         stored      L (light + scores)
         selective   L light                        scores are computed again, or never stored (fused kernels)
@@ -176,7 +177,9 @@ def activation_bytes(
         raise SpecError("memory.activations", kept, one_of(known, str(kept)))
     w, tokens, gate = bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
     inputs = tokens * shape.width * w
-    light = inputs * (8 + 2 * gate * shape.expansion) + 2 * tokens * shape.width
+    attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
+    mlp = 2 * gate * shape.experts_per_token * shape.hidden_width
+    light = 4 * inputs + tokens * w * (attention + mlp) + 2 * tokens * shape.width
     scores = (2 * w + 1) * shape.heads * shape.sequence * tokens
     layers = {
         "stored": shape.layers * (light + scores),

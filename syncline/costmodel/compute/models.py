@@ -1,118 +1,9 @@
-"""Model shapes: how many parameters a transformer has and how much work a token is."""
+"""Models by name: those of the papers, and some whose weights are public."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from syncline.costmodel.compute.tensors import TensorShape
-from syncline.costmodel.presets import preset
-from syncline.errors import SpecError
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """A decoder-only transformer, as numbers.
-
-    With width d, L layers, vocabulary V, sequence T and expansion e, there are 4 d^2 weights in a layer's attention
-    (query, key, value, output), 2 e d^2 in its MLP (up, down; 3 e d^2 with a gate) and V d in the output head. The
-    embedding adds V d unless it is tied to the head, learned positions add T d, each norm d. There are no biases.
-
-    Args:
-        name: for people.
-        layers: L.
-        width: d, a multiple of ``heads``.
-        heads: attention heads per layer; no effect on either count.
-        vocabulary: V, as padded in the model.
-        sequence: T, tokens in a training sequence.
-        expansion: e, the MLP's hidden width over d, without a gate.
-        tied: whether the output head is the embedding table.
-        position_embedding: whether positions have a learned table (rotary positions have none).
-        norms_per_layer: norms with a scale in a layer; with any, there is a final one too. 0: norms without parameters.
-        gated: whether the MLP has a gate beside up, in one matrix with it.
-        fused_qkv: whether query, key and value are one matrix.
-        source: where the numbers come from.
-
-    Raises:
-        SpecError: a size below 1, or heads that do not divide the width.
-    """
-
-    name: str
-    layers: int
-    width: int
-    heads: int
-    vocabulary: int
-    sequence: int
-    expansion: int = 4
-    tied: bool = False
-    position_embedding: bool = False
-    norms_per_layer: int = 0
-    gated: bool = False
-    fused_qkv: bool = False
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        for field in ("layers", "width", "heads", "vocabulary", "sequence", "expansion"):
-            if getattr(self, field) < 1:
-                raise SpecError(f"model.{field}", getattr(self, field), "at least 1")
-        if self.width % self.heads:
-            raise SpecError("model.heads", self.heads, f"a divisor of the width {self.width}")
-
-    @property
-    def matmul_parameters(self) -> int:
-        """Parameters that each token is multiplied with: the layers' matrices and the output head, tied or not."""
-        return (
-            self.layers * (4 + (3 if self.gated else 2) * self.expansion) * self.width**2 + self.vocabulary * self.width
-        )
-
-    @property
-    def parameters(self) -> int:
-        """All parameters, exactly; a tied head counts once."""
-        vectors = 0 if self.tied else self.vocabulary
-        if self.position_embedding:
-            vectors += self.sequence
-        if self.norms_per_layer:
-            vectors += self.layers * self.norms_per_layer + 1
-        return self.matmul_parameters + vectors * self.width
-
-    @property
-    def tensors(self) -> list[TensorShape]:
-        """Every parameter in order, matrices as (outputs, inputs); embedding, positions and head are no matrices.
-
-        Half of a layer's norms belong to its attention, half to its MLP; the first of each stands before it.
-        """
-        d, hidden = self.width, self.expansion * self.width
-        out = [TensorShape("embedding", (self.vocabulary, d))]
-        if self.position_embedding:
-            out.append(TensorShape("positions", (self.sequence, d)))
-        heads = [("qkv", 3)] if self.fused_qkv else [("query", 1), ("key", 1), ("value", 1)]
-        attention = [(name, (times * d, d)) for name, times in heads] + [("out", (d, d))]
-        mlp = [("up", ((2 if self.gated else 1) * hidden, d)), ("down", (d, hidden))]
-        own = self.norms_per_layer // 2
-        for layer in range(self.layers):
-            for part, matrices in (("attention", attention), ("mlp", mlp)):
-                norms = [TensorShape(f"{layer}.{part}_norm_{i}", (d,)) for i in range(own)]
-                out += norms[:1]
-                out += [TensorShape(f"{layer}.{name}", shape, is_matrix=True) for name, shape in matrices]
-                out += norms[1:]
-        if self.norms_per_layer:
-            out.append(TensorShape("norm", (d,)))
-        return out if self.tied else [*out, TensorShape("head", (self.vocabulary, d))]
-
-    @property
-    def flops_per_token(self) -> int:
-        """FLOPs of forward and backward per token: ``6 N + 12 L d T``.
-
-        N is `matmul_parameters` (a look-up in a table is no work): 2 FLOPs per weight forward, 4 backward. The second
-        term is attention's scores and weighted sums, counted over the whole sequence, as if it were not causal.
-
-        Source: A. Chowdhery et al., "PaLM" (2022), appendix B.
-        """
-        return 6 * self.matmul_parameters + 12 * self.layers * self.width * self.sequence
-
-    def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
-        """Bytes of one copy of the parameters; also of a gradient, or of one optimizer state (4: fp32)."""
-        return self.parameters * bytes_per_parameter
-
+from syncline.costmodel.compute.configs import shape_of_config
+from syncline.costmodel.compute.model_shape import ModelShape
 
 # Rotary positions (section 4) and norms without parameters. A vocabulary of 50,304 (GPT-2's 50,257 up to a multiple of
 # 64) with a head of its own gives the paper's 619 MiB and 1,545 MiB of fp32 (printed as MB); its total of 216,044 GB at
@@ -143,6 +34,49 @@ def _olmo(name: str, width: int) -> ModelShape:
     )
 
 
+def _gpt2(name: str, width: int, layers: int, heads: int) -> ModelShape:
+    sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024, "vocab_size": 50257}
+    return shape_of_config(
+        sizes, name, source="A. Radford et al., GPT-2 (2019), Table 2; config.json of openai-community/gpt2"
+    )
+
+
+# Of what is public each has the fields of its config.json; test_configs.py has their published numbers of parameters.
+_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+_8B = _7B | {"num_key_value_heads": 8, "intermediate_size": 14336}
+_70B = {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}
+_70B |= {"intermediate_size": 28672}
+_LLAMA_2 = "H. Touvron et al., Llama 2 (2023), Table 1; config.json of meta-llama/Llama-2-{}-hf"
+_LLAMA_3 = "A. Grattafiori et al., The Llama 3 Herd (2024), Table 3; config.json of meta-llama/Meta-Llama-3-{}"
+_MISTRAL = "A. Jiang et al., Mistral 7B (2023), Table 1; config.json of mistralai/Mistral-7B-v0.1"
+_MIXTRAL = "A. Jiang et al., Mixtral of Experts (2024), Table 1; config.json of mistralai/Mixtral-8x7B-v0.1"
+_QWEN = "A. Yang et al., Qwen2 Technical Report (2024), Table 1; config.json of Qwen/Qwen2-7B"
+_GEMMA = "Gemma Team, Gemma 2 (2024), Table 1; config.json of google/gemma-2-9b"
+
+_QWEN2_7B = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4}
+_QWEN2_7B |= {"intermediate_size": 18944}
+_GEMMA_9B = {"hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8}
+_GEMMA_9B |= {"intermediate_size": 14336}
+
+
+def _public(name: str, source: str, vocabulary: int, sequence: int, model_type: str, **sizes: int) -> ModelShape:
+    fields = {"model_type": model_type, "vocab_size": vocabulary, "sequence": sequence, **sizes}
+    return shape_of_config(fields, name, source=source)
+
+
+PUBLIC = (
+    _gpt2("gpt2", 768, 12, 12),
+    _gpt2("gpt2-xl", 1600, 48, 25),
+    _public("llama-2-7b", _LLAMA_2.format("7b"), 32000, 4096, "llama", **_7B, intermediate_size=11008),
+    _public("llama-2-70b", _LLAMA_2.format("70b"), 32000, 4096, "llama", **_70B),
+    _public("llama-3-8b", _LLAMA_3.format("8B"), 128256, 8192, "llama", **_8B),
+    _public("llama-3-70b", _LLAMA_3.format("70B"), 128256, 8192, "llama", **_70B),
+    _public("mistral-7b", _MISTRAL, 32000, 8192, "mistral", **_8B),
+    _public("mixtral-8x7b", _MIXTRAL, 32000, 8192, "mixtral", **_8B, num_local_experts=8, num_experts_per_tok=2),
+    _public("qwen2-7b", _QWEN, 152064, 4096, "qwen2", **_QWEN2_7B),
+    _public("gemma-2-9b", _GEMMA, 256000, 8192, "gemma2", **_GEMMA_9B),
+)
+
 MODELS: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
@@ -169,16 +103,7 @@ MODELS: dict[str, ModelShape] = {
             fused_qkv=True,
             source="the defaults of the problem text-gpt in syncline.problems",
         ),
+        *PUBLIC,
     )
 }
-
-
-def model(value: str | ModelShape, path: str = "model") -> ModelShape:
-    """The shape that a user means: a name in ``MODELS``, or a ``ModelShape``.
-
-    Raises:
-        SpecError: an unknown name, with the closest match.
-    """
-    if isinstance(value, ModelShape):
-        return value
-    return preset(value, MODELS, path)
+"""By name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.costmodel.compute.memory import activation_bytes
-from syncline.costmodel.compute.models import ModelShape
+from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.pipeline.closed_form import block_stages
 
 

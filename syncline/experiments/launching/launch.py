@@ -60,7 +60,7 @@ def launch(
     Raises:
         SynclineError: what is found before training: a mistake in the spec, a missing GPU, a port in use.
     """
-    how = how or Launch()
+    how = (how or Launch()).of(spec)
     check(spec)
     processes = how.processes(spec.workers)
     check_processes("workers", processes)

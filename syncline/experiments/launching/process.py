@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from syncline.comm import ProcessGroupCommunicator
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import base_s, task_tensors
+from syncline.experiments.trained import base_s, build_task, task_tensors
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train
 
@@ -78,6 +78,11 @@ class Launch:
     def meeting_s(self) -> float:
         """How long processes wait for each other before the training."""
         return max(self.timeout_s, START_S)
+
+    def of(self, spec: RunSpec | PipelineSpec) -> Launch:
+        """The same on the spec's device, where that is ``cuda`` and this one does not say."""
+        said = getattr(spec, "device", "cpu")
+        return replace(self, device=said) if self.device == "auto" and said == "cuda" else self
 
     def devices(self, local_processes: int) -> Devices:
         """What the processes of one machine run on."""
@@ -135,7 +140,7 @@ def take_part(
         for number, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(how.workers_per_process, reproducible=how.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
-            built: Task = spec.problem.build(rows_of(comm, (seed,)), device=device)
+            built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype)
             if number == 0:
                 base_s(spec, built.flops_per_step)  # refused now rather than after the training
                 elements = [tensor.elements for tensor in task_tensors(built)]

@@ -57,6 +57,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
         SystemExit: of other ranks than 0, if the training failed.
     """
     check(spec)
+    how = how.of(spec)
     store, place = store_of_environment(how.meeting_s)
     machines = meet(spec, how, store, place)
     own = PrefixStore("syncline", store)

@@ -8,6 +8,7 @@ from typing import Any
 from syncline.costmodel import (
     Hardware,
     Memory,
+    Model,
     ModelShape,
     activation_bytes,
     calls_by_step,
@@ -44,9 +45,9 @@ def memory_of(
     )
 
 
-def with_activations(memory: Memory, shape: ModelShape, tokens_per_worker: float, spec: MemorySpec) -> Memory:
+def with_activations(memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec) -> Memory:
     """The same with an estimate of the activations of one micro-batch, if the spec asks for it."""
-    if spec.activations is None:
+    if spec.activations is None or not isinstance(shape, ModelShape):
         return memory
     sequences = tokens_per_worker / shape.sequence / spec.micro_batches
     width = 2 if spec.precision == "mixed" else 4

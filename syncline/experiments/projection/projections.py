@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.costmodel import NETWORKS, Link, model
+from syncline.costmodel import NETWORKS, Link, ModelShape
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import ProjectionPlan, project
 from syncline.experiments.projection.thresholds import speedups
 from syncline.methods import MethodBase, named
-from syncline.specs import Experiment, ProjectSpec, hardware, study_of, validate
+from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
 from syncline.units import format_seconds
 
@@ -36,7 +36,8 @@ class Options:
 
     Args:
         workers: numbers, or text with commas between.
-        models, hardware, methods: names, each with commas between; or what specs take.
+        models, hardware, methods: names, each with commas between; fields in braces; or what specs take.
+        sequence: T of the models.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: the name of an algorithm or of a policy.
     """
@@ -47,11 +48,13 @@ class Options:
     methods: Sequence[Any] = ()
     overlap: str | None = None
     algorithm: str | None = None
+    sequence: int | None = None
 
     def given(self) -> dict[str, Any]:
         """The options that are there, by their names on the command line."""
         options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
-                   "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm}  # fmt: skip
+                   "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
+                   "--sequence": self.sequence}  # fmt: skip
         return {name: value for name, value in options.items() if value}
 
 
@@ -66,7 +69,7 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
         for name, value in given.items():
             raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
-    models = [model(name, "--model") for name in _names(options.models)] or [spec.model]
+    models = _models(spec, options)
     machines = [hardware(name, "--hardware") for name in _names(options.hardware)]
     computing = [spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": one}) for one in machines]
     workers = _counts(options.workers) if options.workers else [spec.workers]
@@ -90,6 +93,23 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
         for shape, compute, count in product(models, computing or [spec.compute], workers)
     ]
     return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[return-value]
+
+
+def _models(spec: ProjectSpec, options: Options) -> list[Any]:
+    """Those of the options, or the spec's; with the sequence that is asked for."""
+    models = [model(one, "--model") for one in _names(options.models)] or [spec.model]
+    for one in models:
+        if sum(one.name == other.name for other in models) > 1:
+            raise SpecError("--model", one.name, "different models: two are called so (a config's 'name' changes it)")
+    if options.sequence is None:
+        return models
+    for one in models:
+        if not isinstance(one, ModelShape):
+            raise SpecError("--sequence", options.sequence, f"none, as {one.name} is a module, with inputs of its own")
+    try:
+        return [replace(one, sequence=options.sequence) for one in models]
+    except SpecError as error:
+        raise SpecError("--sequence", options.sequence, error.expected) from None
 
 
 def _able(spec: ProjectSpec) -> ProjectSpec:
@@ -122,8 +142,12 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
 
 
 def _names(given: Iterable[Any]) -> list[Any]:
-    """What is between the commas of texts, and what is no text, each once."""
-    parts = [part for one in given for part in (map(str.strip, one.split(",")) if isinstance(one, str) else [one])]
+    """What is between the commas of texts, unless they are in braces, and what is no text, each once."""
+    parts = [
+        part
+        for one in given
+        for part in (map(str.strip, one.split(",")) if isinstance(one, str) and "{" not in one else [one])
+    ]
     return [one for number, one in enumerate(parts) if one not in parts[:number]]
 
 

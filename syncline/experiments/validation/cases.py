@@ -34,7 +34,7 @@ from syncline.costmodel.collectives.gloo.times import gloo_s
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.launching.process import Launch, meet, train_seed
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import task_tensors
+from syncline.experiments.trained import build_task, task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of
@@ -158,7 +158,7 @@ def _run(
     also: Callable[[], dict[str, Any]],
 ) -> None:
     seed = spec.seeds[0]
-    built = spec.problem.build(rows_of(comm, (seed,)))
+    built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
     part.facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", problem=plain(built.describe()),
         flops_per_step=built.flops_per_step,

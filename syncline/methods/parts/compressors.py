@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import override
 
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-)
+from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from syncline.costmodel import (
-    TensorShape,
-)
+from syncline.costmodel import TensorShape
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
 from syncline.methods.parts.given import or_given

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-    balanced_parts,
-)
+from syncline.costmodel import Exchange, TensorShape, balanced_parts
 from syncline.fields import Spec, refusal
 
 if TYPE_CHECKING:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from syncline.methods.base import MethodBase
     from syncline.optim.torch_rule import TorchRule
 
+CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"
+
 
 class TorchRuleSpec(Spec):
     """An optimizer of torch's kind, by anybody: ``{kind: torch, target: "torch.optim:AdamW", betas: [0.9, 0.95]}``.
@@ -39,10 +41,13 @@ class TorchRuleSpec(Spec):
     @classmethod
     def _names_one(cls, target: Any) -> Any:
         if isinstance(target, str):
-            _found(target)
+            try:
+                _found(target)
+            except SpecError as error:
+                raise refusal("", target, error.expected) from None
         elif not callable(target):
             made = "; this one is made already" if hasattr(target, "param_groups") else ""
-            raise refusal("", type(target).__name__, f"a class derived from torch.optim.Optimizer, or a function{made}")
+            raise refusal("", type(target).__name__, CLASS + made)
         return target
 
     @field_serializer("target")
@@ -136,27 +141,33 @@ def _fields(make: Any) -> dict[str, Any]:
 def _found(target: str) -> Any:
     if not is_reference(target) or target.startswith("__main__:"):
         expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
-        raise refusal("", target, expected)
-    try:
-        found = imported(target)
-    except SpecError as error:
-        raise refusal("", target, error.expected) from None
+        raise SpecError("rule.target", target, expected)
+    found = imported(target, "rule.target")
     if not callable(found):
-        raise refusal("", target, "a class derived from torch.optim.Optimizer, or a function that makes one")
+        raise SpecError("rule.target", target, CLASS)
     return found
 
 
-def _check_options(make: Any, options: dict[str, Any]) -> None:
+def options_of(target: Any) -> list[str] | None:
+    """Names of what a class or function takes beside the parameters and ``lr``; None where it takes any, or is unknown.
+
+    Raises:
+        SpecError: of a ``module:name`` that is none.
+    """
+    make = _found(target) if isinstance(target, str) else target
     try:
         (_, *taken) = inspect.signature(make).parameters.values()  # the first are the parameters
     except (TypeError, ValueError):  # of some callables Python does not know them, and some have none
-        return
-    takes_any = any(one.kind == one.VAR_KEYWORD for one in taken)
-    names = [
-        one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "lr"
-    ]
+        return None
+    if any(one.kind == one.VAR_KEYWORD for one in taken):
+        return None
+    return [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "lr"]
+
+
+def _check_options(make: Any, options: dict[str, Any]) -> None:
+    names = options_of(make)
     for name, value in options.items():
         if name == "lr":
             raise refusal("lr", value, "none: the learning rate is the method's")
-        if name not in names and not takes_any:
+        if names is not None and name not in names:
             raise refusal(name, value, "no such option of it, but " + one_of([*names, "average_states"], name))

@@ -68,7 +68,8 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
     """Names of the parameters that rules for matrices take.
 
     Trainable ones of two dimensions or more (weights of convolutions too), but for tables of embeddings and the last of
-    them by order of registration, which is taken for the output head. A parameter that is tied to a table is one.
+    the others by order of registration, which is taken for the output head. A parameter that is tied to a table is one;
+    where a linear layer's is, that layer is the head.
 
     Args:
         module: whose parameters.
@@ -84,7 +85,9 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
             if name not in wide:
                 raise SpecError("problem.matrices", name, one_of(wide, name))
         return tuple(chosen)
-    return tuple(name for name, p in list(wide.items())[:-1] if id(p) not in tables)
+    head_is_table = any(isinstance(part, nn.Linear) and id(part.weight) in tables for part in module.modules())
+    inside = tuple(name for name, p in wide.items() if id(p) not in tables)
+    return inside if head_is_table else inside[:-1]
 
 
 class Places:

@@ -53,7 +53,8 @@ class TorchProblem:
             ``broadcast_buffers`` has it before the next forward pass; where parameters are averaged, the buffers that
             are floating-point numbers are, too. ``own``: each worker keeps its own.
         matrices: names of the parameters that rules for matrices take. None: trainable ones of two dimensions or more,
-            but for tables of embeddings and the last of them by order of registration, the output head.
+            but for tables of embeddings and the last of the others by order of registration, the output head, unless
+            that is tied to a table.
 
     Raises:
         SpecError: a value out of range, or data that cannot be read.

@@ -40,12 +40,13 @@ class Validation:
             raise SpecError(reading.field, "no items", "at least one item")
 
     def _chosen(self, is_training_data: bool) -> Tensor:
-        if not is_training_data and self._reading.sampler is None:
-            return torch.arange(len(self._reading.data))
-        order = self._reading.order(self._device, 0, "evaluation", "items")
-        if is_training_data:
-            order = order[torch.randperm(len(order), generator=torch_generator(0, "evaluation"))][:PART_OF_TRAINING]
-        return order
+        every = torch.arange(len(self._reading.data))
+        if self._reading.sampler is not None:
+            every = self._reading.order(self._device, 0, "evaluation", "items")
+        if not is_training_data:
+            return every
+        every = every.unique()
+        return every[torch.randperm(len(every), generator=torch_generator(0, "evaluation"))][:PART_OF_TRAINING]
 
     def batches(self) -> Iterator[tuple[Any, int]]:
         """Each with how many items it has. For inside of `preserved`."""

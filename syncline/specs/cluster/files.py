@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from syncline.errors import SpecError
+from syncline.registry import PYTHON
 from syncline.yamls import parse_yaml
 
 SECTIONS = ("network", "hardware")
@@ -39,19 +40,32 @@ def section_of(file: Path, section: Literal["network", "hardware"], path: str) -
     Raises:
         SpecError: a file that cannot be read, holds no fields, or is a cluster's without this section.
     """
+    fields = fields_of(text_in(file, path), str(file), path, "a file", AS_IN[section])
+    if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
+        return _named(fields, fields.get("name") or file.stem)
+    if not isinstance(fields.get(section), Mapping):
+        raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
+    name = fields[section].get("name") or fields.get("name") or file.stem
+    return _named(fields[section], name)
+
+
+def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:
+    """The fields with a name, unless they are the arguments of a call."""
+    return fields if fields.get("kind") == PYTHON else {**fields, "name": str(name)}
+
+
+def text_in(file: Path, path: str) -> str:
+    """What stands in a file.
+
+    Raises:
+        SpecError: it cannot be read, or is no text.
+    """
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
     except ValueError as error:  # bytes that are no text
         raise SpecError(path, str(file), f"a file of text ({error})") from error
-    fields = fields_of(text, str(file), path, "a file", AS_IN[section])
-    if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
-        return {"name": file.stem, **fields}
-    if not isinstance(fields.get(section), Mapping):
-        raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
-    name = fields[section].get("name") or fields.get("name") or file.stem
-    return {**fields[section], "name": str(name)}
 
 
 def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mapping[str, Any]:

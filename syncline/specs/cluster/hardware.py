@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import Registry, is_reference
+from syncline.registry import PYTHON, Registry, called_as, is_reference
 from syncline.specs.cluster.files import AS_IN, is_file, section_of
 from syncline.specs.cluster.reading import Bandwidth, Described, Name, users_fields
 from syncline.units import parse_bytes
@@ -39,7 +39,8 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     Args:
         value: a preset's name, or what an installed package or this process registers as one; a mapping of a
             ``Hardware``'s fields, of which ``peak_flops`` and ``mfu`` are needed; the path of a ``.yaml`` file that
-            holds one, or has it as its section ``hardware``; ``module:name`` of any of these; or a ``Hardware``.
+            holds one, or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
+            module:name, ...}``, which is called with the other keys; or a ``Hardware``.
         path: the field's name, for the error line.
 
     Raises:
@@ -57,10 +58,14 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     name = str(value) if is_reference(value) else str(value).lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
-    brought = BY_NAME.get(name, path)
-    if not isinstance(brought, Hardware | Mapping):
-        raise SpecError(path, value, f"a Hardware or its fields, and this is {type(brought).__name__}")
-    return hardware(brought, path)
+    return _brought(BY_NAME.get(name, path), value, path)
+
+
+def _brought(value: Any, reference: str | dict[str, Any], path: str) -> Hardware:
+    """What a name or a call stands for."""
+    if not isinstance(value, Hardware | Mapping):
+        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(value).__name__}")
+    return hardware(value, path)
 
 
 def hardware_fields(given: Hardware) -> dict[str, Any] | str:
@@ -71,6 +76,8 @@ def hardware_fields(given: Hardware) -> dict[str, Any] | str:
 
 
 def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
+    if given.get("kind") == PYTHON:
+        return _brought(called_as(given, path), dict(given), path)
     read = HardwareDescribed.read(given, path)
     with users_fields(path):
         return Hardware(**(dict(read) | {"name": read.name or f"{1e-9 * read.peak_flops:.3g} GFLOP/s"}))

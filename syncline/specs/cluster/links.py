@@ -14,7 +14,7 @@ from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
-from syncline.registry import Registry, is_reference
+from syncline.registry import PYTHON, Registry, called_as, is_reference
 from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
 from syncline.specs.cluster.reading import Bandwidth, Described, Name, Number, counted, users_fields
 
@@ -103,6 +103,11 @@ def link_of(value: Any, path: str, uplink: bool = False) -> Link:
         if not comma:
             return preset_link(value, path, uplink)
         value = {"latency": latency, "bandwidth": bandwidth, "name": value}
+    if isinstance(value, Mapping) and value.get("kind") == PYTHON:
+        made = called_as(value, path)
+        if not isinstance(made, Link):
+            raise SpecError(path, dict(value), f"what returns a Link, and this is {type(made).__name__}")
+        return made
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "a link's name, 'latency,bandwidth' (one way; '50us,10Gbit/s') or its fields")
     return LinkDescribed.read(value, path).link(path, uplink)

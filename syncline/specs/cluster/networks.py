@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
@@ -18,17 +18,9 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import is_reference
+from syncline.registry import PYTHON, called_as, is_reference, name_of_call, said
 from syncline.specs.cluster.files import AS_IN, fields_of, is_file, section_of
-from syncline.specs.cluster.links import (
-    BY_NAME,
-    LINK_FIELDS,
-    LinkDescribed,
-    Part,
-    link_fields,
-    link_of,
-    part_of,
-)
+from syncline.specs.cluster.links import BY_NAME, LINK_FIELDS, LinkDescribed, Part, link_fields, link_of, part_of
 from syncline.specs.cluster.reading import Described, Name, counted, list_of, users_fields, whole
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
@@ -200,7 +192,8 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
     Args:
         value: a preset's name, or what an installed package or this process registers as one; ``"50us,10Gbit/s"``,
             latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
-            one, or has it as its section ``network``; ``module:name`` of any of these; or a network. The mapping
+            one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
+            module:name, ...}``, which is called with the other keys; or a network. The mapping
             describes a link (`LinkDescribed`), nodes, sites or a graph (`SEVERAL`). All may have a ``name``.
         path: the field's name, for the error line.
 
@@ -239,20 +232,21 @@ def _from_text(value: str, path: str) -> Network:
 
 @dataclass(frozen=True)
 class Referred:
-    """A network of a user's own class, by the name under which a spec finds it again.
+    """A network of a user's own class, by what a spec finds it again by: of two, equal ones are the same network.
 
     Args:
         network: it.
-        reference: ``module:name``, or the name that it was registered by.
+        reference: ``module:name``, the name that it was registered by, or ``{kind: python, target: module:name, ...}``.
     """
 
-    network: Network
-    reference: str
+    network: Network = field(compare=False)
+    reference: str | Mapping[str, Any] = field(hash=False)
 
     @property
     def name(self) -> str:
         """Its own, or where it is."""
-        return self.network.name or self.reference
+        given = self.reference
+        return self.network.name or (given if isinstance(given, str) else name_of_call(given))
 
     @property
     def gloo(self) -> GlooCosts | None:
@@ -260,8 +254,17 @@ class Referred:
         return self.network.gloo
 
     def among(self, workers: int) -> Topology:
-        """The topology of so many workers."""
-        return self.network.among(workers)
+        """The topology of so many workers.
+
+        Raises:
+            SpecError: with what the user's own class raises.
+        """
+        try:
+            return self.network.among(workers)
+        except SpecError:
+            raise
+        except Exception as error:  # whatever a user's class raises is told as what is wrong with this network
+            raise SpecError("workers", workers, f"workers that {self.name} can join; it says: {said(error)}") from error
 
     def describe(self) -> str:
         """What it is, for people."""
@@ -277,8 +280,8 @@ def is_network(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
-def _brought(value: Any, reference: str, path: str) -> Network:
-    """What a name stands for: a network, or what describes one."""
+def _brought(value: Any, reference: str | Mapping[str, Any], path: str) -> Network:
+    """What a name or a call stands for: a network, or what describes one."""
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
         return network(value, path)
     if not is_network(value):
@@ -300,7 +303,7 @@ def network_fields(given: Network) -> dict[str, Any] | str:
     if isinstance(given, Link):
         return link_fields(given)
     if isinstance(given, Referred):
-        return given.reference
+        return given.reference if isinstance(given.reference, str) else dict(given.reference)
     for model in SEVERAL.values():
         if isinstance(given, model.makes):
             return {"name": given.name} | model.fields_of(given)
@@ -330,6 +333,8 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
 
 
 def _from_mapping(given: Mapping[str, Any], path: str) -> Network:
+    if given.get("kind") == PYTHON:
+        return _brought(called_as(given, path), dict(given), path)
     for key, model in SEVERAL.items():
         if key in given:
             with users_fields(path):

@@ -9,15 +9,7 @@ import numpy as np
 
 from syncline.analysis.ranks import rank_correlation
 from syncline.specs.study import Record, Report
-from syncline.studies.alignment.points import (
-    RECORD,
-    ROW,
-    finite,
-    or_inf,
-    quadratics,
-    rule_of,
-    share_of,
-)
+from syncline.studies.alignment.points import RECORD, ROW, finite, or_inf, quadratics, rule_of, share_of
 from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec
 
 if TYPE_CHECKING:

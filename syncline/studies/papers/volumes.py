@@ -12,7 +12,7 @@ from syncline.costmodel import bytes_per_step, mean_bytes_per_step
 from syncline.experiments.columns import Column, count_of, text_of
 from syncline.fields import Spec, Steps
 from syncline.methods import MethodSpec
-from syncline.specs.experiment import ModelField
+from syncline.specs.models import ModelField
 from syncline.studies.papers.base import PaperTable, Printed, paper_table
 
 ANY_GROUP = 2

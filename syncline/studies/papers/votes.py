@@ -21,7 +21,7 @@ from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.experiments.columns import Column, count_of, seconds_of, text_of
 from syncline.fields import Positive, Spec, Workers
 from syncline.specs.cluster.spec_fields import LinkField
-from syncline.specs.experiment import ModelField
+from syncline.specs.models import ModelField
 from syncline.specs.study import Record
 from syncline.studies.papers.base import PaperTable, digits, paper_table
 

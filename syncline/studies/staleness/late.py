@@ -59,10 +59,9 @@ def check_device(spec: StalenessSpec) -> None:
     Raises:
         SpecError: ``device: cuda`` where torch finds none.
     """
-    import torch
+    from syncline.backend.devices import training_device
 
-    if spec.device == "cuda" and not torch.cuda.is_available():
-        raise SpecError("device", "cuda", "cpu, as torch finds no CUDA device here")
+    training_device(spec.device)
 
 
 def at_rate(method: MethodBase, lr: float) -> MethodBase:

@@ -9,8 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from syncline.fields import Positive, Seed, Spec, Steps, Threads, from_name, refusal
 from syncline.methods import MethodSpec
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
-from syncline.specs.experiment import Experiment, ModelField, ScheduleSpec, check_distinct
+from syncline.specs.experiment import Experiment, ScheduleSpec, check_distinct
 from syncline.specs.memory import HardwareField
+from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 
 StageCount = Annotated[int, Field(ge=1, le=4096)]
@@ -80,7 +81,7 @@ class PipelineClockSpec(Spec):
     networks: tuple[NetworkField, ...] = Field(min_length=1)
     microbatches: int = Field(default=8, ge=1, le=10_000)
     hardware: HardwareField = Field(default="cpu-core", validate_default=True)
-    model: ModelField | None = None
+    model: TransformerField | None = None
     tokens: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")

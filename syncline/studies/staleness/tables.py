@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from syncline.experiments.columns import (
-    RATE,
-    Column,
-    count_of,
-    digits_of,
-    seconds_of,
-    table,
-    text_of,
-    times_of,
-)
+from syncline.experiments.columns import RATE, Column, count_of, digits_of, seconds_of, table, text_of, times_of
 from syncline.specs.study import Record
 
 if TYPE_CHECKING:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.analysis import (
-    SeedSeries,
-    Surface,
-    distance_over_steps,
-    landscape_convergence,
-)
+from syncline.analysis import SeedSeries, Surface, distance_over_steps, landscape_convergence
 from syncline.errors import SpecError
 
 ROSENBROCK = Surface(lambda x, y: (1 - x) ** 2 + 100 * (y - x**2) ** 2, start=(-1.2, 1.0), optimum=(1.0, 1.0))

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from syncline.costmodel import HARDWARE, compute_s, model
+from syncline.costmodel import HARDWARE, MODELS, compute_s
 from syncline.errors import SpecError
 from syncline.specs import hardware
 
@@ -24,7 +24,7 @@ def test_presets_are_complete() -> None:
 
 def test_curvadions_step_is_of_the_measured_order() -> None:
     # Section 4.4: 16 micro-batches of 32 sequences of 1,024 tokens per GPU take 3.375 s.
-    predicted_s = compute_s(model("gpt-160m").flops_per_token * 16 * 32 * 1024, hardware("h100"))
+    predicted_s = compute_s(MODELS["gpt-160m"].flops_per_token * 16 * 32 * 1024, hardware("h100"))
     assert predicted_s / 3.375 == pytest.approx(1 / 3, rel=0.1)  # 13% of an H100's peak, not 40%
 
 

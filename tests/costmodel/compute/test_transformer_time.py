@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel.compute.memory import activation_bytes
-from syncline.costmodel.compute.models import ModelShape
+from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.transformer_time import (
     STEP_FIELDS,
     STEP_TIMES,

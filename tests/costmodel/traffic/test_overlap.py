@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import Exchange, Link, mean_step, model, ring_all_reduce_s
+from syncline.costmodel import MODELS, Exchange, Link, mean_step, ring_all_reduce_s
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError
 
@@ -158,7 +158,7 @@ def test_networks_may_be_an_array():
 
 def test_a_gpt_with_default_buckets_hides_what_its_backward_pass_allows():
     """160M parameters on 8 workers: at 100 Gbit/s only the last bucket's all-reduce is left, at 1 Gbit/s nearly all."""
-    tensors = model("gpt-160m").tensors
+    tensors = MODELS["gpt-160m"].tensors
     elements = [tensor.elements for tensor in tensors]
     buckets = gradient_buckets(elements)
     gradient = [Exchange(4.0 * sum(elements), in_backward=True)]

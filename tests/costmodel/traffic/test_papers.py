@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import (
+    MODELS,
     Link,
     curvadion_speedup,
     curvadion_step_s,
     half_life,
     half_life_period,
     half_life_total_s,
-    model,
     mt_dao_all_reduce_s,
     ring_all_reduce_s,
     unified_total_s,
@@ -83,7 +83,7 @@ def test_mt_dao_undercounts_a_ring_by_its_latencies(workers: int, nbytes: float)
 
 
 def test_curvadions_sync_times_are_of_the_order_of_a_ring() -> None:
-    nbytes = model("gpt-160m").parameter_bytes()
+    nbytes = MODELS["gpt-160m"].parameter_bytes()
     for name, sync_s in [("infiniband", 0.07), ("10gbe", 0.7), ("wan", 12.0)]:
         predicted_s = ring_all_reduce_s(16, nbytes, network(name))
         assert 0.7 < sync_s / predicted_s < 1.2

@@ -7,6 +7,7 @@ import sys
 import zlib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,24 @@ class Placed:
         return Paths(np.where(steps < hops[:, None], channels, -1), hops * self.network.hop_s, np.zeros(len(hops)))
 
 
+class Closed(Ring):
+    def among(self, workers):
+        raise RuntimeError("closed")
+
+
 RING = Ring(1e-3, 1e6)
+
+
+def make_link(latency_s, gigabits):
+    return Link(latency_s, gigabits * 1.25e8, "made")
+
+
+def make_text(gigabits):
+    return f"50us,{gigabits}Gbit/s"
+
+
+def make_card(tera):
+    return dict(FIELDS, peak_flops=tera * 1e12)
 '''
 
 
@@ -99,6 +117,65 @@ def test_a_network_of_a_users_own_class_is_timed_and_found_again(module: str) ->
     np.testing.assert_allclose(ends, 6 * (1e-3 + 1.0))
     ran = CliRunner().invoke(app, ["collectives", "--network", f"{module}:RING", "--workers", "4", "--json"])
     assert ran.exit_code == 0, ran.output
+
+
+def python(target: str, **arguments: Any) -> dict[str, Any]:
+    return {"kind": "python", "target": target, **arguments}
+
+
+def test_a_function_makes_networks_and_hardware(module: str) -> None:
+    made = Link(1e-3, 1.25e9, "made")
+    link = python(f"{module}:make_link", latency_s=1e-3, gigabits=10)
+    assert network(link) == made == network(json.dumps(link))
+    assert network(python(f"{module}:make_text", gigabits=25)) == network("50us,25Gbit/s")
+    assert (
+        network({"per_node": 2, "inside": link, "between": "wan"}).describe() == "2 per node, made inside, wan between"
+    )
+    assert hardware(python(f"{module}:make_card", tera=50)).peak_flops == 5e13
+    Path("card.yaml").write_text(json.dumps(python(f"{module}.py:make_card", tera=50)))
+    assert hardware("card.yaml") == hardware(python(f"{module}:make_card", tera=50))
+
+
+def test_a_network_of_a_users_own_class_is_made_and_made_again(module: str) -> None:
+    given = python(f"{module}:Ring", hop_s=1e-3, bytes_per_s=1e6)
+    made = network(given)
+    assert network_fields(made) == given and made.name == f"{module}:Ring(hop_s=0.001, bytes_per_s=1000000.0)"
+    spec = load_spec("project-gpt-160m", {"networks": [given, "wan"], "workers": 4}, ProjectSpec)
+    again = ProjectSpec.model_validate(spec.model_dump(mode="json"))
+    assert again.model_dump() == spec.model_dump() and again.networks[0].name == made.name
+    assert hash(made) == hash(network(given))
+    ends = collective_finish_s("all_reduce", 4, 4e6, made, "ring")
+    np.testing.assert_allclose(ends, 6 * (1e-3 + 1.0))
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "complaint"),
+    [
+        ("make_link", {"latency": 1}, "network.latency: got 1; expected no such argument of {}:make_link, but one of"),
+        ("make_link", {"latency_s": 1}, "network.gigabits: got None; expected a value"),
+        (
+            "make_link",
+            {"latency_s": -1, "gigabits": 1},
+            "network.target: got '{}:make_link'; expected a call that retu",
+        ),
+        ("make_card", {"tera": 1}, "network.latency: got None"),
+        ("FIELDS", {}, "network.target: got '{}:FIELDS'; expected a function or a class"),
+    ],
+)
+def test_a_call_that_makes_no_network_is_told_in_one_line(
+    target: str, arguments: dict[str, Any], complaint: str, module: str
+) -> None:
+    with pytest.raises(SpecError) as error:
+        network(python(f"{module}:{target}", **arguments))
+    line = str(error.value)
+    assert line.startswith(complaint.format(module)) or "no such field here" in line
+    assert "\n" not in line
+
+
+def test_what_a_network_of_a_users_own_raises_is_one_line(module: str) -> None:
+    made = network(python(f"{module}:Closed", hop_s=1, bytes_per_s=1))
+    with pytest.raises(SpecError, match=r"can join; it says: RuntimeError: closed$"):
+        made.among(3)
 
 
 def test_a_network_of_a_users_own_class_has_no_closed_form(module: str) -> None:

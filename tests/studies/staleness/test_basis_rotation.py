@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import HARDWARE, model
+from syncline.costmodel import HARDWARE, MODELS
 from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
 from syncline.experiments.studies import run_study
@@ -76,7 +76,7 @@ def test_the_large_form_trains_with_its_sizes_cut_down():
 
 # The clock.
 
-GPT_350M, A100 = model("gpt-350m"), HARDWARE["a100"]
+GPT_350M, A100 = MODELS["gpt-350m"], HARDWARE["a100"]
 
 
 def test_renewals_cost_in_inverse_proportion_to_their_frequency():
@@ -165,7 +165,7 @@ def test_frequencies_change_the_training():
 def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     spec = load_spec("basis-rotation-fig5", (), StalenessSpec, scale="gpu")
-    with pytest.raises(SpecError, match=r"^device: got 'cuda'; expected cpu, as torch finds no CUDA device here$"):
+    with pytest.raises(SpecError, match=r"^device: got 'cuda'; expected cpu, as torch finds no GPU here$"):
         run_study(spec, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

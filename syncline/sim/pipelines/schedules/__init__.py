@@ -9,10 +9,11 @@ the model, so micro-batches pass all stages v times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from syncline.errors import SpecError
-from syncline.registry import Registry
+from syncline.registry import Registry, called_as, name_of_call, said
 from syncline.sim.pipelines.schedules.base import (
     TASK_KINDS,
     Kind,
@@ -33,6 +34,7 @@ from syncline.sim.pipelines.schedules.zb_h1 import ZB_H1
 __all__ = [
     "SCHEDULES",
     "TASK_KINDS",
+    "CalledSchedule",
     "Kind",
     "Order",
     "PipelineTask",
@@ -59,18 +61,46 @@ SCHEDULES: Registry[ScheduleKind] = Registry(
 """Every schedule by the name that a spec calls it."""
 
 
+class CalledSchedule(str):
+    """The name of a schedule that a call returned, which knows what it stands for.
+
+    Args:
+        given: ``{kind: python, target: module:name, ...}``: the other keys are what the target is called with.
+        path: of these fields, for the error line.
+
+    Raises:
+        SpecError: as `called`; or what it returns is no schedule.
+    """
+
+    kind: ScheduleKind
+    given: dict[str, Any]
+
+    def __new__(cls, given: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
+        """Call the target."""
+        self = super().__new__(cls, name_of_call(given))
+        self.given = dict(given)
+        self.kind = _kind_of(called_as(given, path), str(self), f"{path}.target" if path else "target")
+        return self
+
+    def __reduce__(self) -> tuple[type[CalledSchedule], tuple[dict[str, Any]]]:
+        return CalledSchedule, (self.given,)
+
+
 def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
     """The schedule of that name: one of ``SCHEDULES``, or ``module:name`` of one, or of a function that builds it.
 
     Raises:
         SpecError: there is none, or it is no schedule.
     """
-    kind = SCHEDULES.get(name, path)
-    if isinstance(kind, ScheduleKind):
-        return kind
-    if not callable(kind):
+    return name.kind if isinstance(name, CalledSchedule) else _kind_of(SCHEDULES.get(name, path), name, path)
+
+
+def _kind_of(found: Any, name: str, path: str) -> ScheduleKind:
+    if isinstance(found, ScheduleKind):
+        return found
+    if not callable(found):
         raise SpecError(path, name, "a function of stages and micro-batches that returns a Schedule")
-    return ScheduleKind(kind)
+    return ScheduleKind(found)
 
 
 def schedule(
@@ -99,7 +129,9 @@ def schedule(
     elif chunks != 1:
         raise SpecError("chunks", chunks, f"1, as {name} does not interleave; the interleaved schedule does")
     if in_flight is None:
-        return _checked(kind.build(stages, microbatches, *([chunks] if kind.takes_chunks else [])), name, stages)
+        return _checked(
+            _built(kind, name, stages, microbatches, *([chunks] if kind.takes_chunks else [])), name, stages
+        )
     if not kind.takes_limits:
         raise SpecError("in_flight", in_flight, f"nothing with {name}; a limit is for {', '.join(limited())}")
     return kind.build(stages, microbatches, _limits(in_flight, stages, microbatches, kind.fixed_order))
@@ -108,6 +140,16 @@ def schedule(
 def limited() -> tuple[str, ...]:
     """Names of the schedules that an in-flight limit makes another of."""
     return tuple(name for name in SCHEDULES if schedule_kind(name).takes_limits)
+
+
+def _built(kind: ScheduleKind, name: str, *arguments: int) -> Schedule:
+    try:
+        return kind.build(*arguments)
+    except SpecError:
+        raise
+    except Exception as error:  # whatever a user's function raises is told as what is wrong with this schedule
+        expected = f"a function of stages and micro-batches that returns a Schedule; it says: {said(error)}"
+        raise SpecError("schedule", name, expected) from error
 
 
 def _checked(made: object, name: str, stages: int) -> Schedule:

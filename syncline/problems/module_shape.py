@@ -1,0 +1,111 @@
+"""A torch module as shapes: its parameters and the work of a token, counted on the meta device, in no memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import FlopCounterMode
+
+from syncline.costmodel.compute.module_shape import ModuleShape
+from syncline.costmodel.compute.tensors import TensorShape
+from syncline.errors import SpecError
+from syncline.problems.torch_problem.modules import matrix_names
+
+REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
+"""Layers that multiply with a weight more than once for a token, so that their weights do not tell their work."""
+
+
+def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
+    """The shape of a module that was made with the meta device as torch's default (`shape_only`), or elsewhere.
+
+    What is learned (frozen parameters are not) becomes `TensorShape`s, matrices as `matrix_names` says. Of a module
+    alone the work of a token is ``6 N``, with N the weights that it is multiplied with: those of two dimensions and
+    more, but for tables of embeddings that are no linear layer's weight too. Attention's scores are not in it, nor a
+    head that multiplies with a table by hand. With an example input torch's ``FlopCounterMode`` counts forward and
+    backward instead, operation by operation, per token of the input: each number of an integer tensor is one; of other
+    tensors each row is, a sample.
+
+    Args:
+        made: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of what the module is called with.
+        name: for people.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: nothing of the kind, nothing that is learned, or work that cannot be counted.
+
+    >>> net = module_shape((nn.Linear(8, 4, bias=False), torch.zeros(2, 8)), "net")
+    >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient
+    (32, 128.0, 128)
+    """
+    module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(module, nn.Module):
+        raise SpecError(path, name, f"what returns a torch module, or (module, inputs), not {type(made).__name__}")
+    matrices = matrix_names(module, None)
+    tensors = tuple(
+        TensorShape(label, tuple(p.shape), is_matrix=label in matrices)
+        for label, p in module.named_parameters()
+        if p.requires_grad
+    )
+    if not tensors:
+        raise SpecError(path, name, "a module that has parameters to learn")
+    if inputs is None:
+        return ModuleShape(name, tensors, 6.0 * multiplied(module, name, path))
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    flops, tokens, samples = _counted(module, tuple(tree_map(_on_meta, inputs)), name, path)
+    return ModuleShape(name, tensors, flops / tokens, sequence=max(1, tokens // samples))
+
+
+def multiplied(module: nn.Module, name: str, path: str = "model") -> int:
+    """N: parameters that a token is multiplied with once.
+
+    Raises:
+        SpecError: there are layers that multiply with a weight several times.
+    """
+    for one in module.modules():
+        if isinstance(one, REUSED):
+            what = f"an example input beside the module, (module, inputs): the weights of a {type(one).__name__}"
+            raise SpecError(path, name, f"{what} do not tell its work")
+    heads = {id(one.weight) for one in module.modules() if isinstance(one, nn.Linear)}
+    idle = _looked_up(module) - heads
+    return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in idle)
+
+
+def _looked_up(module: nn.Module) -> set[int]:
+    return {id(one.weight) for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)}
+
+
+def _without_memory(module: nn.Module) -> dict[str, Tensor]:
+    """Its parameters and buffers on the meta device; its own stay where they are."""
+    learned = {name: p.detach().to("meta").requires_grad_(p.requires_grad) for name, p in module.named_parameters()}
+    return learned | {name: buffer.to("meta") for name, buffer in module.named_buffers()}
+
+
+def _on_meta(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, Tensor) else value
+
+
+def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:
+    """FLOPs of forward and backward, tokens and samples of the inputs."""
+    first = next((one for one in tree_leaves(inputs) if isinstance(one, Tensor) and one.ndim), None)
+    if first is None or not first.numel():
+        raise SpecError(path, name, "inputs that begin with a tensor of at least one sample")
+    tokens = first.shape[0] if first.is_floating_point() else first.numel()
+    try:
+        with FlopCounterMode(display=False) as counter:
+            returned = functional_call(module, _without_memory(module), inputs)
+            for output in ("logits", "loss"):  # of models that return an object of several
+                returned = returned if getattr(returned, output, None) is None else getattr(returned, output)
+            ends = [one for one in tree_leaves(returned) if isinstance(one, Tensor) and one.requires_grad]
+            if ends:
+                torch.autograd.backward(ends, [torch.empty_like(one) for one in ends])
+    except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
+        message = " ".join(str(error).split())
+        expected = f"a module that computes on torch's meta device; it says: {type(error).__name__}: {message}"
+        raise SpecError(path, name, expected) from error
+    if not ends:
+        raise SpecError(path, name, "a module that returns tensors which depend on its parameters")
+    return float(counter.get_total_flops()), tokens, first.shape[0]
