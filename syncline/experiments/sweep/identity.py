@@ -14,6 +14,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from syncline import errors
 from syncline.errors import SpecError
 from syncline.registry import is_reference
@@ -145,7 +147,10 @@ def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
 
 @cache
 def _pickler() -> Any:
-    """Cloudpickle, with a digest in place of a tensor: torch writes where in memory a tensor is."""
+    """Cloudpickle, with a digest in place of a tensor: torch writes where in memory a tensor is.
+
+    And without the random number that cloudpickle gives a class of a script or a notebook.
+    """
     import cloudpickle
     import torch
 
@@ -155,7 +160,14 @@ def _pickler() -> Any:
                 content: Any = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
                 facts = (str(obj.dtype), tuple(obj.shape), obj.requires_grad, hashlib.sha256(content).hexdigest())
                 return tuple, (facts,)
-            return super().reducer_override(obj)
+            if isinstance(obj, BaseModel):  # which has a set, whose order is another one in each process
+                return tuple, ((type(obj), dict(obj)),)
+            reduced = super().reducer_override(obj)
+            if isinstance(obj, type) and isinstance(reduced, tuple):
+                number = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
+                given = tuple("" if number is not None and one is number else one for one in reduced[1])
+                reduced = (reduced[0], given, *reduced[2:])
+            return reduced
 
     return Pickler
 

@@ -225,7 +225,10 @@ def _jobs(missing: Sequence[AskedRun], code: str, prepared: Callable[[RunSpec], 
 
 def _label(one: AskedRun) -> str:
     """Which run it is, for people."""
-    return ", ".join([*(f"{path}={value}" for path, value in one.values.items()), f"seed {one.spec.seeds[0]}"])
+    values = [
+        f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in one.values.items()
+    ]
+    return ", ".join([*values, f"seed {one.spec.seeds[0]}"])
 
 
 def check_differ(asked: Sequence[AskedRun]) -> None:

@@ -155,6 +155,16 @@ def test_objects_that_no_file_can_hold_are_told_apart_by_what_is_in_them():
         data = (torch.arange(12.0).reshape(6, 2) * scale, torch.zeros(6, 1))
         return TorchProblem(lambda: torch.nn.Linear(2, 1), data, torch.nn.functional.mse_loss, batch_size=2, name="own")
 
+    def optimizer(body):
+        space = {"__name__": "__main__"}
+        exec(f"import torch\nclass Mine(torch.optim.SGD):\n    {body}", space)
+        return {"kind": "ddp", "rule": space["Mine"], "lr": 0.1}
+
+    names = []
+    for body in ("pass", "pass", "def zero_grad(self): pass"):
+        (one,) = made(fields=FIELDS | {"method": optimizer(body), "seeds": [0]})
+        names += run_names(one.spec, "1").values()
+    assert names[0] == names[1] != names[2]
     names = []
     for scale in (1.0, 1.0, 2.0):
         (one,) = made(fields=FIELDS | {"problem": problem(scale), "seeds": [0]})
