@@ -272,7 +272,7 @@ METHODS: dict[str, Row] = {
     ),
     "basis-rotation-1st": Row({**ROTATION, "basis_source": "1st", "frequency": 4}, settled=False),
     "basis-rotation-unilateral": Row(
-        {**UNILATERAL, "lr": 0.01, "frequency": 3, "eps": 0.05, "weight_decay": 0.1, "covariance_beta": 0.9}
+        {**UNILATERAL, "lr": 0.005, "frequency": 3, "eps": 0.05, "weight_decay": 0.1, "covariance_beta": 0.9}
     ),
     "basis-rotation-1st-unilateral": Row(
         {**UNILATERAL, "basis_source": "1st", "estimate": "exact", "frequency": 4}, settled=False
