@@ -42,12 +42,14 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
         streaming_mt_dao,
         zero_one_adam,
     )
+    from syncline.problems import TorchProblem
 
 _WHERE = {
     "Link": "syncline.api.networks",
     "Result": "syncline.api.result",
     "SpecError": "syncline.errors",
     "SynclineError": "syncline.errors",
+    "TorchProblem": "syncline.problems",
     "basis_rotation": "syncline.methods.functions",
     "calibrate": "syncline.api.processes",
     "collectives": "syncline.api.clocks",
@@ -83,6 +85,7 @@ __all__ = [
     "Result",
     "SpecError",
     "SynclineError",
+    "TorchProblem",
     "__version__",
     "basis_rotation",
     "calibrate",

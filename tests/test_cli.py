@@ -331,14 +331,17 @@ def test_columns_are_as_wide_as_the_reader_says(command, monkeypatch):
     assert max(map(len, command("project").err.splitlines())) <= 60
 
 
-SHORT_AND_LONG = ["digits-skewed", "--set", "steps=100000000", "--set", "seeds=[0]", "--set", "eval_every=0", "--set",
-                  "methods=[{kind: ddp, lr: 1e30, label: short}, {kind: local, lr: 0.003, label: long}]"]  # fmt: skip
+SHORT_AND_LONG = ["own.yaml", "--set", "methods=[{kind: ddp, rule: sgdm, lr: 1e30, label: short}, "
+                  "{kind: local, rule: sgdm, lr: 0.003, label: long}]"]  # fmt: skip
+OWN = """{kind: compare, name: own, problem: {kind: quadratic, spectrum: [1, 10]}, workers: 2, seeds: [0],
+steps: 100000000, eval_every: 0, networks: [10gbe, wan], compute: {seconds: 0.001}}"""
 """The first method has diverged, and is over, at the first look at its losses: after 50 steps."""
 
 
 def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> subprocess.Popen[str]:
     """A command that is under way: what it has written is such that it is ready."""
     program = [sys.executable, "-c", "from syncline.cli import main; main()", *arguments]
+    (folder / "own.yaml").write_text(OWN)
     process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_S
     while not ready(folder) and process.poll() is None and time.monotonic() < deadline:
@@ -369,8 +372,8 @@ def test_an_interrupted_comparison_keeps_what_was_finished(jobs, tmp_path):
     code, errors = interrupted(["compare", *SHORT_AND_LONG, "--jobs", jobs], tmp_path, short_is_over)
     assert code == 130 and "Traceback" not in errors
     assert "interrupted: what was finished until then is in the folder above" in errors
-    assert os.listdir(tmp_path / "runs") == ["digits-skewed"]
-    folder = tmp_path / "runs" / "digits-skewed"
+    assert os.listdir(tmp_path / "runs") == ["own"]
+    folder = tmp_path / "runs" / "own"
     assert not (folder / streams.FOLDER).exists()
     told = json.loads((folder / "run.json").read_text())
     steps = {row["method"]: row["steps"] for row in told["rows"]}
@@ -410,15 +413,16 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def test_three_runs_with_one_name_are_one_run_and_two_that_are_refused(tmp_path):
+def test_three_runs_with_one_name_are_one_run_and_two_that_are_refused(tmp_path, command):
     """As when one comes after the other."""
     arguments = ["compare", *SHORT_AND_LONG, "--jobs", "1", "--out", "cc"]
     first = begun(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
-    done = [begun(arguments, tmp_path, lambda _: False).communicate(timeout=PATIENCE_S) for _ in range(2)]
-    assert all("--out: got 'cc'; expected a folder that does not exist yet" in errors for _, errors in done)
+    for _ in range(2):
+        done = command(*arguments)
+        assert done.code == 2 and "--out: got 'cc'; expected a folder that does not exist yet" in done.err
     os.killpg(first.pid, signal.SIGINT)
     first.communicate(timeout=PATIENCE_S)
-    assert [name for name in os.listdir(tmp_path) if not name.startswith(".")] in (["cc"], [])
+    assert [name for name in os.listdir(tmp_path) if name != "own.yaml" and name[0] != "."] in (["cc"], [])
 
 
 def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
@@ -445,6 +449,6 @@ def test_a_run_that_is_interrupted_before_its_first_step_leaves_nothing_or_what_
 @pytest.mark.slow
 def test_an_interrupt_before_the_first_step_is_no_traceback_either(tmp_path):
     code, errors = interrupted(
-        ["compare", "digits-skewed", "--jobs", "2"], tmp_path, lambda folder: any(folder.iterdir())
+        ["compare", "digits-skewed", "--jobs", "2"], tmp_path, lambda folder: (folder / "runs").exists()
     )
     assert code == 130 and "Traceback" not in errors

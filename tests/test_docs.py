@@ -65,12 +65,25 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+# Examples in Python.
+
+
+def test_examples_of_the_python_api_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("syncline.experiments.shared_progress.cpu_count", lambda: 1)
+    monkeypatch.setattr("matplotlib.pyplot.figure", lambda **_: None)
+    names: dict[str, Any] = {}
+    for example in (blocks(ROOT / "README.md", "python")[0], *blocks(DOCS / "python.md", "python")):
+        exec(compile(example, "example", "exec"), names)
+    assert len(names["result"].rows) and not list(tmp_path.iterdir())
+
+
 # The README's program.
 
 
 def run_example(tmp_path: Path, *command: str) -> list[tuple[float, int]]:
     """Run the README's program; the loss and the bytes that each worker prints."""
-    (example,) = blocks(ROOT / "README.md", "python")
+    _, example = blocks(ROOT / "README.md", "python")
     script = tmp_path / "train.py"
     script.write_text(example, encoding="utf-8")
     done = run(*command, str(script), cwd=tmp_path)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncline.api.asked import Asked, as_arguments, listed, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.specs import Experiment, PipelineSpec, ProjectSpec
+from syncline.specs import Experiment, PipelineSpec, ProjectSpec, network_fields
+
+if TYPE_CHECKING:
+    from syncline.experiments.collectives import CostQuestion
 
 
 def project(
@@ -63,18 +67,19 @@ def project(
     return projected(spec)
 
 
-def projected(specs: Sequence[Experiment]) -> Result:
-    """The result of projections."""
+def projected(specs: Sequence[Experiment], rows: list[dict[str, Any]] | None = None) -> Result:
+    """The result of projections, whose rows may be there already."""
     from syncline.experiments.projection import projections
     from syncline.experiments.projection.tables import project_tables
 
-    rows = projections.projection_rows(specs)
+    rows = projections.projection_rows(specs) if rows is None else rows
     return Result(
         "project",
         {"spec": specs[0].name, "rows": rows},
         specs[0],
         tables=lambda: project_tables(rows, *specs),
         figure=partial(projections.projection_figure, specs, rows),
+        asked={"specs": [one.model_dump(mode="json") for one in specs]},
     )
 
 
@@ -122,18 +127,20 @@ def collectives(
     return priced(question)
 
 
-def priced(question: Any) -> Result:
-    """The result of a question about collectives."""
+def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
+    """The result of a question about collectives, whose answer may be there already."""
     from syncline.experiments import collectives as experiment
 
-    answer = experiment.collectives(question)
+    answer = experiment.collectives(question) if answer is None else answer
 
     def tables() -> list[Any]:
         from syncline.experiments.collective_tables import collectives_tables
 
         return collectives_tables(answer["rows"], question)
 
-    return Result("collectives", answer, tables=tables, figure=partial(experiment.costs_figure, question))
+    asked = dataclasses.asdict(question) | {"networks": [network_fields(one) for one in question.networks]}
+    figure = partial(experiment.costs_figure, question)
+    return Result("collectives", answer, tables=tables, figure=figure, asked={"question": asked})
 
 
 def pipeline(

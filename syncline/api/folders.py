@@ -7,19 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from syncline.api.clocks import played
+from syncline.api.clocks import played, priced, projected
 from syncline.api.processes import launched
 from syncline.api.result import Result
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
-from syncline.specs import CompareSpec, PipelineSpec, load_spec
+from syncline.specs import CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
 
 def load(folder: str | Path) -> Result:
     """The result in a run folder, as the commands and `Result.save` write it.
 
-    Nothing in it is unpickled. If its spec names what is not here, `Result.tables` are empty; rows, data frames and
-    the picture are read from the files.
+    Nothing in it is unpickled. If its spec has what only a program can make again, there is no `Result.spec` and there
+    are no `Result.tables`; rows, data frames and the picture are read from the files.
 
     Raises:
         SynclineError: there is no such folder, or nothing that a run has left.
@@ -41,12 +41,16 @@ def load(folder: str | Path) -> Result:
     if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
         raise SpecError("folder", str(path), "a run folder, whose run.json has rows")
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
+    again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
+    if again is not None:
+        return again(noted)
     told: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
     try:
         spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
         spec = None
-    command = noted.get("command", "launch" if "launch" in noted else getattr(spec, "kind", "run"))
+    kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
+    command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     if command == "launch":
         told |= {name: noted.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in noted:
@@ -61,3 +65,18 @@ def load(folder: str | Path) -> Result:
     elif isinstance(spec, CompareSpec | PipelineSpec):
         make = compared if isinstance(spec, CompareSpec) else played
     return make(spec, told)
+
+
+def _projection(noted: dict[str, Any]) -> Result:
+    specs: list[Experiment] = [load_spec(fields) for fields in noted["specs"]]
+    return projected(specs, noted["rows"])
+
+
+def _collectives(noted: dict[str, Any]) -> Result:
+    from syncline.experiments.collectives import CostQuestion
+
+    asked: dict[str, Any] = dict(noted["question"])
+    for name in ("collectives", "starts_s", "algorithms"):
+        asked[name] = asked[name] and tuple(asked[name])
+    asked["networks"] = tuple(network(one) for one in asked["networks"])
+    return priced(CostQuestion(**asked), {name: noted[name] for name in ("rows", "crossovers", "choices")})

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 TEXT_WIDTH = 120
 """Characters of a line where a result is printed as text."""
 
+SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "time_to_target_s")
+"""Of the summary, where it is shown in place of tables."""
+
 NOTEBOOK_DPI = 110
 """Of the picture in a notebook."""
 
@@ -51,10 +54,11 @@ class Result:
         tables: Callable[[], Sequence[Group]] = tuple,
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
+        asked: Mapping[str, Any] | None = None,
         scratch: Scratch | None = None,
     ) -> None:
         self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
-        self._tables, self._figure = tables, figure
+        self._tables, self._figure, self._asked = tables, figure, asked
         if scratch is not None:
             weakref.finalize(self, scratch.remove)
 
@@ -149,7 +153,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For a notebook: the tables, or the summary where there are none, and the picture."""
-        parts = [f"<pre>{escape(str(self))}</pre>" if self.tables else self.summary.to_html()]
+        parts = [f"<pre>{escape(str(self))}</pre>"]
         if self._figure is not None or self._has("curves"):
             picture = io.BytesIO()
             self._drawn().savefig(picture, format="png", dpi=NOTEBOOK_DPI)
@@ -157,18 +161,25 @@ class Result:
         return "\n".join(parts)
 
     def save(self, folder: str | Path) -> Path:
-        """Keep its files under a name; `sl.load` reads them again.
+        """Keep it under a name, which `sl.load` reads again; a calibration is one file.
 
         Raises:
-            SpecError: the name exists, or there are no files.
+            SpecError: the name exists, or cannot be written.
         """
         target = Path(folder)
-        if self.folder is None:
-            raise SpecError("save", str(target), f"a result with files, which one of {self.command!r} has not")
         if target.exists():
-            raise SpecError("save", str(target), "a folder that does not exist yet")
+            raise SpecError("save", str(target), "a name that does not exist yet")
+        if self.folder is None:
+            from syncline.experiments.folder import RunFolder, environment
+
+            with RunFolder(target, exact=True) as written:
+                written.json("run", environment() | {"command": self.command} | dict(self._asked or {}) | self.told)
+            return target
         try:
-            shutil.copytree(self.folder, target)
+            if self.folder.is_file():
+                shutil.copy2(self.folder, target)
+            else:
+                shutil.copytree(self.folder, target)
         except OSError as error:
             raise SpecError("save", str(target), f"a place that can be written to ({error.strerror})") from None
         return target
@@ -180,7 +191,10 @@ class Result:
         return f"<{self.command}{name}: {len(self.told['rows'])} rows{ended}{where}>"
 
     def __str__(self) -> str:
-        """The tables as text."""
+        """The tables as text; where there are none, medians of the summary over the seeds."""
+        if not self.tables and self._has("summary"):
+            medians = self.summary.groupby(["network", "method"], sort=False)[list(SHOWN)].median()
+            return medians.to_string()
         from rich.console import Console
 
         written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)

@@ -171,8 +171,11 @@ class Instances:
             for place, value in enumerate(values)
         ):
             return
-        state[name] = values[0] if self._rule.probe.elementwise else torch.stack(values)
-        self._lend_state(number, name, state[name])
+        now = values[0] if self._rule.probe.elementwise else torch.stack(values)
+        if lent is not None and (lent.shape, lent.dtype) == (now.shape, now.dtype):
+            now = lent.copy_(now)  # in place, for whoever holds it
+        state[name] = now
+        self._lend_state(number, name, now)
 
     def _address(self, x: Tensor, place: int) -> int:
         return x.data_ptr() + (0 if self._rule.probe.elementwise else place * x.stride(0) * x.element_size())

@@ -62,7 +62,6 @@ LION = {"lr": 0.001}
 ZERO_ONE = {"kind": "zero-one-adam", "lr": 0.001, "eps": 1e-3, "freeze_step": 6, "kappa": 2, "double_every": 2}
 ROTATION = {"kind": "basis-rotation", "lr": 0.003}
 UNILATERAL = {**ROTATION, "geometry": "unilateral"}
-ADAMW = {"kind": "torch", "target": "torch.optim:AdamW"}
 LAMB = {"kind": "torch", "target": "tests.methods.own:Lamb"}
 CURVADION = {"kind": "curvadion", "lr": 0.02, "other_lr": 0.003}
 
@@ -88,10 +87,6 @@ METHODS: dict[str, Row] = {
     "ddp-torch-nadam": Row(
         {"kind": "ddp", "lr": 0.003, "rule": {"kind": "torch", "target": "torch.optim:NAdam", "betas": [0.99, 0.999]}},
         nadam(),
-    ),
-    "local-torch-adamw": Row(
-        {"kind": "local", "lr": 0.003, "rule": {**ADAMW, "average_states": ["exp_avg", "exp_avg_sq"]}, "period": 8},
-        adamw(0.01),
     ),
     "local-torch-lamb": Row(
         {"kind": "local", "lr": 0.003, "rule": {**LAMB, "average_states": ["m", "v"]}, "period": 8},
@@ -277,7 +272,7 @@ METHODS: dict[str, Row] = {
     ),
     "basis-rotation-1st": Row({**ROTATION, "basis_source": "1st", "frequency": 4}, settled=False),
     "basis-rotation-unilateral": Row(
-        {**UNILATERAL, "lr": 0.01, "frequency": 3, "eps": 0.05, "weight_decay": 0.1, "covariance_beta": 0.9}
+        {**UNILATERAL, "lr": 0.005, "frequency": 3, "eps": 0.05, "weight_decay": 0.1, "covariance_beta": 0.9}
     ),
     "basis-rotation-1st-unilateral": Row(
         {**UNILATERAL, "basis_source": "1st", "estimate": "exact", "frequency": 4}, settled=False

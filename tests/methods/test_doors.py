@@ -84,15 +84,17 @@ def syncline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("method", ["{kind: 'my_package:Seldom', lr: 0.01}", "{kind: seldom, lr: 0.01}"])
-def test_a_method_of_another_package_is_compared(tmp_path: Path, method: str) -> None:
+def test_a_method_of_another_package_is_compared(tmp_path: Path) -> None:
+    """By its class, and by the name that it is offered under."""
     offer(tmp_path, "my_package:Offered")
-    (tmp_path / "own.yaml").write_text(SPEC % f"{{kind: ddp, rule: sgdm, lr: 0.01}}, {method}")
+    methods = "{kind: ddp, rule: sgdm, lr: 0.01}, {kind: 'my_package:Seldom', lr: 0.01}, {kind: seldom, lr: 0.01}"
+    (tmp_path / "own.yaml").write_text(SPEC % methods)
     out = syncline(tmp_path, "compare", "own.yaml", "--jobs", "1", "--json", "--out", "out")
     assert out.returncode == 0, out.stderr
-    ddp, own = json.loads(out.stdout)["rows"]
-    assert own["method"] in ("Seldom", "seldom")
-    assert own["bytes_per_worker"] == ddp["bytes_per_worker"] / 4
+    ddp, by_class, by_name = json.loads(out.stdout)["rows"]
+    assert (by_class["method"], by_name["method"]) == ("Seldom", "seldom")
+    for own in (by_class, by_name):
+        assert own["bytes_per_worker"] == ddp["bytes_per_worker"] / 4
 
 
 def test_what_a_package_offers_is_listed_with_its_presets(tmp_path: Path) -> None:

@@ -137,14 +137,21 @@ def counted_row(name: str, workers_per_process: int, reproducible: bool, **optio
     return replace(outcome, states={}, handed_bytes=counter.handed, padding_bytes=counter.padding)
 
 
+def enough(name: str, steps: int) -> int:
+    """So many steps, or more where one of the row's periods is longer."""
+    return max(steps, *(exchange.period for exchange in METHODS[name].spec.exchanges(1, 4)))
+
+
 def in_process(workers_per_process: int, steps: int) -> dict[bool, dict[str, Outcome]]:
     """Both ways of adding up, in one launch: starting processes takes longer than training in them."""
     found = {
-        way: {name: counted_row(name, workers_per_process, way, steps=steps) for name in METHODS}
+        way: {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in METHODS}
         for way in (False, True)
     }
     for name in TEXT_ROWS:
-        found[True][f"text {name}"] = counted_row(name, workers_per_process, True, steps=steps, problem=TEXT)
+        found[True][f"text {name}"] = counted_row(
+            name, workers_per_process, True, steps=enough(name, steps), problem=TEXT
+        )
     return found
 
 

@@ -14,9 +14,11 @@ from syncline.problems import Quadratic, Rows
 from syncline.training import rows_of, train
 
 SEEDS = (3, 5)
+LAMB = {"kind": "torch", "target": "tests.methods.own:Lamb", "average_states": ["m", "v"]}
 METHODS = {
     "ddp": lambda params, **options: DDP(params, 0.02, adam(), clip_norm=1.0, **options),
     "local": lambda params, **options: Local(params, 0.02, adam(), 4, **options),
+    "local-lamb": lambda params, **options: Local(params, 0.02, LAMB, 4, **options),
     "diloco": lambda params, **options: DiLoCo(params, 0.02, adam(), 4, **options),
     "mt-dao": lambda params, **options: MTDAO(params, 0.02, period=4, momentum_periods=(6,), **options),
     "des-loc": lambda params, **options: DESLOC(params, 0.02, period=4, **options),

@@ -68,8 +68,8 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
     """Names of the parameters that rules for matrices take.
 
     Trainable ones of two dimensions or more (weights of convolutions too), but for tables of embeddings and the last of
-    them by order of registration, which is taken for the output head. A parameter that is tied to a table is one; where
-    a linear layer's is, that layer is the head.
+    the others by order of registration, which is taken for the output head. A parameter that is tied to a table is one;
+    where a linear layer's is, that layer is the head.
 
     Args:
         module: whose parameters.
@@ -86,8 +86,8 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
                 raise SpecError("problem.matrices", name, one_of(wide, name))
         return tuple(chosen)
     head_is_table = any(isinstance(part, nn.Linear) and id(part.weight) in tables for part in module.modules())
-    inside = list(wide.items()) if head_is_table else list(wide.items())[:-1]
-    return tuple(name for name, p in inside if id(p) not in tables)
+    inside = tuple(name for name, p in wide.items() if id(p) not in tables)
+    return inside if head_is_table else inside[:-1]
 
 
 class Places:

@@ -53,7 +53,8 @@ class TorchProblem:
             ``broadcast_buffers`` has it before the next forward pass; where parameters are averaged, the buffers that
             are floating-point numbers are, too. ``own``: each worker keeps its own.
         matrices: names of the parameters that rules for matrices take. None: trainable ones of two dimensions or more,
-            but for tables of embeddings and the last of them by order of registration, the output head.
+            but for tables of embeddings and the last of the others by order of registration, the output head, unless
+            that is tied to a table.
 
     Raises:
         SpecError: a value out of range, or data that cannot be read.
@@ -78,6 +79,9 @@ class TorchProblem:
     matrices: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        for field in ("batch_size", "accumulate"):
+            if not isinstance(getattr(self, field), int):
+                raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
         check_sizes(self, "batch_size", "accumulate", largest=LARGEST_SIZE)
         for field, known in (("how", HOWS), ("buffers", BUFFERS)):
             if getattr(self, field) not in known:

@@ -46,6 +46,12 @@ class Sparse(nn.Module):
         return self.table(x.long())[..., 0]
 
 
+class Thawed(TiedFrozen):
+    def __init__(self):
+        super().__init__()
+        self.fixed.requires_grad_(True)
+
+
 class Never:
     def __iter__(self):
         return iter(())
@@ -65,6 +71,7 @@ class Elementwise(nn.Module):
     [
         ({"batch_size": 7}, "problem.batch_size: got 7; expected at most 6, the items of a worker's shard"),
         ({"batch_size": 0}, "problem.batch_size: got 0; expected an integer of at least 1"),
+        ({"batch_size": None}, "problem.batch_size: got None; expected a whole number"),
         ({"accumulate": 0}, "problem.accumulate: got 0; expected an integer of at least 1"),
         ({"train_set": DATA[0][:1]}, "workers: got 2; expected at most 1, one per item of the data"),
         ({"train_set": Never()}, "workers: got 2; expected at most 0, one per item of the data"),
@@ -140,6 +147,7 @@ def test_matrices_are_hidden_weights():
 
     assert matrices(Convolutional, images()) == ("0.weight", "4.weight")
     assert matrices(TiedFrozen, sentences()) == ()
+    assert matrices(Thawed, sentences()) == ("fixed.weight",)
     assert matrices(Recurrent, sentences()) == ("lstm.weight_ih_l0", "lstm.weight_hh_l0")
     assert matrices(Convolutional, images(), matrices=["4.weight"]) == ("4.weight",)
 
