@@ -16,7 +16,6 @@ import yaml
 from typer.testing import CliRunner
 
 from syncline.cli import app
-from syncline.experiments import board
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import compressors, outer, rules, stream
@@ -269,7 +268,7 @@ OF_STUDIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", OF_STUDIES)
 def test_studies_emit_what_is_documented(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "cpu_count", lambda: 1)  # a process takes longer to start than such a study
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # a process takes longer to start than such a study
     result = emitted(tmp_path, "run", {"kind": kind, "name": "study", **OF_STUDIES[kind]})
     assert set(result) == {"rows", "folder", "interrupted"}
     assert names_of(result["rows"]) == documented(kind)
