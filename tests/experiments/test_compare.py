@@ -17,7 +17,7 @@ from syncline.experiments.shared_progress import SharedProgress
 from syncline.specs import CompareSpec, RunSpec, load_spec
 from tests.experiments.examples import bowl, bowl_run, digits
 
-TABLES = ("metrics", "ledger", "timeline")
+TABLES = ("metrics", "ledger", "timeline", "curves", "summary")
 
 
 def tables(folder):
