@@ -36,7 +36,8 @@ def from_name(value: Any) -> Any:
 class Spec(BaseModel):
     """A part of a spec."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Infinity stays what it is, also where a method writes itself.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     @field_validator("*", mode="before")
     @classmethod

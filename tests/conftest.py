@@ -25,6 +25,8 @@ torch.set_num_threads(int(os.environ.get("SYNCLINE_TEST_THREADS", "1")))
 settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))
 
+collect_ignore = ["outside"]  # a package of somebody else's: on Python's path only where a test puts it there
+
 
 @pytest.fixture(autouse=True)
 def _annotations_are_checked_in_each_test():

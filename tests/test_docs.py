@@ -267,7 +267,8 @@ OF_STUDIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", OF_STUDIES)
-def test_studies_emit_what_is_documented(kind: str, tmp_path: Path) -> None:
+def test_studies_emit_what_is_documented(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # a process takes longer to start than such a study
     result = emitted(tmp_path, "run", {"kind": kind, "name": "study", **OF_STUDIES[kind]})
     assert set(result) == {"rows", "folder", "interrupted"}
     assert names_of(result["rows"]) == documented(kind)

@@ -20,6 +20,27 @@ _WRITTEN = "_written"
 """Attribute of a problem that was made so: what the spec said."""
 
 
+@dataclasses.dataclass(frozen=True)
+class LostProblem:
+    """What is left in a file of a problem that was an object of Python: its name, for those who read results.
+
+    Whoever trains it is told what it was.
+    """
+
+    name: str
+
+    def build(self, *_: Any, **__: Any) -> Any:
+        """Nothing.
+
+        Raises:
+            SpecError: always.
+        """
+        expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
+        raise SpecError("problem.target", None, expected)
+
+    module = build
+
+
 def _problem(value: Any) -> Any:
     """A mapping with a ``kind`` as the problem's dataclass, or what a function returns; an object as it is."""
     from pydantic import TypeAdapter
@@ -62,11 +83,10 @@ def _made(fields: Mapping[str, Any]) -> Any:
     from syncline.problems import Problem
 
     target, arguments = fields.get("target"), {name: value for name, value in fields.items() if name != "target"}
+    if target is None and list(arguments) == ["name"]:
+        return LostProblem(str(arguments["name"]))
     if target is None:
-        expected = "module:function of a function that returns a problem"
-        if "name" in arguments:
-            expected += f"; {arguments['name']!r} was an object of Python, which only its program can make again"
-        raise refusal("target", None, expected)
+        raise refusal("target", None, "module:function of a function that returns a problem")
     try:
         problem = called(target, arguments)
     except SpecError as error:
@@ -86,9 +106,8 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     if written is not None:
         return dict(written)
     own = type(problem)
-    if not dataclasses.is_dataclass(own) or not all(
-        _is_plain(getattr(problem, f.name)) for f in dataclasses.fields(own)
-    ):
+    values = [getattr(problem, f.name) for f in dataclasses.fields(own)] if dataclasses.is_dataclass(own) else None
+    if values is None or own is LostProblem or not all(map(_is_plain, values)):
         return {"kind": MADE, "target": None, "name": problem.name}
     kind = problem.name if problem.name in PROBLEMS and PROBLEMS[problem.name] is own else reference_to(own)
     return {"kind": kind} | dataclasses.asdict(problem)

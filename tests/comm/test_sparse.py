@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.comm import SparsePairs
@@ -21,8 +21,20 @@ def as_int64(value: int) -> int:
 
 
 @pytest.mark.parametrize("bits", range(1, 65))
+@settings(max_examples=10)  # for each of 64 widths
 @given(data=st.data())
 def test_integers_of_every_width_come_back(bits: int, data: st.DataObject) -> None:
+    come_back(bits, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", range(1, 65))
+@given(data=st.data())
+def test_many_integers_of_every_width_come_back(bits: int, data: st.DataObject) -> None:
+    come_back(bits, data)
+
+
+def come_back(bits: int, data: st.DataObject) -> None:
     count, rows = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
     entry = st.integers(0, 2**bits - 1).map(as_int64)
     values = torch.tensor(data.draw(st.lists(entry, min_size=rows * count, max_size=rows * count))).view(rows, count)

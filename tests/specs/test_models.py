@@ -166,6 +166,11 @@ def test_a_model_and_a_cluster_are_projected(here: Path) -> None:
         assert row["fits"] == (made.name != "llama-2-7b")
 
 
+def test_a_table_says_what_its_models_are() -> None:
+    shown = " ".join(projected("--model", "llama-3-8b,own_models:make_model", "--method", "ddp-adam").stderr.split())
+    assert "llama-3-8b: 8,030,261,248 parameters, sequences of 8,192. own_models:make_model: 110 parameters." in shown
+
+
 def test_a_sequence_is_an_option() -> None:
     ran = projected("--model", "llama-3-8b", "--sequence", "2048", "--json")
     direct = projected("--model", "{kind: llama-3-8b, sequence: 2048}", "--json")

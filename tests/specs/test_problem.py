@@ -95,14 +95,19 @@ def test_what_is_wrong_with_a_function_is_one_line(sums, monkeypatch, tmp_path, 
     assert line in str(caught.value)
 
 
-def test_an_object_is_taken_as_it_is_and_leaves_its_name():
+def test_an_object_is_taken_as_it_is_and_leaves_its_name(command, tmp_path):
     problem = TorchProblem(TiedFrozen, sentences(), token_loss, name="poems")
     spec = validate(RunSpec, FIELDS | {"problem": problem})
     assert spec.problem is problem
     written = spec.model_dump(mode="json")
     assert written["problem"] == {"kind": "python", "target": None, "name": "poems"}
-    with pytest.raises(SpecError, match=r"problem\.target: got None; .*'poems' was an object of Python"):
-        validate(RunSpec, written)
+    again = validate(RunSpec, written)  # results can be read, but not made again
+    assert again.model_dump(mode="json") == written
+    (tmp_path / "poems.yaml").write_text(yaml.safe_dump(written))
+    for name in ("run", "launch"):
+        done = command(name, "poems.yaml")
+        assert done.code == 2 and len(done.err.splitlines()) == 1 and "'poems'" in done.err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

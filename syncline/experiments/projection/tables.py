@@ -58,7 +58,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
     if any(row["faster"] for row in rows):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += memory_note(rows, projections)
+    note += model_note(projections) + memory_note(rows, projections)
     return [
         table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers")
         for number, (title, shown) in enumerate(tables)
@@ -81,6 +81,15 @@ def _worth(name: str) -> Callable[[Record], str]:
 
 def _memory(row: Record) -> str:
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
+
+
+def model_note(specs: Sequence[ProjectSpec]) -> str:
+    """What each model is, a line each: its parameters, and its sequence where it has one."""
+    lines = []
+    for name, shape in {spec.model.name: spec.model for spec in specs}.items():
+        sequences = f", sequences of {shape.sequence:,}" if shape.sequence > 1 else ""
+        lines.append(f"\n{name}: {shape.parameters:,} parameters{sequences}.")
+    return "".join(lines)
 
 
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:

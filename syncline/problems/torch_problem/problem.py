@@ -79,6 +79,9 @@ class TorchProblem:
     matrices: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        for field in ("batch_size", "accumulate"):
+            if not isinstance(getattr(self, field), int):
+                raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
         check_sizes(self, "batch_size", "accumulate", largest=LARGEST_SIZE)
         for field, known in (("how", HOWS), ("buffers", BUFFERS)):
             if getattr(self, field) not in known:

@@ -71,6 +71,7 @@ class Elementwise(nn.Module):
     [
         ({"batch_size": 7}, "problem.batch_size: got 7; expected at most 6, the items of a worker's shard"),
         ({"batch_size": 0}, "problem.batch_size: got 0; expected an integer of at least 1"),
+        ({"batch_size": None}, "problem.batch_size: got None; expected a whole number"),
         ({"accumulate": 0}, "problem.accumulate: got 0; expected an integer of at least 1"),
         ({"train_set": DATA[0][:1]}, "workers: got 2; expected at most 1, one per item of the data"),
         ({"train_set": Never()}, "workers: got 2; expected at most 0, one per item of the data"),
