@@ -68,14 +68,14 @@ def sweep(
     """
     base, grids = _base_and_grids(spec, grid, overrides)
     chosen, tuned = seeds_of(seeds), list(from_python(tune)) if isinstance(tune, Mapping) else list(tune)
-    about = {"name": base.name, "grids": {one.told.removeprefix("--grid "): one.shown for one in grids}}
+    about = {"name": base.name, "grids": {_full_path(one): one.shown for one in grids}}
     if tuned or search or trials is not None:
         if not tuned:
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if trials is None:
             raise SpecError("--trials", None, "how many trials of each combination of the grids")
         batches, ahead = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
-        about["tuned"] = {one.path: [one.low, one.high] for one in tuned}
+        about["tuned"] = {_full_path(one): [one.low, one.high] for one in tuned}
     else:
         made = configurations(base, grids, chosen)
         made = with_equal_numbers(made) if equal_effort else made
@@ -99,6 +99,10 @@ def _base_and_grids(
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     base = SweptSpec.of(spec, overrides, given)
     return base, [*base.grids, *given]
+
+
+def _full_path(one: Grid | Tuned) -> str:
+    return f"{one.method}:{one.path}" if one.method else one.path
 
 
 def _once(made: list[Configuration]) -> Batches:
