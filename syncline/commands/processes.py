@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from syncline.commands import completion
 from syncline.commands.shell import (
     INTERRUPTED,
     TIMEOUT,
@@ -21,7 +22,6 @@ from syncline.commands.shell import (
     PerProcessOption,
     ReproducibleOption,
     SetOption,
-    SpecArgument,
     TimeoutOption,
     app,
     emit,
@@ -31,6 +31,7 @@ from syncline.commands.shell import (
     say,
     show_files,
     show_result,
+    spec_argument,
     warn,
 )
 from syncline.errors import SpecError
@@ -38,7 +39,7 @@ from syncline.errors import SpecError
 
 @app.command("launch")
 def launch_command(
-    spec: SpecArgument,
+    spec: Annotated[str, spec_argument("run", "pipeline")],
     workers: Annotated[
         int | None, typer.Option("--workers", help="One process each, or as said; the spec's by default.")
     ] = None,
@@ -87,7 +88,12 @@ def launch_command(
 @app.command("calibrate")
 def calibrate_command(
     spec: Annotated[
-        str | None, typer.Argument(help="Whose problem's training steps are timed; the problem digits by default.")
+        str | None,
+        typer.Argument(
+            metavar="SPEC",
+            help="Whose problem's training steps are timed; the problem digits by default.",
+            autocompletion=completion.specs_of("run", "compare"),
+        ),
     ] = None,
     workers: Annotated[
         str, typer.Option("--workers", metavar="P,P", help="Numbers of processes, one after another.")
@@ -148,7 +154,14 @@ def calibrate_command(
 
 @app.command("validate")
 def validate_command(
-    specs: Annotated[list[str], typer.Argument(help="YAML files or bundled specs; see 'syncline list specs'.")],
+    specs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC",
+            help="YAML files or bundled specs; see 'syncline list specs'.",
+            autocompletion=completion.specs_of("run", "compare", "validate"),
+        ),
+    ],
     overrides: SetOption = None,
     data: Annotated[
         Path | None,

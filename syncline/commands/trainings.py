@@ -12,18 +12,18 @@ from syncline.commands.shell import (
     NetworkOption,
     OutOption,
     SetOption,
-    SpecArgument,
     app,
     new_console,
     overridden,
     show_result,
+    spec_argument,
     warn,
 )
 
 
 @app.command("compare")
 def compare_command(
-    spec: SpecArgument = "compare-text",
+    spec: Annotated[str, spec_argument("compare")] = "compare-text",
     overrides: SetOption = None,
     network: NetworkOption = None,
     text: Annotated[Path | None, typer.Option("--text", help="Train on this text file instead.")] = None,
@@ -48,7 +48,7 @@ def compare_command(
 
 @app.command("run")
 def run_command(
-    spec: SpecArgument,
+    spec: Annotated[str, spec_argument("run")],
     overrides: SetOption = None,
     network: NetworkOption = None,
     scale: Annotated[
