@@ -64,10 +64,10 @@ def launch_command(
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
     from syncline.api.processes import on_processes
-    from syncline.experiments import display
     from syncline.experiments.launching.launch import launch_warnings
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.tables import launched_steps
+    from syncline.experiments.progress import progress
     from syncline.units import parse_seconds
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,7 +77,7 @@ def launch_command(
     )  # fmt: skip
     warn(launch_warnings(loaded, how))
     console, target = new_console(), out or Path("runs") / loaded.name
-    with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
+    with progress(console, [loaded.name], launched_steps(loaded)) as update:
         result = on_processes(loaded, how, target, exact=out is not None, on_progress=lambda done: update([done]))
     show_result(console, result, as_json)
     if result.failed:
@@ -121,10 +121,10 @@ def calibrate_command(
 ) -> None:
     """Measure this machine: collectives, training steps, wire formats. Writes a file that specs take as network."""
     from syncline.api.processes import calibrated
-    from syncline.experiments import display
     from syncline.experiments.calibration.calibrate import calibrate
     from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
     from syncline.experiments.launching.process import Launch
+    from syncline.experiments.progress import progress
     from syncline.units import parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
@@ -134,7 +134,7 @@ def calibrate_command(
     how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     try:
-        with display.progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
+        with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
             measured = calibrate(
                 plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
                 on_progress=lambda done: update([done]),

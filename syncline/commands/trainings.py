@@ -38,10 +38,10 @@ def compare_command(
     loaded = load_spec(spec, given, CompareSpec)
     warn(loaded.warnings())
     from syncline.api.trainings import compare
-    from syncline.experiments import display
+    from syncline.experiments.progress import progress
 
     console, target = new_console(), out or Path("runs") / loaded.name
-    with display.progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
+    with progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
         result = compare(loaded, out=target, exact=out is not None, jobs=jobs, on_progress=update)
     show_result(console, result, as_json)
 
@@ -64,10 +64,11 @@ def run_command(
     loaded: Experiment = load_spec(spec, given, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
     from syncline.api.trainings import run
-    from syncline.experiments import display
+    from syncline.experiments.display import subject
+    from syncline.experiments.progress import progress
     from syncline.experiments.run import steps_of
 
     console, target = new_console(), out or Path("runs") / loaded.name
-    with display.progress(console, [display.subject(loaded)], steps_of(loaded)) as update:
+    with progress(console, [subject(loaded)], steps_of(loaded)) as update:
         result = run(loaded, out=target, exact=out is not None, on_progress=lambda done: update([done]))
     show_result(console, result, as_json)
