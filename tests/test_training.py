@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.backend import run_processes
+from syncline.backend.launch import run_processes
 from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import DDP, Local
