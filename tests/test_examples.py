@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import sys
 import textwrap
 from pathlib import Path
 
@@ -15,7 +16,8 @@ EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_an_example_prints_what_it_says(file, capsys):
+def test_an_example_prints_what_it_says(file, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(file)])
     told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     expected = textwrap.dedent(told.partition("\nOutput:\n\n")[2])
     assert expected, "an example says what it prints"

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from syncline.backend import run_processes
+from syncline.backend.launch import run_processes
 from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import DDP, Local

@@ -23,10 +23,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from benchmarks.shaped import report
-from benchmarks.shaped.hosts import ShapedHosts
 from benchmarks.shaped.learned import errors_of, learn, rows_of
 from benchmarks.shaped.measure import COLLECTIVES, SIZES, measure, versions, write
 from benchmarks.shaped.network import (
@@ -41,9 +37,6 @@ from benchmarks.shaped.network import (
 )
 from syncline.costmodel.collectives.gloo.times import GLOO
 from syncline.errors import SpecError
-from syncline.experiments.validation.processes import Question, validate_processes
-from syncline.experiments.validation.tables import validation_tables
-from syncline.specs import CompareSpec, RunSpec, load_spec
 from syncline.units import format_bandwidth, format_bytes, format_seconds, parse_bandwidth, parse_bytes, parse_seconds
 
 SKIPPED = 77
@@ -168,6 +161,15 @@ def validated(options: argparse.Namespace) -> int:
     lacks = missing()
     if lacks:
         raise Unavailable(lacks)
+    # Here, so that `run`, which needs none of it, starts at once.
+    from rich.console import Console
+
+    from benchmarks.shaped import report
+    from benchmarks.shaped.hosts import ShapedHosts
+    from syncline.experiments.validation.processes import Question, validate_processes
+    from syncline.experiments.validation.tables import validation_tables
+    from syncline.specs import CompareSpec, RunSpec, load_spec
+
     workers = tuple(_hosts(hosts) for hosts in options.hosts.split(","))
     loaded = tuple(load_spec(spec, options.set, RunSpec, CompareSpec) for spec in options.specs)
     costs = learn(_split([row for file in options.costs for row in rows_of(file)], options.at)[0])
@@ -207,6 +209,8 @@ def fitted(options: argparse.Namespace) -> int:
         parts = "".join(f"{100 * value:>7.2f}%" for value in (of.median, of.ninth, of.worst, of.spread))
         print(f"{of.collective:15}{of.points:>7} {parts}")
     if options.page and rows:
+        from benchmarks.shaped import report
+
         kept = [[row for row in of if row["collective"] in GLOO] for of in (learned, rows)]
         report.collectives([json.loads(file.read_text()) for file in options.files], *kept, costs, options.page)
     return 0

@@ -7,23 +7,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from typing import Any, Protocol
+from contextlib import ExitStack
+from typing import Protocol
 
 from typing_extensions import override
 
+from syncline.backend.commands import run_commands
 from syncline.backend.meeting import LOOPBACK, host_store
 from syncline.costmodel import Link, Network
 from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS
 from syncline.errors import SynclineError
-
-POLL_S = 0.25
-"""Seldom enough to leave the cores to what is measured."""
-
-LAST_WORDS_S = 1.0
-"""How long the others may go on when one has failed: who lost a peer fails too, and the first one's words count."""
 
 
 class Hosts(Protocol):
@@ -115,51 +109,3 @@ def run_together(
     if codes[failed[0]] == -signal.SIGTERM and not lines:
         raise SynclineError(f"rank {failed[0]} was not through after {timeout_s:g} s")
     raise SynclineError(f"rank {failed[0]} failed: {lines[-1] if lines else f'exit code {codes[failed[0]]}'}")
-
-
-def run_commands(
-    commands: Sequence[Sequence[str]],
-    environments: Sequence[Mapping[str, str]],
-    timeout_s: float,
-    on_poll: Callable[[Sequence[int]], object] | None = None,
-    options: Sequence[Mapping[str, Any]] | None = None,
-) -> list[int]:
-    """Run commands at once; one that fails, or the time's end, ends the others.
-
-    Args:
-        commands: one for each process.
-        environments: likewise.
-        timeout_s: for all of them.
-        on_poll: told the processes' numbers a few times per second.
-        options: others of ``Popen``, for each process.
-
-    Returns:
-        The exit codes; negative of those that a signal ended.
-    """
-    started: list[subprocess.Popen[Any]] = []
-    try:
-        for command, environment, more in zip(commands, environments, options or [{}] * len(commands), strict=True):
-            started.append(subprocess.Popen(command, env=dict(environment), start_new_session=True, **more))
-        end_s = time.monotonic() + timeout_s
-        while any(one.poll() is None for one in started):
-            if any(one.poll() for one in started) or time.monotonic() > end_s:
-                time.sleep(LAST_WORDS_S)
-                break
-            if on_poll is not None:
-                on_poll([one.pid for one in started])
-            time.sleep(POLL_S)
-    finally:
-        for one in started:
-            end(one)
-    return [one.returncode for one in started]
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and what it has started."""
-    for kind in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, kind)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -208,10 +209,25 @@ def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any)
             is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
             # A method's name stands for all its fields; any other name is a kind.
             inner = here[key] = named(inner, told) if is_method else {"kind": inner}
+        elif isinstance(inner, BaseModel):  # a method, say, that was made in Python
+            inner = here[key] = dict(inner)
+        elif isinstance(inner, tuple):
+            inner = here[key] = list(inner)
+        elif is_dataclass(inner) and not isinstance(inner, type) and depth == len(parents) - 1:
+            here[key] = _replaced(inner, last, value, told)
+            return
         if not isinstance(inner, dict | list):
             raise SpecError(told, written, f"a path into fields, and {part!r} is a plain value")
         here = inner
     here[_key(here, last, told)] = value
+
+
+def _replaced(thing: Any, field: str, value: Any, told: str) -> Any:
+    """A problem or a network that was made in Python, with another value for one of its fields."""
+    known = [one.name for one in dataclass_fields(thing) if one.init]
+    if field not in known:
+        raise SpecError(told, field, "no such field here, but " + one_of(known, field))
+    return replace(thing, **{field: value})
 
 
 def _key(here: Any, part: str, told: str) -> Any:

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncline.backend import run_processes
 from syncline.backend.collective_times import (
     TIMED_COLLECTIVES,
     TIMING_TURNS,
@@ -20,6 +19,7 @@ from syncline.backend.collective_times import (
     summary,
     time_collectives,
 )
+from syncline.backend.launch import run_processes
 from syncline.backend.machine_times import (
     KEPT,
     block_means_s,

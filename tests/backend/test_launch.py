@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing import ProcessRaisedException
 
-from syncline.backend import run_processes
+from syncline.backend.launch import run_processes
 from syncline.errors import SpecError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from syncline.backend import run_processes
+from syncline.backend.launch import run_processes
 from syncline.comm import DENSE, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError

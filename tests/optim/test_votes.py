@@ -11,7 +11,7 @@ import torch
 from hypothesis import given as given_
 from hypothesis import strategies as st
 
-from syncline.backend import run_processes
+from syncline.backend.launch import run_processes
 from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError

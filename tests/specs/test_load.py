@@ -12,6 +12,7 @@ from syncline.methods import method_of
 from syncline.methods.local import LocalSpec
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.rules import AdoptRule, SGDMRule
+from syncline.problems import Digits
 from syncline.specs import KINDS, METHODS, STUDIES, CompareSpec, ProjectSpec, RunSpec, bundled, class_of_kind, load_spec
 
 RICH = """
@@ -224,3 +225,15 @@ def test_a_mistake_in_a_scale_is_one_line_with_its_path(scaled, block, said):
     with pytest.raises(SpecError) as refused:
         load_spec(scaled, scale="large")
     assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
+
+
+def test_a_path_goes_into_what_was_made_in_python():
+    """A method's field, one of several methods, a problem's field; the objects themselves stay as they are."""
+    method, problem = LocalSpec(lr=0.1, period=4, label="mine"), Digits(hidden=8)
+    fields = {"kind": "compare", "name": "made", "problem": problem, "workers": 2, "steps": 8, "networks": ["wan"]}
+    given = {"methods": (method, "ddp-adam"), "methods.0.period": 2, "problem.batch_size": 4}
+    spec = load_spec(fields, given, CompareSpec)
+    assert spec.methods[0] == method.model_copy(update={"period": 2}) and spec.problem == Digits(hidden=8, batch_size=4)
+    assert (method.period, problem.batch_size) == (4, 32)
+    with pytest.raises(SpecError, match=r"^problem.batchsize: .* no such field here, but one of .*'batch_size'"):
+        load_spec(fields, given | {"problem.batchsize": 4}, CompareSpec)

@@ -19,7 +19,7 @@ LOOK_EVERY = 50
 """Steps between looks at whether all have arrived."""
 
 Reached = Callable[[Tensor, Tensor], Tensor]
-"""Which points ``(R,)`` are where they should be, from positions ``(R, 2)`` and values ``(R,)``."""
+"""Which points ``(..., R)`` are where they should be, from positions ``(..., R, 2)`` and values ``(..., R)``."""
 
 
 class PointsTask:
@@ -85,18 +85,25 @@ def walk(
     optimizer = Method([x], lr, rule(lambda step: task.stale["x"]), EveryStep(), comm=comm, worker_axis=True)
     arrived = torch.full(start.shape[:1], math.inf, dtype=torch.float64)
     way = [x.detach().clone()]
+    looked = 0
     for t in range(steps + 1):
-        here = x.detach()
-        arrived = torch.where(arrived.isinf() & reached(here, oracle(here)[0]), float(t), arrived)
-        if t == steps or (t % LOOK_EVERY == 0 and bool(arrived.isfinite().all())):
-            break
-        if t % LOOK_EVERY == 0:
+        if t % LOOK_EVERY == 0 or t == steps:
+            arrived = arrived.minimum(_first(torch.stack(way[looked:]), looked, oracle, reached))
+            looked = len(way)
+            if t == steps or bool(arrived.isfinite().all()):
+                break
             on_step(t)
         task.step_gradients(t)
         optimizer.step()
         way.append(x.detach().clone())
     on_step(steps)
     return Walk(arrived, torch.stack(way))
+
+
+def _first(way: Tensor, step: int, oracle: Oracle, reached: Reached) -> Tensor:
+    """When each point ``(R,)`` first was where it should be on a way ``(T, R, d)`` from a step on, or infinity."""
+    steps = torch.arange(step, step + len(way), dtype=torch.float64)[:, None]
+    return torch.where(reached(way, oracle(way)[0]), steps, math.inf).amin(0)
 
 
 def loss_at_most(target: Tensor | float) -> Reached:

@@ -179,6 +179,7 @@ def test_a_run_for_which_the_machine_had_no_memory_is_tried_again(tmp_path, monk
     assert all(row["error"] is None for row in small_sweep(tmp_path / "out").rows)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits(tmp_path):
     one, two = small_sweep(tmp_path / "one"), small_sweep(tmp_path / "two", jobs=2)
     assert one.rows == two.rows and contents(tmp_path / "one") == contents(tmp_path / "two")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from syncline.backend import run_processes
+from syncline.backend.launch import run_processes
 from syncline.comm import ProcessGroupCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError
