@@ -25,7 +25,7 @@ from syncline.experiments.launching.process import Launch, rank_process
 from syncline.experiments.limits import check_processes, check_training
 from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, run_records
-from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
+from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.experiments.trained import time_method
 from syncline.sim import Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
@@ -201,7 +201,7 @@ def write_launch(
 
 def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun) -> dict[str, Any]:
     trained, clock = measured.trained, measured.clock
-    folder.table("metrics", metrics_columns([trained]))
+    folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
     rows = run_records(trained, clock, spec.network, spec.workers)
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
