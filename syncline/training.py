@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
 """Steps between looks at whether a loss is still finite; the step itself is then found exactly."""
+
+STEPS_PER_BLOCK = 1024
+"""Tensors of single steps that are kept as one, see `StepLog`."""
 
 Array = NDArray[Any]
 
@@ -109,6 +112,34 @@ class History:
         return rows
 
 
+class StepLog:
+    """One tensor per step, all of one shape ``(*s)``, kept in blocks: by itself each would take 500 bytes and more."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[torch.Tensor] | torch.Tensor] = [[]]
+
+    def append(self, value: torch.Tensor) -> None:
+        """Note the next one; it is not looked at, so nobody waits for it."""
+        last = self._blocks[-1]
+        if len(last) == STEPS_PER_BLOCK:
+            self._blocks[-1] = torch.stack(list(last))  # in one assignment: an interrupt finds a whole log
+            self._blocks.append(last := [])
+        cast("list[torch.Tensor]", last).append(value)
+
+    def __len__(self) -> int:
+        return STEPS_PER_BLOCK * (len(self._blocks) - 1) + len(self._blocks[-1])
+
+    def part(self, first: int, last: int) -> torch.Tensor | None:
+        """Those from ``first`` to ``last - 1``, ``(n, *s)``; None if there are none."""
+        parts = []
+        for number in range(first // STEPS_PER_BLOCK, min(-(-last // STEPS_PER_BLOCK), len(self._blocks))):
+            before, block = number * STEPS_PER_BLOCK, self._blocks[number]
+            some = block[max(first - before, 0) : last - before]
+            if len(some):
+                parts.append(torch.stack(some) if isinstance(some, list) else some)
+        return torch.cat(parts) if parts else None
+
+
 @dataclass
 class Recorder:
     """What a training has measured so far; it can be read while the training goes on.
@@ -116,41 +147,40 @@ class Recorder:
     It collects tensors without looking at them, so that a step never waits for a value.
     """
 
-    losses: list[torch.Tensor] = field(default_factory=list)
-    trace: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    losses: StepLog = field(default_factory=StepLog)
+    trace: dict[str, StepLog] = field(default_factory=dict)
     eval_step: list[int] = field(default_factory=list)
-    evaluation: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    evaluation: dict[str, StepLog] = field(default_factory=dict)
 
     def all_lost(self, last: int) -> bool:
         """Whether each seed had a loss that was not finite in the last so many steps."""
-        return not bool(torch.isfinite(torch.stack(self.losses[-last:])).all(0).any())
+        losses = self.losses.part(max(len(self.losses) - last, 0), len(self.losses))
+        return losses is not None and not bool(torch.isfinite(losses).all(0).any())
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
         """What belongs to completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
-        steps = slice(max(first, 1) - 1, last - 1)
-        evaluated = slice(bisect_left(self.eval_step, first), bisect_left(self.eval_step, last))
-        taken = Recorder(
-            self.losses[steps],
-            {name: values[steps] for name, values in self.trace.items()},
-            self.eval_step[evaluated],
-            {name: values[evaluated] for name, values in self.evaluation.items()} if self.eval_step[evaluated] else {},
-        )
-        return taken.history(seeds)
+        evaluated = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
+        return self._history(seeds, (max(first, 1) - 1, min(last - 1, len(self.losses))), evaluated)
 
     def history(self, seeds: tuple[int, ...], interrupted: bool = False) -> History:
         """All of it."""
         # An interrupt can fall between two records of one moment: keep whole steps and whole evaluations only.
-        steps, s = len(self.losses), len(seeds)
         evaluations = min((len(values) for values in self.evaluation.values()), default=0)
+        history = self._history(seeds, (0, len(self.losses)), (0, evaluations))
+        history.interrupted = interrupted
+        return history
+
+    def _history(self, seeds: tuple[int, ...], steps: tuple[int, int], evaluated: tuple[int, int]) -> History:
+        measured = self.evaluation if evaluated[1] > evaluated[0] else {}
+        empty = (0, len(seeds))
         history = History(
             seeds=seeds,
-            steps=steps,
-            loss=_stacked(self.losses, (0, s)),
-            trace={name: _stacked(values[:steps], (0, s)) for name, values in self.trace.items()},
-            eval_step=np.array(self.eval_step[:evaluations], dtype=np.int64),
-            evaluation={name: _stacked(values[:evaluations], (0, s)) for name, values in self.evaluation.items()},
+            steps=max(steps[1] - steps[0], 0),
+            loss=_array(self.losses.part(*steps), empty),
+            trace={name: _array(values.part(*steps), empty) for name, values in self.trace.items()},
+            eval_step=np.array(self.eval_step[slice(*evaluated)], dtype=np.int64),
+            evaluation={name: _array(values.part(*evaluated), empty) for name, values in measured.items()},
             diverged_at=(),
-            interrupted=interrupted,
         )
         history.diverged_at = diverged_at(history)
         return history
@@ -165,12 +195,12 @@ def diverged_at(history: History) -> tuple[int | None, ...]:
     return tuple(int(column.argmax()) if column.any() else None for column in lost.T)
 
 
-def _stacked(values: Sequence[torch.Tensor], empty: tuple[int, ...]) -> Array:
-    if not values:
+def _array(values: torch.Tensor | None, empty: tuple[int, ...]) -> Array:
+    if values is None:
         return np.zeros(empty)
-    stacked = torch.stack(list(values)).cpu()
+    values = values.cpu()
     # NumPy has no bfloat16, and means of many losses need more digits than 16 bits have.
-    return (stacked.float() if stacked.dtype.itemsize < 4 else stacked).numpy()
+    return (values.float() if values.dtype.itemsize < 4 else values).numpy()
 
 
 def local_rows(method: Method, seeds: Sequence[int]) -> Rows:
@@ -242,7 +272,7 @@ def train(
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
         recorder.eval_step.append(done)
         for name, value in metrics.items():
-            recorder.evaluation.setdefault(name, []).append(value.cpu())
+            recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
     if _stops(on_step, 0):
         return recorder.history(seeds, interrupted=True)
@@ -258,7 +288,7 @@ def train(
             if schedule is not None:
                 schedule.step()
             for name, value in task.trace().items():
-                recorder.trace.setdefault(name, []).append(value)
+                recorder.trace.setdefault(name, StepLog()).append(value)
             recorder.losses.append(participation.mean(loss, t) if participation else rows.by_replica(loss).mean(1))
             done = t + 1
             interrupted = _stops(on_step, done) and done < steps

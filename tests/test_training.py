@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -12,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm, warmup_stable_decay, wsd_factor
 from syncline.problems import PROBLEMS, Quadratic
-from syncline.training import CHECK_EVERY, rows_of, train
+from syncline.training import CHECK_EVERY, StepLog, rows_of, train
 
 SPECTRUM = (1.0, 3.0)
 
@@ -209,3 +212,38 @@ def test_processes_stop_together() -> None:
     assert steps == steps_of_lost == 120
     assert lost_at == (0,)
     assert lost in ((None,), (120,))
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_a_log_in_blocks_is_the_list_of_its_tensors(shape, monkeypatch):
+    monkeypatch.setattr("syncline.training.STEPS_PER_BLOCK", 4)
+    log, plain = StepLog(), list[torch.Tensor]()
+    assert log.part(0, 5) is None
+    for step in range(13):
+        plain.append(torch.full(shape, float(step)))
+        log.append(plain[-1])
+        assert len(log) == len(plain)
+        for first in range(0, step + 2):
+            for last in range(first, step + 3):
+                part = log.part(first, last)
+                wanted = plain[first:last]
+                assert (part is None and not wanted) or torch.equal(part, torch.stack(wanted))
+
+
+@pytest.mark.slow
+def test_a_million_steps_take_less_than_a_gibibyte(tmp_path):
+    told = """
+import resource, sys
+from syncline.cli import main
+sys.argv[1:] = sys.argv[2:]
+main()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    fields = ("steps=1000000", "workers=8", "seeds=[0]", "compute.seconds=1ms")
+    options = [part for field in fields for part in ("--set", field)]
+    command = [sys.executable, "-c", told, "-", "run", "rosenbrock-mt-dao", *options, "--out", str(tmp_path / "long")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(done.stdout) * unit < 2**30
+    rows = pq.ParquetFile(tmp_path / "long" / "metrics.parquet").metadata.num_rows
+    assert rows == 10**6 + 1

@@ -17,7 +17,7 @@ from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
-from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
+from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import CompareSpec
@@ -56,7 +56,7 @@ def compare(
         finished: list[Trained] = []
         for trained in _train_all(spec, folder, progress, jobs or jobs_of(spec)):
             finished = _in_order([*finished, trained], spec)
-        folder.table("metrics", metrics_columns(finished))
+        folder.long_table("metrics", metrics_tables(finished))
         folder.table("ledger", ledger_columns(finished))
         clocks: dict[tuple[str, str], Clock] = {}
         for trained in finished:

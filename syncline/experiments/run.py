@@ -17,7 +17,7 @@ from syncline.experiments.records import run_records
 from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
-from syncline.experiments.tables import ledger_columns, metrics_columns, timeline_columns
+from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.experiments.trained import time_method, train_method, where_trained
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
@@ -58,7 +58,7 @@ def run(
         trained = overseen(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
             raise KeyboardInterrupt  # before there was anything
-        folder.table("metrics", metrics_columns([trained]))
+        folder.long_table("metrics", metrics_tables([trained]))
         folder.table("ledger", ledger_columns([trained]))
         timed = time_method(spec, trained, spec.network)
         rows = run_records(trained, timed, spec.network, spec.workers)

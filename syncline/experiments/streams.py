@@ -46,7 +46,7 @@ class TrainingStream:
         """The part of these seeds; a ledger of the first ones alone, as all send the same."""
         return SeedStream(self, seeds, recorder, ledger)
 
-    def write(self, metrics: Mapping[str, Sequence[Any]], ledger: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, metrics: pa.Table, ledger: Mapping[str, Sequence[Any]]) -> None:
         """Add rows."""
         append(self._metrics, metrics)
         if ledger:
@@ -86,9 +86,10 @@ class SeedStream:
         self._rows, self._calls = rows, made
 
 
-def append(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
     """Add rows to a file, as an Arrow stream of their own after those that are there: what is there stays readable."""
-    table, sink = pa.table(dict(columns)), pa.BufferOutputStream()
+    table = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     with path.open("ab") as file:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from syncline.costmodel.traffic.call import columns_of
 
@@ -16,48 +17,92 @@ if TYPE_CHECKING:
     from syncline.training import History
 
 
-def metrics_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """One row per method, seed and step.
+ROWS_AT_A_TIME = 1 << 18
+"""That are in memory while a file of metrics is written."""
+
+
+def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
+    """One row per method, seed and step, some at a time, in tables with one schema.
 
     ``step`` counts completed steps: row 0 is before the first. ``train_loss`` of row t is that of the batch of the t-th
     step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null where nothing was measured;
     traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
-    return _below([_metrics(one.method, one.history, s) for one in trained for s in range(len(one.history.seeds))])
+    schema, waiting, rows = _schema([one.history for one in trained]), list[pa.Table](), 0
+    for one in trained:
+        for s in range(len(one.history.seeds)):
+            for begin in range(0, one.history.steps + 1, ROWS_AT_A_TIME):
+                end = min(begin + ROWS_AT_A_TIME, one.history.steps + 1)
+                waiting.append(_metrics(one.method, one.history, s, schema, begin, end))
+                rows += end - begin
+                if rows >= ROWS_AT_A_TIME:
+                    yield pa.concat_tables(waiting)
+                    waiting, rows = [], 0
+    yield pa.concat_tables([schema.empty_table(), *waiting])
 
 
-def metrics_part(method: str, history: History, first: int) -> dict[str, list[Any]]:
+def metrics_part(method: str, history: History, first: int) -> pa.Table:
     """Some rows of a training under way, from completed step ``first`` on; the history is of these rows alone."""
-    return _below([_metrics(method, history, s, first) for s in range(len(history.seeds))])
+    schema, end = _schema([history]), first + history.steps + (first == 0)
+    return pa.concat_tables(
+        [_metrics(method, history, s, schema, first, end, first) for s in range(len(history.seeds))]
+    )
 
 
-def _below(parts: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    names = list(dict.fromkeys(name for part in parts for name in part))
-    rows = [len(part["step"]) for part in parts]
-    return {
-        name: [x for part, n in zip(parts, rows, strict=True) for x in part.get(name, [None] * n)] for name in names
+def _schema(histories: Iterable[History]) -> pa.Schema:
+    """Names, seeds and steps, then what any of the histories has measured."""
+    kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
+    for history in histories:
+        kinds.setdefault("train_loss", pa.float64())
+        for name, values in history.evaluation.items():
+            kinds.setdefault(f"eval_{name}", _kind(values))
+        for name, values in history.trace.items():
+            for column in _components(name, values):
+                kinds.setdefault(column, _kind(values))
+    return pa.schema(list(kinds.items()))
+
+
+def _kind(values: np.ndarray) -> pa.DataType:
+    return {"i": pa.int64(), "u": pa.int64(), "b": pa.bool_()}.get(values.dtype.kind, pa.float64())
+
+
+def _components(name: str, values: np.ndarray) -> list[str]:
+    return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
+
+
+def _metrics(
+    method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
+) -> pa.Table:
+    """Rows of completed steps ``begin`` to ``end - 1`` of one seed; the history's first row is that of ``first``."""
+    count, before = end - begin, int(begin == 0)  # row 0 is before the first step
+    after = slice(begin + before - max(first, 1), end - max(first, 1))
+    missing = np.arange(count) < before
+    columns: dict[str, Any] = {
+        "method": pa.repeat(pa.scalar(method, pa.string()), count),
+        "seed": np.full(count, history.seeds[s]),
+        "step": np.arange(begin, end),
     }
 
+    def later(values: np.ndarray) -> pa.Array:
+        column = np.zeros(count, dtype=values.dtype)
+        column[before:] = values[after]
+        return pa.array(column, mask=missing)
 
-def _metrics(method: str, history: History, s: int, first: int = 0) -> dict[str, list[Any]]:
-    before = [] if first else [None]  # row 0 is before the first step
-    count = history.steps + len(before)
-    columns: dict[str, list[Any]] = {
-        "method": [method] * count,
-        "seed": [history.seeds[s]] * count,
-        "step": list(range(first, first + count)),
-        "train_loss": before + history.loss[:, s].tolist(),
-    }
+    columns["train_loss"] = later(history.loss[:, s])
     for name, values in history.evaluation.items():
-        column: list[Any] = [None] * count
-        for step, value in zip(history.eval_step.tolist(), values[:, s].tolist(), strict=False):
-            column[step - first] = value
-        columns[f"eval_{name}"] = column
+        at = history.eval_step[: len(values)]
+        here = (at >= begin) & (at < end)
+        column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
+        column[at[here] - begin], unknown[at[here] - begin] = values[: len(at), s][here], False
+        columns[f"eval_{name}"] = pa.array(column, mask=unknown)
     for name, values in history.trace.items():
         flat = values[:, s].reshape(history.steps, -1)
-        for i, column_of in enumerate(flat.T):
-            columns[name if values.ndim == 2 else f"{name}_{i}"] = before + column_of.tolist()
-    return columns
+        columns |= {column: later(flat[:, i]) for i, column in enumerate(_components(name, values))}
+    arrays = [
+        pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
 
 
 def ledger_part(method: str, calls: Sequence[Call]) -> dict[str, list[Any]]:

@@ -162,6 +162,12 @@ def check_seconds(path: str, seconds: Floats) -> None:
     Raises:
         SpecError: with the first of these.
     """
+    seconds = first_if_same(seconds)
     usable = np.isfinite(seconds) & (seconds >= 0)
     if not usable.all():
         raise SpecError(path, float(seconds[~usable][0]), "seconds, finite and at least 0")
+
+
+def first_if_same(rows: Floats) -> Floats:
+    """The first row alone, where NumPy holds all others as the same one; else all rows."""
+    return rows[:1] if rows.ndim and not rows.strides[0] else rows

@@ -168,15 +168,19 @@ class ComputeSpec(Spec):
 
         Fewer steps of the same seed are the first of more.
         """
+        import numpy as np
+
         from syncline.seeds import generator
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+        from syncline.sim.programs import first_if_same
 
         disturbances: list[Disturbance] = [
             *([LogNormalJitter(self.jitter)] if self.jitter else []),
             *(SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers),
         ]
         rng = generator(seed, "compute time")
-        times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng) * factors
+        times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
+        times = np.broadcast_to(first_if_same(times) * first_if_same(np.asarray(factors)), times.shape)
         for pause in (pause for pause in self.pauses if pause.step < steps):
             times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
         return times

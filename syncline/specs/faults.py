@@ -43,7 +43,7 @@ class StragglersSpec(Spec):
         """The factor of each worker in each step, ``(T, P)``."""
         import numpy as np
 
-        factors = np.ones((steps, workers))
+        factors: np.ndarray = np.broadcast_to(1.0, (steps, workers))  # of a million steps nothing is to be kept
         for name, straggler in self._parts().items():
             factors = straggler.disturb(factors, generator(seed, "stragglers", name))
         return factors

@@ -3,12 +3,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from syncline.experiments.compare import compare
 from syncline.experiments.plain import plain
 from syncline.experiments.records import final_loss, reachable_target, time_to_target
-from syncline.experiments.tables import metrics_columns
+from syncline.experiments.tables import metrics_tables
 from syncline.experiments.trained import Trained
 from syncline.sim import clock
 from syncline.specs import network
@@ -81,8 +82,21 @@ def test_speedups_are_over_the_first_method_on_the_same_network(tmp_path):
     assert by["local-adam", "wan"]["speedup"] > by["local-adam", "10gbe"]["speedup"] > 1
 
 
+def metrics_of(trained):
+    return pa.concat_tables(metrics_tables(trained)).to_pydict()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_metrics_of_any_number_of_rows_at_a_time_are_the_same(rows, monkeypatch):
+    both = [method("a", [[4.0, 1.0], [5.0, 2.0]], [0, 3], steps=3), method("b", [1.0], [0], steps=1)]
+    whole = metrics_of(both)
+    monkeypatch.setattr("syncline.experiments.tables.ROWS_AT_A_TIME", rows)
+    tables = list(metrics_tables(both))
+    assert max(map(len, tables)) <= max(2 * rows, 1) and pa.concat_tables(tables).to_pydict() == whole
+
+
 def test_metrics_count_completed_steps():
-    columns = metrics_columns([method("a", [[4.0, 1.0], [5.0, 2.0]], [0, 3], steps=3)])
+    columns = metrics_of([method("a", [[4.0, 1.0], [5.0, 2.0]], [0, 3], steps=3)])
     assert columns["seed"] == [0] * 4 + [1] * 4
     assert columns["step"] == [0, 1, 2, 3] * 2
     assert columns["train_loss"] == [None, 1.0, 1.0, 1.0] * 2
@@ -93,7 +107,7 @@ def test_metrics_count_completed_steps():
 def test_methods_with_different_metrics_share_a_table():
     plain_one, traced = method("a", [1.0], [0], steps=1), method("b", [1.0], [0], steps=1)
     plain_one.history.trace = {}
-    columns = metrics_columns([plain_one, traced])
+    columns = metrics_of([plain_one, traced])
     assert {len(values) for values in columns.values()} == {4}
     assert columns["position_0"] == [None, None, None, 0.0]
 

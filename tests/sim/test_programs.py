@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.costmodel.traffic.call import grouped_by_step
+from syncline.costmodel.traffic.call import CallsByStep
 from syncline.errors import SpecError
 from syncline.sim import Call, Collective, Compute, Send, Wait, data_parallel
 
@@ -23,7 +23,9 @@ def test_data_parallel_training_in_full():
 
 def test_calls_of_a_step_keep_their_order():
     calls = [Call(2, "broadcast", 1.0), Call(0, "all_reduce", 2.0), Call(2, "all_reduce", 3.0)]
-    assert grouped_by_step(calls, 3) == {0: [calls[1]], 2: [calls[0], calls[2]]}
+    by_step = CallsByStep(calls, 3)
+    assert [by_step[step] for step in range(3)] == [[calls[1]], [], [calls[0], calls[2]]]
+    assert by_step.calls == [calls[1], calls[0], calls[2]]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_calls_of_a_step_keep_their_order():
 )
 def test_calls_that_cannot_be(call, line):
     with pytest.raises(SpecError, match=line):
-        grouped_by_step([call], 3)
+        CallsByStep([call], 3)
 
 
 @pytest.mark.parametrize("compute_s", [1.0, [1.0], [[-1.0]], [[float("inf")]], np.ones((2, 2, 2))])

@@ -73,3 +73,10 @@ def test_a_rule_that_no_message_follows_is_a_warning():
     assert project(rule="rendezvous", algorithm="gloo").warnings() == said
     for fields in ({"networks": [known], "algorithm": "ring"}, {"networks": [known, "wan"]}, {}):
         assert project(rule="rendezvous", **fields).warnings() == []
+
+
+def test_undisturbed_computing_times_of_a_long_training_are_kept_once():
+    spec = load_spec("rosenbrock-mt-dao")
+    many = 10**6, 10**6  # which would be 8 TB
+    times = spec.compute.sample(0.5, *many, seed=0, factors=spec.faults.stragglers.factors(*many, seed=0))
+    assert times.shape == many and times.strides[0] == 0 and (times[0] == 0.5).all()

@@ -7,8 +7,11 @@ of a communication.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from syncline.costmodel.collectives.table import COLLECTIVES
@@ -96,19 +99,31 @@ def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     return None if ranks == tuple(range(workers)) else ranks
 
 
-def grouped_by_step(calls: Iterable[Call], steps: int) -> dict[int, list[Call]]:
-    """The calls of each step that has any, in their order; all are checked.
+class CallsByStep:
+    """The calls of each step, in their order; all are checked. It is two lists, as there can be millions of steps.
+
+    Args:
+        calls: of all steps.
+        steps: T.
 
     Raises:
         SpecError: a call of no step of these, or with a field that no call can have.
     """
-    due: dict[int, list[Call]] = {}
-    for index, call in enumerate(calls):
-        if not 0 <= call.step < steps:
-            raise SpecError(f"calls[{index}].step", call.step, f"a step from 0 to {steps - 1}")
-        call.check(f"calls[{index}]")
-        due.setdefault(call.step, []).append(call)
-    return due
+
+    def __init__(self, calls: Iterable[Call], steps: int) -> None:
+        counts = array("q", bytes(8 * (steps + 1)))
+        self.calls = list(calls)
+        for index, call in enumerate(self.calls):
+            if not 0 <= call.step < steps:
+                raise SpecError(f"calls[{index}].step", call.step, f"a step from 0 to {steps - 1}")
+            call.check(f"calls[{index}]")
+            counts[int(call.step) + 1] += 1
+        self.calls.sort(key=attrgetter("step"))
+        self._begins = array("q", accumulate(counts))
+
+    def __getitem__(self, step: int) -> list[Call]:
+        """Those of one step."""
+        return self.calls[self._begins[step] : self._begins[step + 1]]
 
 
 def columns_of(calls: Sequence[Call]) -> dict[str, list[Any]]:

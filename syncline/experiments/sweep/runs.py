@@ -163,10 +163,10 @@ def _metrics(trained: Trained) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from syncline.experiments.tables import metrics_columns
+    from syncline.experiments.tables import metrics_tables
 
     content = BytesIO()
-    pq.write_table(pa.table(metrics_columns([trained])), content)
+    pq.write_table(pa.concat_tables(metrics_tables([trained])), content)
     return content.getvalue()
 
 

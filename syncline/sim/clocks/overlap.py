@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
-from syncline.costmodel.traffic.call import Call, grouped_by_step, ranks_of_part
+from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
@@ -65,10 +65,10 @@ def data_parallel(
     times = compute_times(compute_s)
     workers = times.shape[1]
     of_worker: list[list[Instruction]] = [[] for _ in range(workers)]
-    due, needed = grouped_by_step(calls, len(times)), dict[int, list[tuple[Members, Instruction]]]()
+    due, needed = CallsByStep(calls, len(times)), dict[int, list[tuple[Members, Instruction]]]()
     triggers_s = trigger_times(trigger_s, len(times)).tolist()
     for step, row in enumerate(times.tolist()):
-        keyed = [((step, number), call) for number, call in enumerate(due.get(step, ()))]
+        keyed = [((step, number), call) for number, call in enumerate(due[step])]
         early = in_order(keyed, lambda one: one[1].ready)
         line: list[tuple[Members, Instruction | float]] = []  # who does what; a number is a share of the computing
         at = 0.0
@@ -196,12 +196,12 @@ def lockstep_spans(
         calls = [
             call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
         ]
-    due = grouped_by_step(calls, steps)
-    maps = GroupedMaps(joined, [call for of_step in due.values() for call in of_step], rule)
+    due = CallsByStep(calls, steps)
+    maps = GroupedMaps(joined, due.calls, rule)
     streams = Streams(maps, start_times(starts_s, workers), encode_bytes_per_s)
     triggers_s = trigger_times(trigger_s, steps).tolist()
     for step, seconds in enumerate(times):
-        yield from streams.step(step, seconds, due.get(step, ()), triggers_s[step])
+        yield from streams.step(step, seconds, due[step], triggers_s[step])
 
 
 class Streams:

@@ -14,7 +14,7 @@ from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, a
 from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Network, Topology, topology
-from syncline.costmodel.traffic.call import Call, grouped_by_step, ranks_of_part
+from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
@@ -120,7 +120,7 @@ def clock(
     if isinstance(network, Sequence):
         network = topology(network, workers)
     calls = list(calls)
-    grouped_by_step(calls, steps)  # refused as they were given
+    CallsByStep(calls, steps)  # refused as they were given
     sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
