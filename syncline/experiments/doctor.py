@@ -25,8 +25,8 @@ EXTRAS = {
     "dask": ("distributed",),
     "optuna": ("optuna",),
     "test": (
-        "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx", "optuna", "psutil", "pytest",
-        "pytest-benchmark",
+        "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx", "optuna", "psutil",
+        "pytest", "pytest-benchmark",
     ),
     "dev": ("import-linter", "mypy", "pre-commit", "ruff", "types-PyYAML"),
 }  # fmt: skip
