@@ -8,7 +8,10 @@ import signal
 import sys
 from contextlib import suppress
 
+from typer import Abort
+
 from syncline.commands.shell import INTERRUPTED, app, say
+from syncline.commands.usage import UsageError, refusal
 from syncline.errors import SynclineError
 
 # Each module adds its commands to the application, in the order of the help.
@@ -36,10 +39,15 @@ def main() -> None:
     # Until a training listens there is nothing to save, and an exception would surface from within half an import.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     try:
-        app()
+        sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
     except SynclineError as error:
         say(_line(error))
         sys.exit(2)
+    except UsageError as error:
+        say(_line(refusal(error)))
+        sys.exit(2)
+    except Abort:
+        sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or OF_TORCH in str(error)):
             raise

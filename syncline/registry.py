@@ -11,6 +11,8 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -84,13 +86,13 @@ class Registry(Generic[T]):
         """
         if name in self._known:
             thing = self._known[name]
-            return imported(thing, path) if isinstance(thing, str) else thing
+            return imported(thing, path, installed=True) if isinstance(thing, str) else thing
         if is_reference(name):
             return imported(name, path)
         offered = self._offered()
         if name not in offered:
             raise SpecError(path, name, f"{one_of(self.names(), name)}, or module:name")
-        return imported(offered[name].value, path)
+        return imported(offered[name].value, path, installed=True)
 
     def origin(self, name: str) -> str:
         """Who offers a name: an installed package and its version; nothing where it is built in or was registered."""
@@ -113,11 +115,37 @@ def is_reference(value: Any) -> bool:
     return dotted and (module.endswith(".py") or all(part.isidentifier() for part in module.split(".")))
 
 
-def imported(reference: str, path: str = "name") -> Any:
+_reads_alone: ContextVar[bool] = ContextVar("_reads_alone", default=False)
+
+HARMLESS = ("syncline", "torch.optim")
+"""Modules whose names a folder of results may refer to, and those inside them."""
+
+
+@contextmanager
+def nothing_foreign() -> Iterator[None]:
+    """Inside, `imported` refuses what a spec names beyond `HARMLESS`: who reads results runs no code that they name."""
+    before = _reads_alone.set(True)
+    try:
+        yield
+    finally:
+        _reads_alone.reset(before)
+
+
+def reads_alone() -> bool:
+    """Whether this is inside `nothing_foreign`."""
+    return _reads_alone.get()
+
+
+def imported(reference: str, path: str = "name", *, installed: bool = False) -> Any:
     """What ``module:name`` or ``file.py:name`` refers to.
 
     Modules of the current folder are found; a file's folder is where Python looks from then on, so that processes that
     are started later find it too.
+
+    Args:
+        reference: it.
+        path: of the field that names it.
+        installed: whether it is Syncline's or an installed package's own word, and no text of a spec.
 
     Raises:
         SpecError: it cannot be imported, with what Python says, or has no such name.
@@ -126,6 +154,9 @@ def imported(reference: str, path: str = "name") -> Any:
     6.283185307179586
     """
     module_name, _, name = reference.rpartition(":")
+    harmless = any(module_name == own or module_name.startswith(f"{own}.") for own in HARMLESS)
+    if reads_alone() and not (installed or harmless):
+        raise SpecError(path, reference, "nothing that has to be imported, where results are read")
     folder = Path.cwd()
     if module_name.endswith(".py"):
         file = Path(module_name).resolve()

@@ -20,6 +20,7 @@ from syncline.commands.shell import (
     TimeoutOption,
     overridden,
 )
+from syncline.commands.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 
 
@@ -121,9 +122,13 @@ def _leave(code: int, error: str = "") -> None:
 
 
 if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(torchrun_command)
     try:
-        typer.run(torchrun_command)
-    except SynclineError as refusal:
-        _leave(2, str(refusal))
+        app(prog_name="python -m syncline.torchrun", standalone_mode=False)
+    except SynclineError as error:
+        _leave(2, str(error))
+    except UsageError as error:
+        _leave(2, str(refusal(error)))
     except SystemExit as end:
         _leave(int(end.code or 0))

@@ -12,14 +12,16 @@ from syncline.api.processes import launched
 from syncline.api.result import Result
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
+from syncline.registry import nothing_foreign
 from syncline.specs import CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
 
 def load(folder: str | Path) -> Result:
     """The result in a run folder, as the commands and `Result.save` write it.
 
-    Nothing in it is unpickled. If its spec has what only a program can make again, there is no `Result.spec` and there
-    are no `Result.tables`; rows, data frames and the picture are read from the files.
+    Nothing in it is unpickled, and no code that its spec names is run. Where something else than the problem would have
+    to be made by such code, there is no `Result.spec` and there are no `Result.tables`; rows, data frames and the
+    picture are read from the files.
 
     Raises:
         SynclineError: there is no such folder, or nothing that a run has left.
@@ -43,10 +45,15 @@ def load(folder: str | Path) -> Result:
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
     again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
     if again is not None:
-        return again(noted)
+        try:
+            with nothing_foreign():
+                return again(noted)
+        except SynclineError:
+            return Result(str(noted["command"]), {"rows": rows}, folder=path)
     told: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
     try:
-        spec: Any = load_spec(path / "spec.yaml")
+        with nothing_foreign():
+            spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
         spec = None
     kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"

@@ -42,7 +42,7 @@ def launch(
 
     Args:
         spec: see `sl.compare`; of kind ``run`` or ``pipeline``.
-        problem: what is trained; processes import it again, so it is a spec's or a module's.
+        problem: what is trained; an object is packed by cloudpickle for each process.
         method: by which method.
         network: whose simulated clock stands beside the measured one.
         workers: M, processes.

@@ -6,25 +6,33 @@ from typing import Annotated, Any
 
 import typer
 
-from syncline.commands.shell import (
-    JsonOption,
-    app,
-    emit,
-    new_console,
-)
+from syncline.commands import completion
+from syncline.commands.shell import JsonOption, app, emit, new_console
 from syncline.errors import SpecError, one_of
 
 
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="networks, hardware, models, methods, problems, schedules, studies or specs")
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="networks, hardware, models, methods, problems, schedules, studies or specs.",
+            autocompletion=completion.among(*completion.WHAT),
+        ),
     ],
     model: Annotated[
-        str | None, typer.Option("--model", help="For whose tensors 'list methods' counts bytes; gpt-160m by default.")
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="For whose tensors 'list methods' counts bytes; gpt-160m by default.",
+            autocompletion=completion.models,
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="For how many workers 'list methods' counts; 8 by default.")
+        int | None,
+        typer.Option("--workers", metavar="P", min=1, help="For how many workers 'list methods' counts; 8 by default."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from syncline.commands import completion
 from syncline.commands.shell import (
     JsonOption,
     NetworkOption,
     OutOption,
     SetOption,
-    SpecArgument,
     app,
     emit,
     new_console,
@@ -20,6 +20,7 @@ from syncline.commands.shell import (
     print_tables,
     say,
     show_result,
+    spec_argument,
     value_of,
     warn,
 )
@@ -27,28 +28,54 @@ from syncline.commands.shell import (
 
 @app.command("project")
 def project_command(
-    spec: SpecArgument = "project-gpt-160m",
+    spec: Annotated[str, spec_argument("project")] = "project-gpt-160m",
     overrides: SetOption = None,
     network: NetworkOption = None,
     workers: Annotated[str | None, typer.Option("--workers", metavar="P,...", help="How many: 8,64,512.")] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="NAME,...", help="'syncline list models', a config.json, or module:make_model."
+            "--model",
+            metavar="NAME,...",
+            help="See 'syncline list models'; or a config.json, or module:make_model.",
+            autocompletion=completion.models,
         ),
     ] = None,
     sequence: Annotated[
         int | None, typer.Option("--sequence", metavar="T", help="Tokens in a training sequence of the models.")
     ] = None,
     hardware: Annotated[
-        list[str] | None, typer.Option("--hardware", metavar="NAME,...", help="See 'syncline list hardware'.")
+        list[str] | None,
+        typer.Option(
+            "--hardware", metavar="NAME,...", help="See 'syncline list hardware'.", autocompletion=completion.hardware
+        ),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option("--method", metavar="NAME,...", help="Methods; the first is the baseline.")
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME,...",
+            help="See 'syncline list methods'; the first is the baseline.",
+            autocompletion=completion.methods,
+        ),
     ] = None,
-    overlap: Annotated[str | None, typer.Option("--overlap", help="none, ddp or async.")] = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            "--overlap",
+            metavar="HOW",
+            help="Of computing and communication: none, ddp or async.",
+            autocompletion=completion.among("none", "ddp", "async"),
+        ),
+    ] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", metavar="NAME", help="Of collectives, or auto, gloo, nccl.")
+        str | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
+            autocompletion=completion.algorithms,
+        ),
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows there.")] = None,
     plot: Annotated[
@@ -91,13 +118,32 @@ def collectives_command(
     ] = "619 MiB",
     network: NetworkOption = None,
     collective: Annotated[
-        list[str] | None, typer.Option("--collective", metavar="NAME", help="Only this one; all_reduce, for example.")
+        list[str] | None,
+        typer.Option(
+            "--collective",
+            metavar="NAME",
+            help="Only this one, as all_reduce; repeatable.",
+            autocompletion=completion.collectives,
+        ),
     ] = None,
     algorithm: Annotated[
         list[str] | None,
-        typer.Option("--algorithm", metavar="NAME", help="Only this one; auto, gloo and nccl for their choice."),
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="Only this one; auto, gloo and nccl for their choice; repeatable.",
+            autocompletion=completion.algorithms,
+        ),
     ] = None,
-    rule: Annotated[str, typer.Option("--rule", help="When messages start: eager or rendezvous.")] = "eager",
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--rule",
+            metavar="RULE",
+            help="When messages start: eager or rendezvous.",
+            autocompletion=completion.among("eager", "rendezvous"),
+        ),
+    ] = "eager",
     starts: Annotated[
         str | None, typer.Option("--starts", metavar="TIMES", help="When each worker enters: 0,0,0,1.0 or 0,0,0,50ms.")
     ] = None,
@@ -123,11 +169,16 @@ def collectives_command(
 
 @app.command("pipeline")
 def pipeline_command(
-    spec: SpecArgument = "pipeline-schedules",
+    spec: Annotated[str, spec_argument("pipeline")] = "pipeline-schedules",
     overrides: SetOption = None,
     schedule: Annotated[
         list[str] | None,
-        typer.Option("--schedule", metavar="NAME,...", help="gpipe, 1f1b, interleaved, zb-h1, async-1f1b, greedy."),
+        typer.Option(
+            "--schedule",
+            metavar="NAME,...",
+            help="See 'syncline list schedules'.",
+            autocompletion=completion.schedules,
+        ),
     ] = None,
     stages: Annotated[int | None, typer.Option("--stages", metavar="K", help="How many.")] = None,
     microbatches: Annotated[int | None, typer.Option("--microbatches", metavar="M", help="How many.")] = None,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from syncline.commands import completion
 from syncline.commands.shell import (
     INTERRUPTED,
     TIMEOUT,
@@ -21,7 +22,6 @@ from syncline.commands.shell import (
     PerProcessOption,
     ReproducibleOption,
     SetOption,
-    SpecArgument,
     TimeoutOption,
     app,
     emit,
@@ -31,6 +31,7 @@ from syncline.commands.shell import (
     say,
     show_files,
     show_result,
+    spec_argument,
     warn,
 )
 from syncline.errors import SpecError
@@ -38,7 +39,7 @@ from syncline.errors import SpecError
 
 @app.command("launch")
 def launch_command(
-    spec: SpecArgument,
+    spec: Annotated[str, spec_argument("run", "pipeline")],
     workers: Annotated[
         int | None, typer.Option("--workers", help="One process each, or as said; the spec's by default.")
     ] = None,
@@ -63,10 +64,10 @@ def launch_command(
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
     from syncline.api.processes import on_processes
-    from syncline.experiments import display
     from syncline.experiments.launching.launch import launch_warnings
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.tables import launched_steps
+    from syncline.experiments.progress import progress
     from syncline.units import parse_seconds
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,7 +77,7 @@ def launch_command(
     )  # fmt: skip
     warn(launch_warnings(loaded, how))
     console, target = new_console(), out or Path("runs") / loaded.name
-    with display.progress(console, [loaded.name], launched_steps(loaded)) as update:
+    with progress(console, [loaded.name], launched_steps(loaded)) as update:
         result = on_processes(loaded, how, target, exact=out is not None, on_progress=lambda done: update([done]))
     show_result(console, result, as_json)
     if result.failed:
@@ -87,7 +88,12 @@ def launch_command(
 @app.command("calibrate")
 def calibrate_command(
     spec: Annotated[
-        str | None, typer.Argument(help="Whose problem's training steps are timed; the problem digits by default.")
+        str | None,
+        typer.Argument(
+            metavar="SPEC",
+            help="Whose problem's training steps are timed; the problem digits by default.",
+            autocompletion=completion.specs_of("run", "compare"),
+        ),
     ] = None,
     workers: Annotated[
         str, typer.Option("--workers", metavar="P,P", help="Numbers of processes, one after another.")
@@ -115,10 +121,10 @@ def calibrate_command(
 ) -> None:
     """Measure this machine: collectives, training steps, wire formats. Writes a file that specs take as network."""
     from syncline.api.processes import calibrated
-    from syncline.experiments import display
     from syncline.experiments.calibration.calibrate import calibrate
     from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
     from syncline.experiments.launching.process import Launch
+    from syncline.experiments.progress import progress
     from syncline.units import parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
@@ -128,7 +134,7 @@ def calibrate_command(
     how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     try:
-        with display.progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
+        with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
             measured = calibrate(
                 plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
                 on_progress=lambda done: update([done]),
@@ -148,7 +154,14 @@ def calibrate_command(
 
 @app.command("validate")
 def validate_command(
-    specs: Annotated[list[str], typer.Argument(help="YAML files or bundled specs; see 'syncline list specs'.")],
+    specs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC",
+            help="YAML files or bundled specs; see 'syncline list specs'.",
+            autocompletion=completion.specs_of("run", "compare", "validate"),
+        ),
+    ],
     overrides: SetOption = None,
     data: Annotated[
         Path | None,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from syncline.commands import completion
+from syncline.commands.usage import Commands
 from syncline.errors import SpecError
 from syncline.units import format_seconds
 from syncline.version import __version__
@@ -29,14 +31,20 @@ PLAIN = bool(os.environ.get("NO_COLOR"))
 
 app = typer.Typer(
     help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Commands,
     pretty_exceptions_enable=False,
     rich_markup_mode=None if PLAIN else "rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
 
-SpecArgument = Annotated[str, typer.Argument(help="A YAML file or a bundled spec; see 'syncline list specs'.")]
+SPEC_HELP = "A bundled spec (see 'syncline list specs'), a YAML file, or - for standard input."
+
+
+def spec_argument(*commands: str) -> Any:
+    """A spec that one of these commands takes."""
+    return typer.Argument(help=SPEC_HELP, metavar="SPEC", autocompletion=completion.specs_of(*commands))
+
+
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a field: --set method.lr=0.01.")
 ]
@@ -46,12 +54,21 @@ OutOption = Annotated[
 ]
 NetworkOption = Annotated[
     list[str] | None,
-    typer.Option("--network", metavar="NET", help="A preset, a YAML file, or latency,bandwidth as in 50us,10Gbit/s."),
-]
+    typer.Option(
+        "--network", metavar="NET", help="A name, a YAML file, or latency,bandwidth as in 50us,10Gbit/s; repeatable.",
+        autocompletion=completion.networks,
+    ),
+]  # fmt: skip
 
 # Of commands that start processes, and of the processes that torchrun starts.
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
-BackendOption = Annotated[str, typer.Option("--backend", help="auto, gloo or nccl.")]
+DeviceOption = Annotated[
+    str,
+    typer.Option("--device", help="auto, cpu or cuda.", autocompletion=completion.among("auto", "cpu", "cuda")),
+]
+BackendOption = Annotated[
+    str,
+    typer.Option("--backend", help="auto, gloo or nccl.", autocompletion=completion.among("auto", "gloo", "nccl")),
+]
 TimeoutOption = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="How long all may stand still before they are ended.")
 ]
@@ -180,7 +197,12 @@ def show_result(console: Console, result: Result, as_json: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
     if version:
         print(__version__, flush=True)
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help(), flush=True)
+        raise typer.Exit(2)

@@ -12,12 +12,12 @@ from syncline.commands.shell import (
     INTERRUPTED,
     JsonOption,
     SetOption,
-    SpecArgument,
     app,
     emit,
     new_console,
     overridden,
     say,
+    spec_argument,
     value_of,
     warn,
 )
@@ -27,7 +27,7 @@ FOLDER_HELP = "Where runs are kept; the same again goes on there. runs/NAME-swee
 
 @app.command("sweep")
 def sweep_command(
-    spec: SpecArgument,
+    spec: Annotated[str, spec_argument("run", "compare")],
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", metavar="FIELD=VALUES", help="A field's values: method.lr=1e-3,3e-3; or a YAML list."),
@@ -89,7 +89,9 @@ def sweep_command(
 
 @app.command("best")
 def best_command(
-    folder: Annotated[Path, typer.Argument(help="A sweep's folder, also of one that goes on or was killed.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A sweep's folder, also of one that goes on or was killed.")
+    ],
     by: Annotated[str, typer.Option("--by", metavar="FIELD", help="A number of the rows; less is better.")] = "loss",
     top: Annotated[int, typer.Option("--top", min=1, help="How many configurations are shown.")] = 20,
     equal_effort: Annotated[

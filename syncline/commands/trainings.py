@@ -12,18 +12,18 @@ from syncline.commands.shell import (
     NetworkOption,
     OutOption,
     SetOption,
-    SpecArgument,
     app,
     new_console,
     overridden,
     show_result,
+    spec_argument,
     warn,
 )
 
 
 @app.command("compare")
 def compare_command(
-    spec: SpecArgument = "compare-text",
+    spec: Annotated[str, spec_argument("compare")] = "compare-text",
     overrides: SetOption = None,
     network: NetworkOption = None,
     text: Annotated[Path | None, typer.Option("--text", help="Train on this text file instead.")] = None,
@@ -38,17 +38,17 @@ def compare_command(
     loaded = load_spec(spec, given, CompareSpec)
     warn(loaded.warnings())
     from syncline.api.trainings import compare
-    from syncline.experiments import display
+    from syncline.experiments.progress import progress
 
     console, target = new_console(), out or Path("runs") / loaded.name
-    with display.progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
+    with progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
         result = compare(loaded, out=target, exact=out is not None, jobs=jobs, on_progress=update)
     show_result(console, result, as_json)
 
 
 @app.command("run")
 def run_command(
-    spec: SpecArgument,
+    spec: Annotated[str, spec_argument("run")],
     overrides: SetOption = None,
     network: NetworkOption = None,
     scale: Annotated[
@@ -64,10 +64,11 @@ def run_command(
     loaded: Experiment = load_spec(spec, given, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
     from syncline.api.trainings import run
-    from syncline.experiments import display
+    from syncline.experiments.display import subject
+    from syncline.experiments.progress import progress
     from syncline.experiments.run import steps_of
 
     console, target = new_console(), out or Path("runs") / loaded.name
-    with display.progress(console, [display.subject(loaded)], steps_of(loaded)) as update:
+    with progress(console, [subject(loaded)], steps_of(loaded)) as update:
         result = run(loaded, out=target, exact=out is not None, on_progress=lambda done: update([done]))
     show_result(console, result, as_json)

@@ -1,41 +1,18 @@
-"""Results for people: rich tables and a progress bar."""
+"""Results for people: rich tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import Group
 
 from syncline.costmodel import Network
 from syncline.experiments.columns import Column, four_digits, seconds_of, table, times_of
 from syncline.specs import CompareSpec, Experiment, ProjectSpec, RunSpec, study_of
 from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
-
-
-@contextmanager
-def progress(
-    console: Console, names: list[str], steps: int, what: str = "steps"
-) -> Iterator[Callable[[list[int]], None]]:
-    """A bar per training; yields the function that takes the completed steps of each, or whatever is counted."""
-    bars = Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(what),
-        TimeElapsedColumn(), console=console, transient=True,
-        # Without colours, no escape sequences: a bar is redrawn by moving the cursor.
-        disable=not console.is_terminal or console.color_system is None,
-    )  # fmt: skip
-    with bars:
-        tasks = [bars.add_task(name, total=steps) for name in names]
-
-        def update(done: list[int]) -> None:
-            for task, count in zip(tasks, done, strict=True):
-                bars.update(task, completed=count)
-
-        yield update
 
 
 def _communication(row: Record) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,6 +24,9 @@ from syncline.yamls import parse_yaml
 
 LIBRARY = Path(__file__).parent / "library"
 """The specs that come with the package."""
+
+STANDARD_INPUT = "-"
+"""In place of a file."""
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -105,7 +110,7 @@ def load_spec(
     """Read a spec.
 
     Args:
-        given: a bundled spec's name, a YAML file, or the fields themselves.
+        given: a bundled spec's name, a YAML file, ``-`` for standard input, or the fields themselves.
         overrides: fields that have other values: ``"field.path=value"`` each, or values by path; a number in the path
             indexes a list.
         *specs: the classes that the caller can use; all of them, and all studies, if none is named.
@@ -143,19 +148,38 @@ def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
 
 
 def _read(name_or_path: str | Path) -> dict[str, Any]:
+    if str(name_or_path) == STANDARD_INPUT:
+        return _fields_in(_all_of(sys.stdin), "standard input")
     path = bundled().get(str(name_or_path), Path(name_or_path))
     if not os.path.isfile(path):  # which takes a name that is too long for a file as what it is
         if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
             raise SpecError("spec", str(name_or_path), "a YAML file that exists")
-        raise SpecError("spec", str(name_or_path), f"a YAML file, or {one_of(bundled(), str(name_or_path))}")
+        told = f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'"
+        raise SpecError("spec", str(name_or_path), told)
     try:
-        fields = parse_yaml(path.read_text(encoding="utf-8"))
+        return _fields_in(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise SpecError("spec", str(path), f"a file that can be read ({error.strerror})") from None
-    except ValueError as error:  # no YAML, bytes that are no text, a day that is no date
+    except UnicodeDecodeError as error:
         raise SynclineError(f"spec: {path} is not YAML: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def _all_of(stream: TextIO) -> str:
+    """What can be read but once, for all who ask."""
+    try:
+        return stream.read()
+    except UnicodeDecodeError as error:
+        raise SynclineError(f"spec: standard input is not YAML: {error}") from None
+
+
+def _fields_in(text: str, where: str) -> dict[str, Any]:
+    try:
+        fields = parse_yaml(text)
+    except ValueError as error:  # no YAML, a day that is no date
+        raise SynclineError(f"spec: {where} is not YAML: {error}") from None
     if not isinstance(fields, dict):
-        raise SpecError("spec", str(path), "a file with fields: 'kind: ...', 'name: ...' and so on")
+        raise SpecError("spec", where, "a file with fields: 'kind: ...', 'name: ...' and so on")
     return fields
 
 

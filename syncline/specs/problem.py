@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import refusal
-from syncline.registry import called, reference_to
+from syncline.registry import called, is_reference, reads_alone, reference_to
 
 MADE = "python"
 """The kind of a problem that a function makes: ``{kind: python, target: module:function, ...}``."""
@@ -22,9 +22,8 @@ _WRITTEN = "_written"
 
 @dataclasses.dataclass(frozen=True)
 class LostProblem:
-    """What is left in a file of a problem that was an object of Python: its name, for those who read results.
-
-    Whoever trains it is told what it was.
+    """The name of a problem that cannot be made here: an object of Python, of which a file keeps no more; or a user's
+    code, where results are read. Whoever trains it is told.
     """
 
     name: str
@@ -55,6 +54,9 @@ def _problem(value: Any) -> Any:
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
     fields = dict(value)
     kind = fields.pop("kind", None)
+    if reads_alone() and (kind == MADE or is_reference(kind)):
+        named = fields.get("name") if kind == MADE else kind
+        return LostProblem(str(fields.get("target") or named))
     if kind == MADE:
         return _made(fields)
     if not isinstance(kind, str):
@@ -113,15 +115,14 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     return {"kind": kind} | dataclasses.asdict(problem)
 
 
-def check_written(problem: Any) -> None:
-    """Refuse a problem that was given as an object which no file can hold: other processes could not make it.
+def check_kept(problem: Any) -> None:
+    """Refuse a problem of which a file has kept the name alone, before anything is started for it.
 
     Raises:
         SpecError: it is one.
     """
-    if _dump_problem(problem).get("target", "") is None:
-        expected = f"{{kind: {MADE}, target: module:function}}, as each process makes the problem by itself"
-        raise SpecError("problem", problem.name, expected)
+    if isinstance(problem, LostProblem):
+        problem.build()
 
 
 def _is_plain(value: Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from syncline.commands import shell
-from syncline.experiments.display import progress
+from syncline.experiments.progress import progress
 
 PACKAGE = str(Path(__file__).parents[2])
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 
 from syncline.backend.meeting import host_store
@@ -28,7 +29,7 @@ from syncline.experiments.tables import ledger_columns, metrics_tables, timeline
 from syncline.experiments.trained import time_method
 from syncline.sim import Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
-from syncline.specs.problem import check_written
+from syncline.specs.problem import check_kept
 
 PRELOAD = ("syncline.experiments.launching.process",)
 """What every process would load."""
@@ -75,7 +76,7 @@ def launch(
         ended = on_local_processes(
             rank_process,
             processes,
-            (spec.model_dump(mode="json"), how, store.port, parts),
+            (cloudpickle.dumps(spec), how, store.port, parts),
             how,
             parts,
             on_progress,
@@ -142,9 +143,9 @@ def check(spec: RunSpec) -> None:
     """Refuse what only the simulator has.
 
     Raises:
-        SpecError: absent workers, or a problem that processes cannot make again.
+        SpecError: absent workers, or a problem of which a file has kept the name alone.
     """
-    check_written(spec.problem)
+    check_kept(spec.problem)
     if spec.faults.absences:
         given = [absence.model_dump() for absence in spec.faults.absences]
         raise SpecError("faults.absences", given, "none, as real processes do not leave and come back")
@@ -187,6 +188,7 @@ def write_launch(
     told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
     told["measured_step_s"] = measured_step_s
     told |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
+    told |= {"device": measured.device if measured else None, "dtype": spec.dtype}
     if measured is not None:
         told |= _write(folder, spec, how, measured)
     folder.json("run", environment() | told)

@@ -66,12 +66,14 @@ class MeasuredRun:
             ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
             ``exposed_communication_s`` in which it stands still for them.
         machines: of each rank.
+        device: of rank 0, by name.
     """
 
     trained: Trained
     clock: Clock | None
     steps: dict[str, np.ndarray]
     machines: list[str]
+    device: str
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
@@ -152,7 +154,7 @@ def read_parts(
     seconds = {"start_s": begun_s, "step_s": ended_s - begun_s}
     seconds |= {name: _by_step(timeline[rows], begun_s.shape) for name, rows in within.items()}
     clock = _clock(timeline, seconds, trained) if parts[0].steps else None
-    return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks])
+    return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks], facts["device"])
 
 
 def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -> History:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 from torch.distributed import Store
@@ -89,11 +90,11 @@ class Launch:
         return devices(self.device, self.backend, local_processes)
 
 
-def rank_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:
-    """A process of ``syncline launch``."""
+def rank_process(rank: int, packed: bytes, how: Launch, port: int, folder: Path) -> None:
+    """A process of ``syncline launch``; the spec is packed by cloudpickle, as it may hold what a notebook made."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    spec = RunSpec.model_validate(fields)
+    spec: RunSpec = cloudpickle.loads(packed)
     store = join_store(port, how.meeting_s)
     processes = how.processes(spec.workers)
     place = Place(rank, processes, rank, processes)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from syncline.experiments.columns import four_digits
-from syncline.units import format_seconds
+from syncline.experiments.progress import Pace, rough
 
 _Row = Mapping[str, Any]
 
@@ -66,16 +66,18 @@ class BarOfRuns(Listener):
 
 
 class LogOfRuns(Listener):
-    """A line per finished run, for logs.
+    """A line per finished run, for logs; where runs take long, one now and then besides.
 
     Args:
         say: writes a line.
+        now: seconds of a clock that does not go back.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._now = say, now
         self._runs = self._finished = self._before = 0
         self._begun_s: float | None = None
+        self._pace: Pace | None = None
 
     def warns(self, lines: Sequence[str]) -> None:
         """Before the first run."""
@@ -85,13 +87,22 @@ class LogOfRuns(Listener):
         """Says what is there already."""
         self._runs, self._finished = runs, finished
         if self._begun_s is None:
-            self._begun_s, self._before = time.monotonic(), finished
+            self._begun_s, self._before, self._pace = self._now(), finished, Pace(self._now)
             if finished:
                 self._say(f"{finished:,} of {runs:,} runs were finished before")
+
+    def reached(self, runs: float) -> None:
+        """Says so if nothing was said for long."""
+        if self._pace is not None and not self._pace.wait_s():
+            made, ahead = runs - self._before, self._runs - self._before
+            told = self._pace.told(made / max(ahead, 1))
+            self._say(f"{told}: {self._finished:,} of {self._runs:,} runs are finished")
 
     def finished(self, label: str, row: _Row) -> None:
         """Says what came out, and how long the others will take."""
         self._finished += 1
+        if self._pace is not None:
+            self._pace.rest()
         came_out = f"failed: {row['error']}" if row["error"] is not None else _outcome_of(row)
         self._say(f"{self._finished:,}/{self._runs:,} {label}: {came_out}{self._left()}")
 
@@ -99,12 +110,7 @@ class LogOfRuns(Listener):
         made, ahead = self._finished - self._before, self._runs - self._finished
         if self._begun_s is None or not ahead or made <= 0:
             return ""
-        return f"; about {format_seconds(_two_digits((time.monotonic() - self._begun_s) * ahead / made))} left"
-
-
-def _two_digits(seconds: float) -> float:
-    """As exact as a guess is; less than a second is one."""
-    return float(f"{max(seconds, 1.0):.2g}")
+        return f"; about {rough((self._now() - self._begun_s) * ahead / made)} left"
 
 
 MOST_WARNINGS = 10

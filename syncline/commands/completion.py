@@ -1,0 +1,98 @@
+"""What a shell offers when Tab is pressed: names that can be given, as far as they are found in an instant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+WHAT = ("networks", "hardware", "models", "methods", "problems", "schedules", "studies", "specs")
+"""What `syncline list` lists; a test holds it to the catalogues."""
+
+Offer = Callable[[str], list[str]]
+
+
+def among(*names: str) -> Offer:
+    """One of a few names."""
+    return _offering(lambda: names)
+
+
+def specs_of(*commands: str) -> Offer:
+    """Bundled specs that one of these commands takes; files are offered by the shell itself."""
+
+    def names() -> Iterable[str]:
+        from syncline.specs.load import bundled, command_of_kind
+
+        for name, path in bundled().items():
+            kind = re.search(r"^kind: *([\w-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            if kind and command_of_kind(kind[1]) in commands:
+                yield name
+
+    return _offering(names)
+
+
+def _network_names() -> Iterable[str]:
+    from syncline.specs.cluster import links
+
+    return links.BY_NAME.names()
+
+
+def _hardware_names() -> Iterable[str]:
+    from syncline.specs.cluster import hardware
+
+    return hardware.BY_NAME.names()
+
+
+def _model_names() -> Iterable[str]:
+    from syncline.specs import models
+
+    return models.BY_NAME.names()
+
+
+def _method_names() -> Iterable[str]:
+    from syncline.methods import METHODS
+
+    return METHODS
+
+
+def _algorithm_names() -> Iterable[str]:
+    from syncline.costmodel import ALGORITHMS
+
+    return ("auto", "gloo", "nccl", *dict.fromkeys(name for kind in ALGORITHMS.values() for name in kind))
+
+
+def _collective_names() -> Iterable[str]:
+    from syncline.costmodel import COLLECTIVES
+
+    return COLLECTIVES
+
+
+def _schedule_names() -> Iterable[str]:
+    from syncline.sim.pipelines.schedules import SCHEDULES
+
+    return SCHEDULES
+
+
+def _run_names() -> Iterable[str]:
+    folder = Path("runs")
+    return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
+
+
+def _offering(names: Callable[[], Iterable[str]]) -> Offer:
+    """Those that begin like the word, or like its part behind the last comma."""
+
+    def offer(incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        return [before + comma + name for name in names() if name.startswith(begun)]
+
+    return offer
+
+
+networks = _offering(_network_names)
+hardware = _offering(_hardware_names)
+models = _offering(_model_names)
+methods = _offering(_method_names)
+algorithms = _offering(_algorithm_names)
+collectives = _offering(_collective_names)
+schedules = _offering(_schedule_names)
+runs = _offering(_run_names)

@@ -1,0 +1,95 @@
+"""Mistakes on the command line, in the line that mistakes in a spec have: what, its value, what would be accepted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from syncline.errors import SpecError, SynclineError, one_of
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""What click raises; newer versions of typer carry a click of their own, which cannot be imported by that name."""
+
+Context = Any
+"""Likewise."""
+
+
+class Commands(TyperGroup):
+    """The commands, which refuse a name that none of them has."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is meant.
+
+        Raises:
+            SpecError: there is none of that name.
+        """
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            raise SpecError("command", args[0], one_of(self.commands, args[0]) + "; see 'syncline --help'")
+        return super().resolve_command(ctx, args)
+
+
+def refusal(error: Any) -> SynclineError:
+    """Our error for one of click's."""
+    context: Any = getattr(error, "ctx", None)
+    told = f"; see '{context.command_path} --help'" if context is not None else ""
+    parameter, option = getattr(error, "param", None), getattr(error, "option_name", None)
+    if parameter is not None:
+        return _of_a_value(error, parameter, told)
+    if option is not None:
+        return _of_an_option(error, option, told)
+    extra = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
+    if extra:
+        return SpecError("arguments", extra[1], "no more than are taken" + told)
+    return SynclineError(_sentence(error.message) + told)
+
+
+def _of_a_value(error: Any, parameter: Any, told: str) -> SynclineError:
+    options = [name for name in parameter.opts if name.startswith("--")]
+    path = options[0] if options else str(parameter.metavar or parameter.name).lower()
+    if type(error).__name__ == "MissingParameter":
+        help_ = _sentence(str(getattr(parameter, "help", None) or "a value"))
+        return Missing(path, help_ + ("" if "see '" in help_ else told))
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()
+    if problems:
+        return SpecError(path, problems[0]["input"], _accepted(problems[0]))
+    return SynclineError(f"{path}: {_sentence(error.message)}")
+
+
+def _of_an_option(error: Any, option: str, told: str) -> SynclineError:
+    if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
+        known = [name for one in error.ctx.command.params for name in one.opts if name.startswith("--")]
+        return SpecError("option", option, one_of([*known, "--help"], option) + told)
+    if "requires" in error.message:
+        return Missing(option, "a value")
+    return SynclineError(f"{option}: {_sentence(error.message)}")
+
+
+class Missing(SynclineError):
+    """Something that has no value and needs one."""
+
+    def __init__(self, path: str, expected: str) -> None:
+        super().__init__(f"{path}: got nothing; expected {expected}")
+
+
+def _sentence(text: str) -> str:
+    """The end of an error line: no capital, unless it is a name's, and no full stop."""
+    text = " ".join(text.split()).removesuffix(".")
+    second = text[1:2]
+    return text[:1].lower() + text[1:] if second.islower() or second == " " else text
+
+
+def _accepted(problem: dict[str, Any]) -> str:
+    """What a value must be that pydantic refused."""
+    kind, limits = str(problem["type"]), problem.get("ctx") or {}
+    if kind.startswith("int"):
+        return "a whole number"
+    if kind.startswith("float"):
+        return "a number"
+    if kind == "greater_than_equal":
+        return f"at least {limits['ge']:g}"
+    if kind == "less_than_equal":
+        return f"at most {limits['le']:g}"
+    return _sentence(str(problem["msg"]).removeprefix("Input should be "))

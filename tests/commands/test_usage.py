@@ -1,0 +1,63 @@
+"""Mistakes on the command line: one line each, in the style of mistakes in a spec."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from syncline.specs import bundled
+
+REFUSED = [
+    (("compare", "--jobs", "x"), "--jobs: got 'x'; expected a whole number"),
+    (("compare", "--jobs", "0"), "--jobs: got '0'; expected at least 1"),
+    (("pipeline", "--jitter", "much"), "--jitter: got 'much'; expected a number"),
+    (("compare", "--job", "3"), "option: got '--job'; expected one of '--help', '--jobs', '--json', '--network', "
+     "'--out', '--set', '--text' (did you mean '--jobs'?); see 'syncline compare --help'"),
+    (("--quiet",), "option: got '--quiet'; expected one of '--help', '--install-completion', '--show-completion', "
+     "'--version'; see 'syncline --help'"),
+    (("collectives", "--workers"), "--workers: got nothing; expected a value"),
+    (("run",), "spec: got nothing; expected a bundled spec (see 'syncline list specs'), a YAML file, or - for standard "
+     "input"),
+    (("list",), "what: got nothing; expected networks, hardware, models, methods, problems, schedules, studies or "
+     "specs; see 'syncline list --help'"),
+    (("list", "specs", "again"), "arguments: got 'again'; expected no more than are taken; see 'syncline list --help'"),
+    (("run", "-"), "spec: got 'standard input'; expected a file with fields: 'kind: ...', 'name: ...' and so on"),
+    (("run", "rosenbrok"), None),
+    (("comprae",), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[" ".join(arguments) for arguments, _ in REFUSED])
+def test_a_mistake_is_one_line_of_what_it_got_and_what_it_expected(arguments, said, command, standard_input):
+    standard_input("")
+    done = command(*arguments)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said is None or done.err == f"error: {said}\n"
+
+
+def test_what_is_meant_and_what_helps_is_said(command):
+    assert "(did you mean 'compare'?); see 'syncline --help'" in command("comprae").err
+    assert "(did you mean 'rosenbrock-mt-dao'?); see 'syncline list specs'" in command("run", "rosenbrok-mt-dao").err
+
+
+def test_without_a_command_there_is_the_help(command):
+    done = command()
+    assert done.code == 2 and "Usage: syncline" in done.out and done.err == ""
+
+
+def test_a_spec_from_standard_input_is_that_of_a_file(command, standard_input):
+    standard_input(bundled()["project-gpt-160m"].read_text())
+    piped, read = command("project", "-", "--json"), command("project", "project-gpt-160m", "--json")
+    assert piped == read and piped.code == 0 and piped.out
+
+
+def test_a_command_that_looks_twice_reads_standard_input_once(command, standard_input):
+    standard_input(bundled()["pipeline-text"].read_text())
+    told = command("launch", "-", "--timeout", "soon").err
+    assert told.startswith("error: --timeout: got 'soon'")
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
