@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from syncline.api.result import Result
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
 from syncline.registry import nothing_foreign
-from syncline.specs import CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
+from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
 
 def load(folder: str | Path) -> Result:
@@ -34,14 +35,7 @@ def load(folder: str | Path) -> Result:
     True
     """
     path = Path(folder)
-    if not (path / "run.json").is_file():
-        raise SpecError("folder", str(path), "a run folder, with a run.json")
-    try:
-        noted = json.loads((path / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
-    if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
-        raise SpecError("folder", str(path), "a run folder, whose run.json has rows")
+    noted = _noted(path)
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
     again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
     if again is not None:
@@ -56,6 +50,8 @@ def load(folder: str | Path) -> Result:
             spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
         spec = None
+    if "summary" in noted:
+        return _validation(noted, spec, path)
     kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     if command == "launch":
@@ -72,6 +68,30 @@ def load(folder: str | Path) -> Result:
     elif isinstance(spec, CompareSpec | PipelineSpec):
         make = compared if isinstance(spec, CompareSpec) else played
     return make(spec, told)
+
+
+def _noted(path: Path) -> dict[str, Any]:
+    """What a folder's ``run.json`` holds."""
+    if not (path / "run.json").is_file():
+        raise SpecError("folder", str(path), "a run folder, with a run.json")
+    try:
+        noted = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
+    if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
+        raise SpecError("folder", str(path), "a run folder, whose run.json has rows")
+    return noted
+
+
+def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
+    """Of a spec of measurements, or of trainings between processes."""
+    from syncline.experiments.validation.tables import validate_tables, validation_tables
+
+    told = {name: noted[name] for name in ("rows", "summary", "constants") if name in noted} | {"folder": str(path)}
+    if isinstance(spec, VALIDATIONS):
+        told = {"spec": spec.name} | told
+        return Result("validate", told, spec, tables=partial(validate_tables, told, spec), folder=path)
+    return Result("validate", told, tables=partial(validation_tables, told), folder=path)
 
 
 def _projection(noted: dict[str, Any]) -> Result:

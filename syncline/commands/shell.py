@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,6 +81,11 @@ PerProcessOption = Annotated[
     typer.Option("--workers-per-process", metavar="R", help="Workers that share a process, as rows of its tensors."),
 ]
 TIMEOUT = "120 s"
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n\n".join(["Examples:", *commands])
 
 
 def new_console() -> Console:
@@ -173,13 +179,11 @@ def show_files(console: Console, folder: str | Path) -> None:
             console.print(f"  {path}{note}", soft_wrap=True)
 
 
-def show_result(console: Console, result: Result, as_json: bool) -> None:
-    """Tables, warnings, where the files are; JSON if asked for.
-
-    Raises:
-        typer.Exit: after Ctrl-C, with its exit code.
-    """
+def show_tables(console: Console, result: Result) -> None:
+    """Tables and warnings of something that was run."""
     print_tables(console, result)
+    if not result.tables:
+        console.print(str(result), soft_wrap=True)
     step_s = result.told.get("measured_step_s")
     if step_s is not None:
         console.print(f"compute: {format_seconds(step_s)} for a worker's step, measured here before the training")
@@ -187,8 +191,18 @@ def show_result(console: Console, result: Result, as_json: bool) -> None:
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
             warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
+
+
+def show_result(console: Console, result: Result, as_json: bool) -> None:
+    """Tables, warnings, where the files are; JSON if asked for.
+
+    Raises:
+        typer.Exit: after Ctrl-C, with its exit code.
+    """
+    show_tables(console, result)
     assert result.folder is not None
     show_files(console, result.folder)
+    console.print(f"tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
     if as_json:
         emit(result)
     if result.interrupted:

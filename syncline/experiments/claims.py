@@ -40,6 +40,11 @@ class Claim:
                 pass
             os.close(lock)  # whoever had it removed the file between the two calls: ours has no name any more
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether the system holds a lock; without one, another process may have the name too."""
+        return self._lock is not None
+
     def release(self) -> None:
         """Let others have the name; again, nothing."""
         _lock_of(self.path).unlink(missing_ok=True)
@@ -56,6 +61,41 @@ class Claim:
         prefix = f".{self.path.name}.partial-"
         left = (path for path in self.path.parent.iterdir() if path.name.removeprefix(prefix).isdecimal())
         return sorted(path for path in left if path.name.startswith(prefix))
+
+
+def is_claimed(path: Path, pid: int | None = None) -> bool:
+    """Whether a process has a name, without taking it.
+
+    Args:
+        path: the name.
+        pid: of the process that is asked about; it is looked at where no lock can tell.
+    """
+    try:
+        lock = os.open(_lock_of(path), os.O_RDWR)
+    except OSError:
+        return pid is not None and is_alive(pid)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return pid is not None and is_alive(pid)
+    finally:
+        os.close(lock)
+    return False
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of that number here."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
+        return True
+    except OverflowError:
+        return False
+    return True
 
 
 def claimed(path: Path, *, exact: bool, what: str, suffix: str = "") -> Claim:

@@ -119,6 +119,5 @@ def rough(seconds: float) -> str:
     ('1 s', '34 s', '21 min')
     """
     least = max(seconds, 1.0)
-    unit_s = 60.0 if least >= 60 else 1.0
-    unit_s = 3600.0 if least >= 3600 else unit_s
+    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if least >= unit_s)
     return format_seconds(float(f"{least / unit_s:.2g}") * unit_s)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.comm import PackedIntegers
@@ -19,9 +19,24 @@ def integers(bits: int, *shape: int, seed: int) -> torch.Tensor:
     return torch.randint(0, 2**bits, shape, generator=torch.Generator().manual_seed(seed))
 
 
+shapes = given(lead=st.lists(st.integers(1, 3), max_size=2), count=st.integers(0, 35), seed=st.integers(0, 2**32 - 1))
+
+
 @pytest.mark.parametrize("bits", WIDTHS)
-@given(lead=st.lists(st.integers(1, 3), max_size=2), count=st.integers(0, 35), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=15)  # for each of 31 widths
+@shapes
 def test_integers_of_any_shape_come_back(bits: int, lead: list[int], count: int, seed: int) -> None:
+    come_back(bits, lead, count, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", WIDTHS)
+@shapes
+def test_many_integers_of_any_shape_come_back(bits: int, lead: list[int], count: int, seed: int) -> None:
+    come_back(bits, lead, count, seed)
+
+
+def come_back(bits: int, lead: list[int], count: int, seed: int) -> None:
     packed, values = PackedIntegers(bits), integers(bits, *lead, count, seed=seed)
     words = packed.encode(values)
     assert words.dtype == packed.word
@@ -36,9 +51,24 @@ def test_integers_of_any_shape_come_back(bits: int, lead: list[int], count: int,
     assert torch.equal(held, floats)
 
 
+summed = given(workers=st.integers(1, 20), count=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
+
+
 @pytest.mark.parametrize("bits", WIDTHS)
-@given(workers=st.integers(1, 20), count=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=15)
+@summed
 def test_sums_of_words_hold_the_sums_of_the_integers(bits: int, workers: int, count: int, seed: int) -> None:
+    hold_sums(bits, workers, count, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", WIDTHS)
+@summed
+def test_many_sums_of_words_hold_the_sums_of_the_integers(bits: int, workers: int, count: int, seed: int) -> None:
+    hold_sums(bits, workers, count, seed)
+
+
+def hold_sums(bits: int, workers: int, count: int, seed: int) -> None:
     """The largest integer each of so many workers may send, and everything below it."""
     packed, largest = PackedIntegers(bits), (2**bits - 1) // workers
     packed.check_sum(largest, workers)

@@ -84,7 +84,7 @@ def test_each_field_moves_something(field, tmp_path):
     assert isinstance(entry, Moved)
     base = entry.base
     before, after = (
-        pipeline(spec_of(fields), tmp_path / name)["rows"]
+        pipeline(spec_of(fields), tmp_path / name, figures=False)["rows"]
         for name, fields in (("before", base), ("after", base | {field: entry.value}))
     )
     named = {"schedules": "schedule", "networks": "network"}.get(field, field)

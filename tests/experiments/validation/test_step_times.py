@@ -7,6 +7,7 @@ import json
 import os
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.costmodel import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_FIELDS, STEP_TIMES, TENSOR_FIELDS, step_s
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.validation import vtrain
 from syncline.experiments.validation.measured_steps import (
     COLUMNS,
     TIME,
@@ -66,6 +68,15 @@ def folder(tmp_path_factory) -> Path:
     return written(tmp_path_factory.mktemp("data") / "measured", made_up())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _each_calibration_once():
+    """The same points give the same constants; a fit takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = cache(vtrain.fitted_to)
+        patch.setattr(vtrain, "fitted_to", lambda points, *machine: known(tuple(points), *machine))
+        yield
+
+
 QUICK = ("--set", "multi_node=null", "--set", "repeats=1")
 
 
@@ -96,12 +107,15 @@ def test_what_follows_the_model_is_predicted_from_a_part(command, folder, tmp_pa
     assert json.loads(again.out)["rows"] == result["rows"]
 
 
-def test_no_point_is_calibrated_on_and_predicted(folder):
-    points = {point[:-1] for point in made_up()}
+def test_no_point_is_calibrated_on_and_predicted(folder, monkeypatch):
+    points, known = {point[:-1] for point in made_up()}, STEP_TIMES["a100-megatron-deepspeed"]
     for fold in range(3):
+        taken = []
+        monkeypatch.setattr(vtrain, "fitted_to", lambda of, *machine, taken=taken: (taken.extend(of), (known, {}))[1])
         result = validate_step_times(spec_of(folder, folds=3, fold=fold))
         predicted = {tuple(row[name] for name in Point._fields[:-1]) for row in result["rows"]}
         assert predicted == {point for point in points if Point(*point, 1.0).part(3) != fold}
+        assert {point[:-1] for point in taken} == points - predicted
         count = {
             row["role"]: row["points"] for row in result["summary"] if (row["by"], row["value"]) == ("tensor", "1")
         }
@@ -111,11 +125,12 @@ def test_no_point_is_calibrated_on_and_predicted(folder):
 def test_the_order_of_a_table_and_what_else_is_in_it_choose_nothing(folder, tmp_path):
     points = made_up()
     random.Random(0).shuffle(points)
-    shuffled = validate_step_times(spec_of(written(tmp_path / "s", points)))
-    plain = validate_step_times(spec_of(folder))
+    known = {"constants": "a100-megatron-deepspeed"}
+    shuffled = validate_step_times(spec_of(written(tmp_path / "s", points), **known))
+    plain = validate_step_times(spec_of(folder, **known))
     key = lambda row: [row[name] for name in Point._fields]  # noqa: E731
     assert sorted(map(key, shuffled["rows"])) == sorted(map(key, plain["rows"]))
-    fewer = validate_step_times(spec_of(written(tmp_path / "f", points[10:])))
+    fewer = validate_step_times(spec_of(written(tmp_path / "f", points[10:]), **known))
     assert {tuple(key(row)) for row in fewer["rows"]} <= {tuple(key(row)) for row in plain["rows"]}
 
 
@@ -150,7 +165,9 @@ def test_trainings_of_one_table_all_compute_activations_again_if_one_has_to():
 
 def test_two_specs_have_two_folders(command, folder, tmp_path):
     other = tmp_path / "other.yaml"
-    other.write_text(f"{{kind: step-times, name: other, data: {folder}, single_node: {SINGLE}, hardware: a100}}")
+    other.write_text(
+        f"{{kind: step-times, name: other, data: {folder}, single_node: {SINGLE}, hardware: a100, repeats: 1}}"
+    )
     done = command("validate", "vtrain-a100", "other.yaml", "--data", str(folder), *QUICK, "--json")
     assert done.code == 0, done.err
     result = json.loads(done.out)

@@ -1,0 +1,134 @@
+"""Commands for what is kept of runs: list, show again, remove."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from syncline.commands import completion
+from syncline.commands.shell import JsonOption, app, emit, examples, new_console, say, show_files, show_tables
+from syncline.commands.usage import Missing
+from syncline.errors import SpecError
+from syncline.units import format_bytes
+
+if TYPE_CHECKING:
+    from syncline.experiments.run_index import RunEntry
+
+RUNS = Path("runs")
+"""Where commands write what has no ``--out``."""
+
+FolderOption = Annotated[
+    Path, typer.Option("--folder", metavar="FOLDER", help="Where run folders are, for a RUN that is a name.")
+]
+
+
+@app.command("runs", epilog=examples("syncline runs", "syncline runs results --json"))
+def runs_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where run folders are.")] = RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """List run folders: what was run when, and whether it is whole."""
+    from syncline.experiments.run_index import LEFT, run_entries
+    from syncline.experiments.run_index_table import runs_table
+
+    entries = [] if folder == RUNS and not folder.exists() else run_entries(folder)
+    if as_json:
+        emit({"rows": [one.record() for one in entries]})
+        return
+    if not entries:
+        say(f"no run folders in {folder}/; 'syncline compare' writes one")
+        return
+    new_console().print(runs_table(entries, folder))
+    if any(one.state in LEFT for one in entries):
+        say(f"what was killed is removed by: syncline rm --partial{_elsewhere(folder)}")
+
+
+@app.command("show", epilog=examples("syncline show compare-text", "syncline show runs/compare-text --json"))
+def show_command(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run's folder, or its name in runs/.", autocompletion=completion.runs)
+    ],
+    folder: FolderOption = RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the tables of a run again, as the command did that made it. Nothing is run."""
+    from syncline.experiments.run_index import LEFT, find_run
+
+    entry = find_run(run, folder)
+    if entry.kind == "sweep":
+        from syncline.commands.sweeps import best_command
+
+        best_command(entry.path, as_json=as_json)
+        return
+    if entry.state in (*LEFT, "running"):
+        expected = {"running": "a run that is finished; this one is being written"}.get(
+            entry.state, f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
+        )
+        raise SpecError("run", run, expected)
+    from syncline.api.folders import load
+
+    result, console = load(entry.path), new_console()
+    show_tables(console, result)
+    show_files(console, entry.path)
+    if result.interrupted:
+        say("interrupted: these are the results until then")
+    if result.failed:
+        say(f"failed: {result.failed}")
+    if as_json:
+        emit(result)
+
+
+@app.command("rm", epilog=examples("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes"))
+def rm_command(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="Run folders, or their names in runs/.", autocompletion=completion.runs),
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="All that killed processes left in the folder; never of one that lives.")
+    ] = False,
+    folder: FolderOption = RUNS,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask about runs that are whole.")] = False,
+) -> None:
+    """Remove run folders, and what killed runs left."""
+    from syncline.experiments.run_index import LEFT, find_run, remove_run, run_entries
+
+    if not (runs or partial):
+        raise Missing("run", "run folders, or --partial; see 'syncline runs'")
+    chosen = {one.path: one for one in (find_run(name, folder) for name in runs or ())}
+    if partial and folder.exists():
+        chosen |= {one.path: one for one in run_entries(folder) if one.state in LEFT}
+    for one in chosen.values():
+        if one.state == "running":
+            raise SpecError("run", str(one.path), "a folder that no process is writing")
+    finished = [one for one in chosen.values() if one.state not in LEFT]
+    if finished and not yes and not _agreed(finished):
+        say("nothing is removed")
+        raise typer.Exit(1)
+    for one in chosen.values():
+        remove_run(one)
+        say(f"removed {_told(one)}")
+    if not chosen:
+        say(f"nothing that killed runs left in {folder}/")
+
+
+def _agreed(entries: list[RunEntry]) -> bool:
+    """Whether the user says yes to removing them."""
+    for one in entries:
+        say(_told(one))
+    if not sys.stdin.isatty():
+        raise Missing("--yes", "it, as there is no terminal to ask at")
+    return typer.confirm("remove?", err=True)
+
+
+def _told(one: RunEntry) -> str:
+    return f"{one.path}/ ({one.kind}, {one.state}, {one.files:,} files, {format_bytes(one.nbytes)})"
+
+
+def _elsewhere(folder: Path) -> str:
+    import shlex
+
+    return "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"

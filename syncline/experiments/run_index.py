@@ -1,0 +1,232 @@
+"""The folders of runs: what each is, whether it is whole, and how to remove it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from syncline.errors import SpecError, one_of
+from syncline.experiments.claims import Claim, is_alive, is_claimed
+from syncline.yamls import parse_yaml
+
+State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
+"""``partial``: under the working name of a process that died; ``killed``: the same, kept as ``NAME-killed``;
+``running``: being written."""
+
+LEFT = ("killed", "partial")
+"""States of what no process finished."""
+
+PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
+KILLED = re.compile(r".+-killed(-\d+)?")
+
+Noted = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A folder of a run.
+
+    Attributes:
+        path: of the folder.
+        kind: of its spec, or the command that wrote it: ``compare``, ``launch``, ``sweep``.
+        state: see `State`.
+        written_s: when it was finished, or touched last; seconds since 1970.
+        methods: those of its rows, or of its spec where there are none; schedules of a pipeline.
+        networks: likewise.
+        workers: M; None of what has several or none.
+        rows: how many there are.
+        files: how many.
+        nbytes: of all files.
+    """
+
+    path: Path
+    kind: str
+    state: State
+    written_s: float
+    methods: tuple[str, ...]
+    networks: tuple[str, ...]
+    workers: int | None
+    rows: int
+    files: int
+    nbytes: int
+
+    def record(self) -> dict[str, Any]:
+        """A row of ``syncline runs --json``."""
+        return {
+            "name": self.path.name,
+            "kind": self.kind,
+            "state": self.state,
+            "written": datetime.fromtimestamp(self.written_s).astimezone().isoformat(timespec="seconds"),
+            "methods": list(self.methods),
+            "networks": list(self.networks),
+            "workers": self.workers,
+            "rows": self.rows,
+            "files": self.files,
+            "size_bytes": self.nbytes,
+            "folder": str(self.path),
+        }
+
+
+def run_entries(folder: Path) -> list[RunEntry]:
+    """The run folders in a folder, the latest first.
+
+    Raises:
+        SpecError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise SpecError("folder", str(folder), "a folder that has run folders")
+    found = (run_entry(path) for path in folder.iterdir())
+    return sorted((one for one in found if one is not None), key=lambda one: (-one.written_s, one.path.name))
+
+
+def run_entry(path: Path) -> RunEntry | None:
+    """What a folder is; None if it is no run's."""
+    if path.is_symlink() or not path.is_dir():
+        return None
+    noted, swept = _object_in(path / "run.json"), _object_in(path / "sweep.json")
+    state = _state(path, noted, swept)
+    if state is None:
+        return None
+    spec = _spec_in(path)
+    rows = [row for row in _rows(noted or swept) if isinstance(row, dict)]
+    files = [one for one in path.rglob("*") if one.is_file() and not one.is_symlink()]
+    sizes = [one.stat() for one in files]
+    marks = [one.stat() for one in (path / "run.json", path / "sweep.json") if one.is_file()] or sizes
+    return RunEntry(
+        path=path,
+        kind="sweep" if swept is not None else _kind(noted, spec),
+        state=state,
+        written_s=max((one.st_mtime for one in marks), default=path.stat().st_mtime),
+        methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
+        networks=_values(rows, "network") or _named(spec, "network"),
+        workers=_one(row.get("workers", spec.get("workers")) for row in rows or [{}]),
+        rows=len(rows),
+        files=len(files),
+        nbytes=sum(one.st_size for one in sizes),
+    )
+
+
+def find_run(name: str, folder: Path) -> RunEntry:
+    """The run that a user means: a path, or a name in a folder.
+
+    Raises:
+        SpecError: there is none.
+    """
+    for path in (Path(name), folder / name):
+        entry = run_entry(Path(os.path.normpath(path)))
+        if entry is not None:
+            return entry
+    if os.path.lexists(name) or os.path.lexists(folder / name):
+        raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
+    known = [one.path.name for one in run_entries(folder)] if folder.is_dir() else []
+    raise SpecError("run", name, (one_of(known, name) if known else "a run folder") + "; see 'syncline runs'")
+
+
+def remove_run(entry: RunEntry) -> None:
+    """Remove a run's folder, at once for whoever looks: one that is half removed is not there under its name.
+
+    Raises:
+        SpecError: a process is writing it, one stands in it, or it cannot be removed.
+    """
+    path = entry.path
+    here = Path.cwd()
+    if path.resolve() in (here, *here.parents):
+        raise SpecError("run", str(path), "a folder that you are not in")
+    partial = PARTIAL.fullmatch(path.name)
+    try:
+        claim = Claim.of(path.with_name(partial[1]) if partial else path)
+        if claim is None:
+            raise SpecError("run", str(path), "a folder that no process is writing")
+        try:
+            if partial and not claim.is_sure and is_alive(int(partial[2])):
+                raise SpecError("run", str(path), "a folder that no process is writing")
+            going = path if partial else claim.working()
+            if going != path:
+                path.rename(going)
+            shutil.rmtree(going)
+        finally:
+            claim.release()
+    except OSError as error:
+        raise SpecError("run", str(path), f"a folder that can be removed ({error.strerror})") from None
+
+
+def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None:
+    """None if it is no run's folder."""
+    partial = PARTIAL.fullmatch(path.name)
+    if partial:
+        alive = is_claimed(path.with_name(partial[1]), int(partial[2]))
+        return ("running" if alive else "partial") if _has_beginnings(path) else None
+    if swept is not None and isinstance(swept.get("runs"), list):
+        ended: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
+        return "running" if is_claimed(path) else ended
+    if noted is not None and "syncline" in noted and (isinstance(noted.get("rows"), list) or "row" in noted):
+        return "failed" if noted.get("failed") else "interrupted" if noted.get("interrupted") else "whole"
+    return "killed" if KILLED.fullmatch(path.name) and _has_beginnings(path) else None
+
+
+def _has_beginnings(path: Path) -> bool:
+    """Whether a folder is as `RunFolder` begins it: empty, or with one for figures."""
+    return (path / "figures").is_dir() or not any(path.iterdir())
+
+
+def _object_in(path: Path) -> Noted | None:
+    try:
+        told = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _spec_in(path: Path) -> Noted:
+    """The fields of the spec, if they can be read."""
+    try:
+        fields = parse_yaml((path / "spec.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _rows(noted: Noted | None) -> Sequence[Any]:
+    if noted is None:
+        return ()
+    rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
+    return rows if isinstance(rows, list) else ()
+
+
+def _kind(noted: Noted | None, spec: Noted) -> str:
+    if noted is not None and "launch" in noted:
+        return "launch"
+    if noted is not None and "specs" in noted and "summary" in noted:
+        return "validate"
+    return str(spec.get("kind") or (noted or {}).get("command") or "-")
+
+
+def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(row[name]) for row in rows if row.get(name) is not None))
+
+
+def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
+    """What a spec calls its methods or networks."""
+    given: list[Any] = []
+    for field in fields:
+        several = spec.get(f"{field}s")
+        given += several if isinstance(several, list) else [spec[field]] if field in spec else []
+    return tuple(name for name in map(_name_of, given) if name)
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("label") or value.get("name") or value.get("preset") or value.get("kind") or "")
+    return value if isinstance(value, str) else ""
+
+
+def _one(values: Iterable[Any]) -> int | None:
+    each = set(map(repr, kept := list(values)))
+    return kept[0] if len(each) == 1 and isinstance(kept[0], int) else None

@@ -1,0 +1,51 @@
+"""What ``syncline runs`` shows to people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+
+from syncline.experiments.columns import Column, table
+from syncline.experiments.progress import rough
+from syncline.experiments.run_index import RunEntry
+from syncline.units import format_bytes
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+MOST_NAMES = 3
+"""Of methods or networks that are shown by name."""
+
+NOTE = (
+    "Whole: finished. Interrupted: by Ctrl-C, with what it had. Failed: a real process died. Killed, partial: left "
+    "by a process that was killed. Running: being written.\nTables again: syncline show NAME"
+)
+
+
+def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
+    """A row per folder, the latest first."""
+    now_s = time.time()
+    rows = [one.record() | {"age": rough(now_s - one.written_s)} for one in entries]
+    columns: list[Column] = [
+        ("name", lambda row: row["name"]),
+        ("kind", lambda row: row["kind"]),
+        ("state", lambda row: row["state"]),
+        ("age", lambda row: row["age"]),
+        ("methods on networks", _what),
+        ("size", lambda row: format_bytes(row["size_bytes"])),
+    ]
+    return table(f"{folder}/", columns, rows, NOTE, left=(0, 1, 2, 4))
+
+
+def _what(row: Record) -> str:
+    networks = f" on {_few(row['networks'])}" if row["networks"] else ""
+    return (_few(row["methods"]) or "-") + networks
+
+
+def _few(names: list[str]) -> str:
+    more = f", {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
