@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """Where to write what is to be called ``path``: a name beside it, which takes its place at the end.
 
     What is no file (a pipe, ``/dev/stdout``), or is in a folder that takes no new names, is written where it is.

@@ -23,7 +23,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
-from syncline.files import whole
+from syncline.files import whole_file
 from syncline.version import __version__
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
@@ -77,7 +77,7 @@ class RunFolder:
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Write ``NAME.parquet``; the same columns give the same content."""
-        with whole(self.working / f"{name}.parquet") as target:
+        with whole_file(self.working / f"{name}.parquet") as target:
             pq.write_table(pa.table(dict(columns)), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
@@ -87,7 +87,7 @@ class RunFolder:
         if first is None:
             return
         with (
-            whole(self.working / f"{name}.parquet") as target,
+            whole_file(self.working / f"{name}.parquet") as target,
             pq.ParquetWriter(target, first.schema, compression="zstd") as writer,
         ):
             for part in chain([first], tables):
@@ -107,7 +107,7 @@ class RunFolder:
         self._text("spec.yaml", text)
 
     def _text(self, name: str, text: str) -> None:
-        with whole(self.working / name) as target:
+        with whole_file(self.working / name) as target:
             target.write_text(text, encoding="utf-8")
 
     def figure(self, name: str) -> Path:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from syncline.experiments.tables import ledger_part, metrics_part
-from syncline.files import whole
+from syncline.files import whole_file
 
 if TYPE_CHECKING:
     from syncline.comm import Ledger
@@ -119,7 +119,7 @@ def merge(folder: Path) -> None:
         parts = [table for table in map(read, paths) if table is not None]
         if parts:
             ordered = [_by_seed(table) if what == "metrics" else table for table in parts]
-            with whole(folder / f"{what}.parquet") as target:
+            with whole_file(folder / f"{what}.parquet") as target:
                 pq.write_table(pa.concat_tables(ordered, promote_options="permissive"), target)
     merged = folder / f".{FOLDER}.merged"  # at once: of half of them nobody may make the tables again
     if (folder / FOLDER).is_dir():
