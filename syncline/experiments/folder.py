@@ -119,7 +119,7 @@ def environment() -> dict[str, Any]:
     """What a result depends on beside its spec: versions, the commit of a checkout, the machine's kind."""
     return {
         "syncline": __version__,
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -153,7 +153,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     """The commit of the checkout that the package lies in, with ``+`` if files differ from it; None elsewhere."""
 
     def git(*arguments: str) -> str | None:

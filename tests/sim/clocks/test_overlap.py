@@ -60,6 +60,14 @@ def test_lockstep_and_events_tell_the_same_history(arguments):
     assert one.timeline.step.tolist() == other.timeline.step.tolist()
 
 
+def test_a_port_in_stays_busy_for_workers_outside_of_the_group_that_used_it_last():
+    """Messages of 1/16 s. What 2 alone calls moves nothing; its port in is taken all the same when 1 sends to it."""
+    calls = [Call(0, "all_reduce", 0.0, (0, 2)), Call(0, "all_reduce", 0.0, (2,)), Call(0, "broadcast", 0.0, (1, 2))]
+    for evaluator in ("lockstep", "events"):
+        told = clock(calls, np.zeros((1, 3)), Link(1 / 16, 1.0), 3, 1, evaluator=evaluator)
+        assert told.end_s.tolist() == [2 / 16, 1 / 16, 2 / 16], evaluator
+
+
 exchanges = st.lists(
     st.builds(
         Exchange, sizes, st.integers(1, 6), st.just("x"), st.sampled_from(["all_reduce", "all_gather", "all_to_all"]),
