@@ -14,6 +14,7 @@ from syncline.commands.shell import (
     OutOption,
     SetOption,
     app,
+    each_network,
     emit,
     examples,
     new_console,
@@ -179,7 +180,7 @@ def collectives_command(
     from syncline.api.clocks import priced
     from syncline.experiments import collectives as experiment
 
-    question = experiment.CostQuestion.of(workers, nbytes, network, collective, starts, algorithm, rule)
+    question = experiment.CostQuestion.of(workers, nbytes, each_network(network), collective, starts, algorithm, rule)
     drawn = plot and experiment.plot_costs(question, plot)
     result = priced(question)
     if as_json:

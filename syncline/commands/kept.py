@@ -53,7 +53,12 @@ def runs_command(
 )
 def show_command(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run's folder, or its name in runs/.", autocompletion=completion.runs)
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's folder, or its name in runs/; see 'syncline runs'.",
+            autocompletion=completion.runs,
+        ),
     ],
     folder: FolderOption = RUNS,
     as_json: JsonOption = False,

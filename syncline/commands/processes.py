@@ -175,6 +175,7 @@ def calibrate_command(
     result = calibrated(measured)
     print_tables(console, result)
     console.print(f"\nresults in {result.folder}", soft_wrap=True)
+    console.print(f"use it: syncline project --network {shlex.quote(str(result.folder))}", soft_wrap=True)
     if as_json:
         emit(result)
 

@@ -69,7 +69,7 @@ def network_option(more: str) -> Any:
 
 
 NetworkOption = Annotated[list[str] | None, network_option("the spec's by default")]
-NetworksOption = Annotated[list[str] | None, network_option("repeatable")]
+NetworksOption = Annotated[list[str] | None, network_option("repeatable, or names with commas")]
 
 # Of commands that start processes, and of the processes that torchrun starts.
 DeviceOption = Annotated[
@@ -144,6 +144,7 @@ def overridden(
     """
     from syncline.specs import Override
 
+    network, networks = each_network(network), each_network(networks)
     if network and len(network) > 1:
         raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
     given = [Override.parse(one) for one in overrides or ()]
@@ -151,6 +152,20 @@ def overridden(
     given += [Override.option("--network", "networks", networks)] if networks else []
     fields = (options or {}).items()
     return given + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
+
+
+def each_network(given: list[str] | None) -> list[str] | None:
+    """What ``--network`` names; several names may be in one, as nothing else of ``10gbe,wan`` could be meant."""
+    if not given or not any("," in one for one in given):
+        return given
+    from syncline.specs.cluster import links
+
+    named = [one.split(",") for one in given]
+    parts = [
+        several if all(part.strip().lower() in links.BY_NAME for part in several) else [one]
+        for one, several in zip(given, named, strict=True)
+    ]
+    return [part.strip() for several in parts for part in several]
 
 
 def value_of(option: str, text: str | None, *, several: bool = False) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 
 import pytest
@@ -59,6 +60,13 @@ def test_a_command_that_looks_twice_reads_standard_input_once(command, standard_
     standard_input(bundled()["pipeline-text"].read_text())
     told = command("launch", "-", "--timeout", "soon").err
     assert told.startswith("error: --timeout: got 'soon'")
+
+
+def test_names_of_networks_may_stand_in_one_option(command):
+    options = ("--network", "10gbe,wan", "--network", "1 ms,1Gbit/s", "--set", "methods=[ddp-adam]", "--json")
+    rows = json.loads(command("project", *options).out)["rows"]
+    assert [row["network"] for row in rows] == ["10gbe", "wan", "1 ms,1Gbit/s"]
+    assert "got ['wan', '10gbe']; expected one network" in command("run", "spiral", "--network", "wan,10gbe").err
 
 
 COMMANDS = get_command(app).commands
