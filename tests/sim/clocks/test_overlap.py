@@ -133,6 +133,16 @@ def test_pairs_beside_each_other_by_hand(evaluator):
     assert told.bytes_per_worker == pytest.approx((4.0 + 4.0 + 2.0) / 2)
 
 
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_a_group_of_one_forgets_nothing_by_hand(evaluator):
+    """Workers 0 and 1 average in 1 s, worker 2 goes on: what it sends to worker 0 waits for that one's port."""
+    pair, alone = Call(0, "all_reduce", 1.0, (0, 1), ready=0.0), Call(0, "all_reduce", 0.0, (0,), ready=0.3)
+    calls = [alone, Call(1, "all_reduce", 4.0), pair]
+    told = clock(calls, 0.0, [LINK, Link(0.0, 2.0), Link(0.0, 2.0)], 3, 2, evaluator=evaluator)
+    # A ring of thirds: worker 2's four messages of 4/3 s enter worker 0 from 1 s on, one after the other.
+    assert told.end_s.tolist() == pytest.approx([1.0 + 4 * 4 / 3] * 3)
+
+
 def test_a_part_of_the_workers_is_timed_as_if_they_were_alone():
     compute_s = np.random.default_rng(2).exponential(0.1, (6, 5))
     some = [Call(step, "all_reduce", 1e6, (4, 1, 2)) for step in range(6)]
