@@ -216,6 +216,6 @@ class GroupedMaps:
         done_s, sent = entry_s.copy(), np.zeros(self._workers)
         maps.in_s = self._in_s[members]
         done_s[members], sent[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
-        # Who received nothing in it may still have been receiving of another group when some others were ready.
+        # Of a worker that received nothing the maps know no port in, but one outside of this group may send to it next.
         self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
         return done_s, sent

@@ -60,6 +60,14 @@ def test_lockstep_and_events_tell_the_same_history(arguments):
     assert one.timeline.step.tolist() == other.timeline.step.tolist()
 
 
+def test_a_port_in_stays_busy_for_workers_outside_of_the_group_that_used_it_last():
+    """Messages of 1/16 s. What 2 alone calls moves nothing; its port in is taken all the same when 1 sends to it."""
+    calls = [Call(0, "all_reduce", 0.0, (0, 2)), Call(0, "all_reduce", 0.0, (2,)), Call(0, "broadcast", 0.0, (1, 2))]
+    for evaluator in ("lockstep", "events"):
+        told = clock(calls, np.zeros((1, 3)), Link(1 / 16, 1.0), 3, 1, evaluator=evaluator)
+        assert told.end_s.tolist() == [2 / 16, 1 / 16, 2 / 16], evaluator
+
+
 exchanges = st.lists(
     st.builds(
         Exchange, sizes, st.integers(1, 6), st.just("x"), st.sampled_from(["all_reduce", "all_gather", "all_to_all"]),
@@ -131,16 +139,6 @@ def test_pairs_beside_each_other_by_hand(evaluator):
     assert spans(told, 0)[-1] == ("firsts", 11.0, 18.0) and spans(told, 2)[-1] == ("firsts", 14.0, 18.0)
     assert "firsts" not in told.timeline[told.timeline.worker % 2 == 1].label
     assert told.bytes_per_worker == pytest.approx((4.0 + 4.0 + 2.0) / 2)
-
-
-@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
-def test_a_group_of_one_forgets_nothing_by_hand(evaluator):
-    """Workers 0 and 1 average in 1 s, worker 2 goes on: what it sends to worker 0 waits for that one's port."""
-    pair, alone = Call(0, "all_reduce", 1.0, (0, 1), ready=0.0), Call(0, "all_reduce", 0.0, (0,), ready=0.3)
-    calls = [alone, Call(1, "all_reduce", 4.0), pair]
-    told = clock(calls, 0.0, [LINK, Link(0.0, 2.0), Link(0.0, 2.0)], 3, 2, evaluator=evaluator)
-    # A ring of thirds: worker 2's four messages of 4/3 s enter worker 0 from 1 s on, one after the other.
-    assert told.end_s.tolist() == pytest.approx([1.0 + 4 * 4 / 3] * 3)
 
 
 def test_a_part_of_the_workers_is_timed_as_if_they_were_alone():
