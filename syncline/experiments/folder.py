@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
+from syncline.files import whole_file
 from syncline.version import __version__
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
@@ -75,36 +77,38 @@ class RunFolder:
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Write ``NAME.parquet``; the same columns give the same content."""
-        target = self.working / f"{name}.parquet"
-        pq.write_table(pa.table(dict(columns)), target.with_suffix(".tmp"))
-        target.with_suffix(".tmp").replace(target)
+        with whole_file(self.working / f"{name}.parquet") as target:
+            pq.write_table(pa.table(dict(columns)), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
         """Write ``NAME.parquet`` of parts with one schema, which need not be in memory together; none of no parts."""
-        target, writer = self.working / f"{name}.parquet", None
-        try:
-            for part in parts:
-                writer = writer or pq.ParquetWriter(target.with_suffix(".tmp"), part.schema, compression="zstd")
+        tables = iter(parts)
+        first = next(tables, None)
+        if first is None:
+            return
+        with (
+            whole_file(self.working / f"{name}.parquet") as target,
+            pq.ParquetWriter(target, first.schema, compression="zstd") as writer,
+        ):
+            for part in chain([first], tables):
                 writer.write_table(part)
-        finally:
-            if writer is not None:
-                writer.close()
-        if writer is not None:
-            target.with_suffix(".tmp").replace(target)
 
     def json(self, name: str, value: Any) -> None:
         """Write ``NAME.json``; numbers that JSON does not have become null."""
-        (self.working / f"{name}.json").write_text(json.dumps(plain(value), indent=1) + "\n", encoding="utf-8")
+        self._text(f"{name}.json", json.dumps(plain(value), indent=1) + "\n")
 
     def trace(self, trace: Mapping[str, Any]) -> None:
         """Write ``trace.json``, compactly: it can be large."""
-        text = json.dumps(trace, separators=(",", ":"))
-        (self.working / "trace.json").write_text(text + "\n", encoding="utf-8")
+        self._text("trace.json", json.dumps(trace, separators=(",", ":")) + "\n")
 
     def spec(self, spec: BaseModel) -> None:
         """Write ``spec.yaml``, with every default resolved; it can be run again as it is."""
         text = yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
-        (self.working / "spec.yaml").write_text(text, encoding="utf-8")
+        self._text("spec.yaml", text)
+
+    def _text(self, name: str, text: str) -> None:
+        with whole_file(self.working / name) as target:
+            target.write_text(text, encoding="utf-8")
 
     def figure(self, name: str) -> Path:
         """Where ``figures/NAME.png`` goes."""
@@ -115,7 +119,7 @@ def environment() -> dict[str, Any]:
     """What a result depends on beside its spec: versions, the commit of a checkout, the machine's kind."""
     return {
         "syncline": __version__,
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -149,7 +153,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     """The commit of the checkout that the package lies in, with ``+`` if files differ from it; None elsewhere."""
 
     def git(*arguments: str) -> str | None:

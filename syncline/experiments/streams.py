@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from syncline.experiments.tables import ledger_part, metrics_part
+from syncline.files import whole_file
 
 if TYPE_CHECKING:
     from syncline.comm import Ledger
@@ -118,8 +119,12 @@ def merge(folder: Path) -> None:
         parts = [table for table in map(read, paths) if table is not None]
         if parts:
             ordered = [_by_seed(table) if what == "metrics" else table for table in parts]
-            pq.write_table(pa.concat_tables(ordered, promote_options="permissive"), folder / f"{what}.parquet")
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+            with whole_file(folder / f"{what}.parquet") as target:
+                pq.write_table(pa.concat_tables(ordered, promote_options="permissive"), target)
+    merged = folder / f".{FOLDER}.merged"  # at once: of half of them nobody may make the tables again
+    if (folder / FOLDER).is_dir():
+        (folder / FOLDER).replace(merged)
+    shutil.rmtree(merged, ignore_errors=True)
 
 
 def _by_seed(table: pa.Table) -> pa.Table:

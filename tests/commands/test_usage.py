@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import shlex
 
 import pytest
+from typer.main import get_command
 
+from syncline.cli import app
 from syncline.specs import bundled
 
 REFUSED = [
@@ -56,6 +59,27 @@ def test_a_command_that_looks_twice_reads_standard_input_once(command, standard_
     standard_input(bundled()["pipeline-text"].read_text())
     told = command("launch", "-", "--timeout", "soon").err
     assert told.startswith("error: --timeout: got 'soon'")
+
+
+COMMANDS = get_command(app).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_examples_that_it_takes(name):
+    assert COMMANDS[name].epilog.startswith("Examples:")
+    for line in COMMANDS[name].epilog.splitlines():
+        if line.startswith("syncline "):
+            words = shlex.split(line.partition(" > ")[0])
+            assert len(line) <= 78
+            with COMMANDS[words[1]].make_context(words[1], words[2:]) as context:
+                specs = context.params.get("specs") or [context.params.get("spec")]
+                for spec in specs:
+                    assert spec is None or spec in bundled() or spec.startswith("my-")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is(name):
+    assert all(one.help and one.help.endswith(".") for one in COMMANDS[name].params)
 
 
 @pytest.fixture

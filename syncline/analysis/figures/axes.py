@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from syncline.analysis.curves import FloatArray
 from syncline.analysis.style import MethodStyle, figure_style
 from syncline.errors import SpecError
+from syncline.files import whole_file
 
 # How long a unit of time is, and which multiples of it get a label on a logarithmic axis.
 TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
@@ -61,8 +62,9 @@ def save(fig: Figure, path: str | Path) -> Path:
     if path.suffix.lower() not in metadata:
         raise SpecError("path", str(path), "a name that ends in .pdf, .svg or .png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with figure_style():
-        fig.savefig(path, metadata=metadata[path.suffix.lower()])
+    kind = path.suffix.lower()
+    with figure_style(), whole_file(path) as working:
+        fig.savefig(working, format=kind[1:], metadata=metadata[kind])
     return path
 
 

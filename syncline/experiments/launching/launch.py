@@ -245,5 +245,5 @@ def _join_parameters(kept: dict[int, Path], target: Path) -> None:
     """Each process's parameters as rows of one tensor each, ``(P, *s)``."""
     import torch
 
-    ranks = [torch.load(path) for path in kept.values()]
+    ranks = [torch.load(path, weights_only=True) for path in kept.values()]
     torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, target)

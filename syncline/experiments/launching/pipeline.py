@@ -185,5 +185,8 @@ def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
     """Of each schedule, all stages' parameters by the model's names."""
     import torch
 
-    of = {name: [torch.load(parts / f"{name}.{k}.pt") for k in range(spec.stages)] for name in spec.schedules}
+    of = {
+        name: [torch.load(parts / f"{name}.{k}.pt", weights_only=True) for k in range(spec.stages)]
+        for name in spec.schedules
+    }
     torch.save({name: {key: p for stage in stages for key, p in stage.items()} for name, stages in of.items()}, target)

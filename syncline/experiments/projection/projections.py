@@ -16,6 +16,7 @@ from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.project import ProjectionPlan, project
 from syncline.experiments.projection.thresholds import speedups
+from syncline.files import whole_file
 from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
@@ -172,7 +173,7 @@ def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", newline="", encoding="utf-8") as out:
+        with whole_file(file) as working, working.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, list(rows[0]))
             writer.writeheader()
             writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)

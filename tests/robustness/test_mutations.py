@@ -1,0 +1,137 @@
+"""What people type ends in a result or in one line: no traceback, hang or memory blow-up, no NaN that is not told."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+import yaml
+
+from tests.robustness.mutations import case, write
+
+CPU_S = 60
+"""Of one case, on any machine: everything that is accepted here is tiny."""
+
+MORE_BYTES = 4 << 30
+"""That the process may ask for beside what it has; a case that needs it is a blow-up."""
+
+FIRST = int(os.environ.get("SYNCLINE_FIRST_CASE", "0"))
+COUNT = int(os.environ.get("SYNCLINE_CASES", "10000"))
+
+
+class Accepted(BaseException):
+    """A run that would begin now: everything was checked."""
+
+
+class Hang(BaseException):
+    """More CPU time than a case may take."""
+
+
+@contextmanager
+def bounded():
+    """Within ``CPU_S`` and ``MORE_BYTES``."""
+
+    def hang(*_):
+        raise Hang
+
+    with open("/proc/self/statm") as statm:
+        now = int(statm.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGPROF, hang)
+    signal.setitimer(signal.ITIMER_PROF, CPU_S)
+    resource.setrlimit(resource.RLIMIT_AS, (now + MORE_BYTES, hard))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def begins(*_, **__):
+    raise Accepted
+
+
+def small(one):
+    """Whether it trains a landscape, and not for long; or plays a pipeline."""
+    if one.arguments[0] not in ("run", "compare"):
+        return one.arguments[0] == "pipeline"
+    if one.text is None:
+        return any("problem=rosenbrock" in part for part in one.arguments)
+    try:
+        fields = yaml.safe_load(one.text)
+        landscape = any(name in str(fields["problem"]) for name in ("rosenbrock", "quadratic"))
+        return landscape and max(fields["steps"], fields["workers"]) <= 32 and len(str(fields["seeds"])) < 20
+    except (yaml.YAMLError, KeyError, TypeError, RecursionError, ValueError):
+        return True  # which is refused
+
+
+def outcome(one, command, folder, fully):
+    """``accepted``, ``ran`` or ``refused``; anything else fails with the case."""
+    for left in folder.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    write(one, folder)
+    begun_s = time.process_time()
+    try:
+        with bounded(), pytest.MonkeyPatch.context() as patch:
+            if not (fully and small(one)):
+                patch.setattr("syncline.experiments.folder.RunFolder.__init__", begins)
+            patch.setattr("syncline.experiments.run.run_figures", lambda *_: None)
+            patch.setattr("syncline.experiments.compare.compare_figures", lambda *_: None)
+            done = command(*one.arguments)
+    except Accepted:
+        return "accepted"
+    except Hang as error:
+        raise AssertionError(f"more than {CPU_S} s of a CPU: {one}") from error
+    except BaseException as error:
+        raise AssertionError(f"{type(error).__name__}: {error}: {one}") from error
+    assert done.code in (0, 2), f"exit code {done.code}: {done.err}: {one}"
+    assert "Traceback" not in done.err, f"{done.err}: {one}"
+    assert time.process_time() - begun_s < CPU_S
+    if done.code == 2:
+        errors = [line for line in done.err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 or "Usage:" in done.err, f"{done.err}: {one}"
+        assert not any(path.name != "spec.yaml" for path in folder.rglob("*") if path.is_file()), f"files: {one}"
+        return "refused"
+    told = re.search(r"diverged|warning: ", done.err)
+    assert told or not re.search(r"\bnan\b", done.err), f"nan: {done.err}: {one}"
+    if "--json" in one.arguments:
+        json.loads(done.out)
+    return "ran"
+
+
+def tried(numbers, command, folder, fully):
+    """Outcomes of these cases, counted; what failed, a text each."""
+    counts, failed = Counter(), []
+    for number in numbers:
+        one = case(number)
+        try:
+            counts[outcome(one, command, folder, fully(number))] += 1
+        except AssertionError as error:
+            failed.append(str(error))
+            if os.environ.get("SYNCLINE_FAILURES"):
+                with open(os.environ["SYNCLINE_FAILURES"], "a") as file:
+                    file.write(f"{error}\n{'=' * 80}\n")
+    return counts, failed
+
+
+def test_what_people_type_ends_in_a_result_or_in_one_line(command, tmp_path):
+    counts, failed = tried(range(100), command, tmp_path, lambda _: False)
+    assert not failed, "\n\n".join(failed)
+    assert counts.total() == 100 and counts["refused"] <= 50
+
+
+@pytest.mark.slow
+def test_ten_thousand_command_lines(command, tmp_path):
+    counts, failed = tried(range(FIRST, FIRST + COUNT), command, tmp_path, lambda number: number % 20 == 0)
+    print(counts)
+    assert not failed, f"{len(failed)} of {COUNT}:\n" + "\n\n".join(failed[:20])
+    assert counts["refused"] <= COUNT / 2

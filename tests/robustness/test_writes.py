@@ -1,0 +1,240 @@
+"""Every write of a run can fail or be the last one: nothing finished is lost, and no half folder is taken for whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import syncline as sl
+from syncline.analysis import figures
+from syncline.errors import SynclineError
+from syncline.experiments import streams
+from syncline.experiments.calibration.cluster_file import ClusterFile
+from syncline.experiments.compare import compare
+from syncline.experiments.folder import RunFolder
+from syncline.experiments.pipeline import pipeline
+from syncline.experiments.projection.projections import write_csv
+from syncline.experiments.run import run
+from syncline.experiments.sweep.sweep import sweep
+from syncline.specs import load_spec
+from tests.experiments.examples import bowl
+
+TRAINING = {
+    "kind": "run", "name": "tiny", "problem": "rosenbrock", "workers": 2, "steps": 3, "method": "ddp-adam",
+    "network": "wan", "compute": {"seconds": "1 ms"}, "timeline_steps": 1,
+}  # fmt: skip
+STAGES = {
+    "kind": "pipeline", "name": "stages", "schedules": ["gpipe"], "stages": 2, "microbatches": 2, "forward": 1,
+    "backward": 2,
+}  # fmt: skip
+
+WRITES = [
+    (Path, "write_text"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "rename"), (Path, "replace"), (Path, "open"),
+    (pq, "write_table"), (pq, "ParquetWriter"),  (streams, "append"),
+    (figures.axes.Figure, "savefig"),
+]  # fmt: skip
+"""Where something is put on a disk, or given its name."""
+
+
+class Writer(NamedTuple):
+    """What writes: called with the path of its result, which is whole as soon as it has its name."""
+
+    write: object
+    suffix: str = ""
+
+
+def _csv(out):
+    write_csv([{"a": 1, "b": [1, 2]}, {"a": 2, "b": [3]}], out)
+
+
+def _cluster(out):
+    with ClusterFile(out, exact=True) as file:
+        file.write({"network": {"latency_s": 1e-3, "bandwidth_bytes_per_s": 1e9}, "collectives": []})
+
+
+def _sweep(out):
+    sweep(TRAINING, {"method.lr": [0.1, 0.2]}, out=out, jobs=1)
+
+
+WRITERS = {
+    "run": Writer(lambda out: run(load_spec(TRAINING), out, exact=True, figures=False)),
+    "compare": Writer(lambda out: compare(bowl(steps=3), out, exact=True, jobs=1, figures=False)),
+    "pipeline": Writer(lambda out: pipeline(load_spec(STAGES), out, exact=True)),
+    "sweep": Writer(_sweep),
+    "project --csv": Writer(_csv, ".csv"),
+    "calibrate": Writer(_cluster, ".yaml"),
+}
+
+
+def content(path: Path) -> dict[str, int] | None:
+    """The files of a result; None if it is not there."""
+    if path.is_file():
+        return {"": path.stat().st_size}
+    found = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else None
+    return found if found is None else {str(one.relative_to(path)): 0 for one in found}
+
+
+def counted(patch: pytest.MonkeyPatch, at: int, happens) -> list[str]:
+    """From now on, ``happens`` in place of write number ``at`` (from 0); returns where the writes were."""
+    seen: list[str] = []
+
+    def watched(owner, name):
+        real = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            mode = args[1] if name == "open" and len(args) > 1 else kwargs.get("mode", "r")
+            if name != "open" or set(mode) & set("wax+"):
+                seen.append(name)
+                if len(seen) == at + 1:
+                    happens()
+            return real(*args, **kwargs)
+
+        patch.setattr(owner, name, call)
+
+    for owner, name in WRITES:
+        watched(owner, name)
+    return seen
+
+
+def full():
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def read_only():
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_a_process(call) -> None:
+    """In a fork, which may be killed in it."""
+    child = os.fork()
+    if not child:
+        try:
+            call()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def tried(writer: Writer, folder: Path, at: int, happens, forked: bool) -> int:
+    """With a fault at this write; how many writes there were."""
+    out = folder / f"out{writer.suffix}"
+    with pytest.MonkeyPatch.context() as patch:
+        seen = counted(patch, at, happens)
+        if forked:
+            in_a_process(lambda: writer.write(out))
+        else:
+            try:
+                writer.write(out)
+            except (OSError, SynclineError) as error:
+                assert isinstance(error, SynclineError) or error.errno in (errno.ENOSPC, errno.EROFS)
+    return len(seen)
+
+
+def check(writer: Writer, folder: Path, wanted: dict[str, int] | None) -> None:
+    """Either there is no result or it is whole; and the same command makes it now."""
+    out = folder / f"out{writer.suffix}"
+    if writer is WRITERS["sweep"]:
+        before = {p: p.stat().st_ino for p in out.glob("runs/*/run.json")} if out.exists() else {}
+        writer.write(out)
+        assert all(path.stat().st_ino == inode for path, inode in before.items()), "a finished run was made again"
+    elif not out.exists():
+        writer.write(out)
+    else:
+        assert content(out) == wanted
+    if out.is_dir() and (out / "run.json").is_file():
+        assert sl.load(out).rows
+    got = content(out)
+    assert got is not None and wanted is not None and set(got) == set(wanted)
+
+
+def writes_of(name: str, folder: Path) -> tuple[int, dict[str, int] | None]:
+    """How many writes a result takes, and its files."""
+    folder.mkdir()
+    count = tried(WRITERS[name], folder, -1, full, forked=False)
+    return count, content(folder / f"out{WRITERS[name].suffix}")
+
+
+def every_fault(name, tmp_path, faults, every):
+    count, wanted = writes_of(name, tmp_path / "whole")
+    assert count >= 2
+    for happens in faults:
+        for at in range(0, count, every):
+            folder = tmp_path / f"{happens.__name__}{at}"
+            folder.mkdir()
+            tried(WRITERS[name], folder, at, happens, forked=happens is killed)
+            check(WRITERS[name], folder, wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("compare", "pipeline")])
+def test_a_full_disk_leaves_nothing_half(name, tmp_path):
+    every_fault(name, tmp_path, [full], 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITERS)
+def test_of_every_write_that_fails_or_is_the_last_nothing_is_left_half(name, tmp_path):
+    every_fault(name, tmp_path, [full, read_only, killed], 1)
+
+
+def test_a_table_whose_bytes_do_not_fit_is_not_there(tmp_path):
+    """The system's own error, in the middle of the bytes: files may have 4,096 each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(OSError) as told, RunFolder(tmp_path / "run") as folder:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            folder.table("big", {"number": np.random.default_rng(0).random(10_000)})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in str(told.value)
+    assert [path.name for path in folder.working.iterdir()] == ["figures"] and not (tmp_path / "run").exists()
+
+
+def test_a_file_that_exists_survives_a_write_that_fails(tmp_path, monkeypatch):
+    out = tmp_path / "rows.csv"
+    _csv(out)
+    before = out.read_bytes()
+    monkeypatch.setattr("csv.DictWriter.writerows", lambda *_: full())
+    with pytest.raises(SynclineError, match="--csv"):
+        _csv(out)
+    assert out.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_streams_that_were_merged_are_not_merged_again_by_halves(tmp_path, monkeypatch):
+    (tmp_path / streams.FOLDER).mkdir()
+    for number in range(2):
+        rows = {"method": [f"m{number}"], "seed": [0], "step": [0]}
+        streams.append(tmp_path / streams.FOLDER / f"{number}-metrics.arrows", rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "shutil.rmtree", lambda path, **_: next(Path(path).glob("0-*")).unlink()
+        )  # killed after the first
+        streams.merge(tmp_path)
+    streams.merge(tmp_path)
+    assert pq.read_table(tmp_path / "metrics.parquet")["method"].to_pylist() == ["m0", "m1"]
+
+
+def test_no_parameters_are_unpickled(tmp_path):
+    """What launches keep is tensors alone, which torch reads without running anything."""
+    package = Path(sl.__file__).parent
+    for path in package.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "torch.load(" in text and path.relative_to(package) != Path("backend/launch.py"):  # its own, of a moment ago
+            assert text.count("torch.load(") == text.count("weights_only=True"), path
+        assert "pickle.load(" not in text, path  # loads is of messages
+        assert "yaml.load(" not in text and "unsafe_load" not in text, path
+    torch.save({"x": torch.zeros(2), "bad": Path}, tmp_path / "p.pt")
+    with pytest.raises(Exception, match="weights_only"):
+        torch.load(tmp_path / "p.pt", weights_only=True)
