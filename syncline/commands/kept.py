@@ -143,7 +143,8 @@ def _agreed(entries: list[RunEntry]) -> bool:
 
 
 def _told(one: RunEntry) -> str:
-    return f"{one.path}/ ({one.kind}, {one.state}, {one.files:,} files, {format_bytes(one.nbytes)})"
+    files = "1 file" if one.files == 1 else f"{one.files:,} files"
+    return f"{one.path}/ ({one.kind}, {one.state}, {files}, {format_bytes(one.nbytes)})"
 
 
 def _elsewhere(folder: Path) -> str:

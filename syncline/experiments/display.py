@@ -91,7 +91,8 @@ def _metric(name: str) -> Callable[[Record], str]:
 
     def show(row: Record) -> str:
         value = row.get(name)
-        if value is not None and row["diverged_at"] is not None and not math.isfinite(value):
+        lost = value is None or not math.isfinite(value)  # in a file what is not finite is null
+        if lost and name in row and row["diverged_at"] is not None:
             return f"diverged\n(step {row['diverged_at']})"
         return "-" if value is None else four_digits(value)
 
