@@ -7,11 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from syncline.commands import completion
-from syncline.commands.shell import JsonOption, app, emit, new_console
+from syncline.commands.shell import JsonOption, app, emit, examples, new_console
 from syncline.errors import SpecError, one_of
 
 
-@app.command("list")
+@app.command(
+    "list",
+    rich_help_panel="What there is",
+    epilog=examples("syncline list specs", "syncline list methods --model olmo-1b --workers 64"),
+)
 def list_(
     what: Annotated[
         str,
@@ -36,7 +40,7 @@ def list_(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what a spec can name."""
+    """List what a spec or an option can name: networks, methods, specs, ..."""
     from syncline.experiments.catalogue import CATALOGUES
     from syncline.specs import model as model_of
 

@@ -10,11 +10,13 @@ import typer
 from syncline.commands import completion
 from syncline.commands.shell import (
     JsonOption,
-    NetworkOption,
+    NetworksOption,
     OutOption,
     SetOption,
     app,
+    each_network,
     emit,
+    examples,
     new_console,
     overridden,
     print_tables,
@@ -26,12 +28,22 @@ from syncline.commands.shell import (
 )
 
 
-@app.command("project")
+@app.command(
+    "project",
+    rich_help_panel="The clock alone",
+    epilog=examples(
+        "syncline project",
+        "syncline project --model mt-dao-1.3b --workers 16 --network wan",
+        "syncline project --workers 8,64,512 --plot speedup.pdf --csv rows.csv",
+    ),
+)
 def project_command(
     spec: Annotated[str, spec_argument("project")] = "project-gpt-160m",
     overrides: SetOption = None,
-    network: NetworkOption = None,
-    workers: Annotated[str | None, typer.Option("--workers", metavar="P,...", help="How many: 8,64,512.")] = None,
+    network: NetworksOption = None,
+    workers: Annotated[
+        str | None, typer.Option("--workers", metavar="P,...", help="How many workers: 8,64,512.")
+    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,7 +96,10 @@ def project_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Project the clock in closed form: no training, an answer at once. All options together: every combination."""
+    """Project the clock in closed form: no training, an answer at once.
+
+    Lists of models, hardware, workers, methods and networks: every combination.
+    """
     from syncline.specs import Experiment, ProjectSpec, load_spec
 
     loaded: Experiment = load_spec(spec, overridden(overrides, networks=network), ProjectSpec, studies_of="project")
@@ -108,15 +123,24 @@ def project_command(
         say(f"{'rows' if file == csv else 'figure'} in {file}")
 
 
-@app.command("collectives")
+@app.command(
+    "collectives",
+    rich_help_panel="The clock alone",
+    epilog=examples(
+        "syncline collectives --workers 8 --bytes 619MiB --network 10gbe",
+        "syncline collectives --collective all_reduce --network wan --plot cost.png",
+        "syncline collectives --starts 0,0,0,50ms",
+    ),
+)
 def collectives_command(
     workers: Annotated[
-        int | None, typer.Option("--workers", help="How many; 8 by default, or one per start.", show_default=False)
+        int | None, typer.Option("--workers", metavar="P", help="How many workers; 8 by default, or one per start.")
     ] = None,
     nbytes: Annotated[
-        str, typer.Option("--bytes", metavar="SIZE", help="As in 619MiB; of a gather, what each worker gives.")
+        str,
+        typer.Option("--bytes", metavar="SIZE", help="Of the tensor, as 619MiB; of a gather, what each worker gives."),
     ] = "619 MiB",
-    network: NetworkOption = None,
+    network: NetworksOption = None,
     collective: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,7 +172,7 @@ def collectives_command(
         str | None, typer.Option("--starts", metavar="TIMES", help="When each worker enters: 0,0,0,1.0 or 0,0,0,50ms.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw cost against size: a .png, .pdf or .svg.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw time against size: a .png, .pdf or .svg.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -156,7 +180,7 @@ def collectives_command(
     from syncline.api.clocks import priced
     from syncline.experiments import collectives as experiment
 
-    question = experiment.CostQuestion.of(workers, nbytes, network, collective, starts, algorithm, rule)
+    question = experiment.CostQuestion.of(workers, nbytes, each_network(network), collective, starts, algorithm, rule)
     drawn = plot and experiment.plot_costs(question, plot)
     result = priced(question)
     if as_json:
@@ -167,7 +191,15 @@ def collectives_command(
         say(f"figure in {drawn}")
 
 
-@app.command("pipeline")
+@app.command(
+    "pipeline",
+    rich_help_panel="The clock alone",
+    epilog=examples(
+        "syncline pipeline --stages 4 --microbatches 8 --schedule gpipe,1f1b",
+        "syncline pipeline --forward 20ms --network 10gbe --activation-bytes 8MB",
+        "syncline pipeline pipeline-gpt-350m",
+    ),
+)
 def pipeline_command(
     spec: Annotated[str, spec_argument("pipeline")] = "pipeline-schedules",
     overrides: SetOption = None,
@@ -180,26 +212,37 @@ def pipeline_command(
             autocompletion=completion.schedules,
         ),
     ] = None,
-    stages: Annotated[int | None, typer.Option("--stages", metavar="K", help="How many.")] = None,
-    microbatches: Annotated[int | None, typer.Option("--microbatches", metavar="M", help="How many.")] = None,
+    stages: Annotated[int | None, typer.Option("--stages", metavar="K", help="How many stages.")] = None,
+    microbatches: Annotated[int | None, typer.Option("--microbatches", metavar="M", help="Of a step.")] = None,
     forward: Annotated[
-        str | None, typer.Option("--forward", metavar="TIME,...", help="Of a micro-batch: 20ms, or one per stage.")
+        str | None,
+        typer.Option("--forward", metavar="TIME,...", help="Time of a micro-batch's forward: 20ms; or one per stage."),
     ] = None,
-    backward: Annotated[str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise.")] = None,
+    backward: Annotated[
+        str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise, of its backward.")
+    ] = None,
     weight: Annotated[
-        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, for zb-h1.")
+        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, of zb-h1.")
     ] = None,
-    chunks: Annotated[int | None, typer.Option("--chunks", metavar="V", help="Per stage, when interleaved.")] = None,
+    chunks: Annotated[
+        int | None, typer.Option("--chunks", metavar="V", help="Chunks of layers per stage, of interleaved.")
+    ] = None,
     in_flight: Annotated[
-        str | None, typer.Option("--in-flight", metavar="N,...", help="Most micro-batches at a stage, or at each.")
+        str | None,
+        typer.Option("--in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."),
     ] = None,
-    network: NetworkOption = None,
+    network: NetworksOption = None,
     activation_bytes: Annotated[
-        str | None, typer.Option("--activation-bytes", metavar="SIZE", help="That a micro-batch sends on: 8MB.")
+        str | None,
+        typer.Option("--activation-bytes", metavar="SIZE", help="What a micro-batch sends to the next stage: 8MB."),
     ] = None,
-    replicas: Annotated[int | None, typer.Option("--replicas", metavar="D", help="Pipelines side by side.")] = None,
-    jitter: Annotated[float | None, typer.Option("--jitter", help="Of the times: sigma of their logarithm.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the jitter.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", metavar="D", help="Pipelines side by side, which average gradients.")
+    ] = None,
+    jitter: Annotated[
+        float | None, typer.Option("--jitter", metavar="SIGMA", help="Of the times: deviation of their logarithm.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Of the jitter.")] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NAME_WIDTH = 20
 
 
-@app.command("doctor", epilog=examples("syncline doctor", "syncline doctor --json"))
+@app.command("doctor", rich_help_panel="What there is", epilog=examples("syncline doctor", "syncline doctor --json"))
 def doctor_command(as_json: JsonOption = False) -> None:
     """Say what is here (versions, devices, cores, extras), what will be skipped for want of it, and why."""
     from syncline.experiments.doctor import findings, records

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncline.commands import completion
-from syncline.commands.shell import JsonOption, app, emit, examples, new_console, say, show_files, show_tables
+from syncline.commands.shell import FLAG, JsonOption, app, emit, examples, new_console, say, show_files, show_tables
 from syncline.commands.usage import Missing
 from syncline.errors import SpecError
 from syncline.units import format_bytes
@@ -25,7 +25,7 @@ FolderOption = Annotated[
 ]
 
 
-@app.command("runs", epilog=examples("syncline runs", "syncline runs results --json"))
+@app.command("runs", rich_help_panel="Results", epilog=examples("syncline runs", "syncline runs results --json"))
 def runs_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where run folders are.")] = RUNS,
     as_json: JsonOption = False,
@@ -46,10 +46,19 @@ def runs_command(
         say(f"what was killed is removed by: syncline rm --partial{_elsewhere(folder)}")
 
 
-@app.command("show", epilog=examples("syncline show compare-text", "syncline show runs/compare-text --json"))
+@app.command(
+    "show",
+    rich_help_panel="Results",
+    epilog=examples("syncline show compare-text", "syncline show runs/compare-text --json"),
+)
 def show_command(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run's folder, or its name in runs/.", autocompletion=completion.runs)
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's folder, or its name in runs/; see 'syncline runs'.",
+            autocompletion=completion.runs,
+        ),
     ],
     folder: FolderOption = RUNS,
     as_json: JsonOption = False,
@@ -81,17 +90,26 @@ def show_command(
         emit(result)
 
 
-@app.command("rm", epilog=examples("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes"))
+@app.command(
+    "rm",
+    rich_help_panel="Results",
+    epilog=examples("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes"),
+)
 def rm_command(
     runs: Annotated[
         list[str] | None,
         typer.Argument(metavar="RUN", help="Run folders, or their names in runs/.", autocompletion=completion.runs),
     ] = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="All that killed processes left in the folder; never of one that lives.")
+        bool,
+        typer.Option(
+            "--partial", metavar=FLAG, help="All that killed processes left in the folder; never of one that lives."
+        ),
     ] = False,
     folder: FolderOption = RUNS,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask about runs that are whole.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", metavar=FLAG, help="Do not ask about runs that are whole.")
+    ] = False,
 ) -> None:
     """Remove run folders, and what killed runs left."""
     from syncline.experiments.run_index import LEFT, find_run, remove_run, run_entries

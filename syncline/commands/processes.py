@@ -25,6 +25,7 @@ from syncline.commands.shell import (
     TimeoutOption,
     app,
     emit,
+    examples,
     new_console,
     overridden,
     print_tables,
@@ -37,11 +38,20 @@ from syncline.commands.shell import (
 from syncline.errors import SpecError
 
 
-@app.command("launch")
+@app.command(
+    "launch",
+    rich_help_panel="Real processes",
+    epilog=examples(
+        "syncline launch rosenbrock-mt-dao --workers 2 --set steps=200",
+        "syncline launch pipeline-text --set stages=2",
+        "syncline launch my-run.yaml --workers 4 --device cpu --backend gloo",
+    ),
+)
 def launch_command(
     spec: Annotated[str, spec_argument("run", "pipeline")],
     workers: Annotated[
-        int | None, typer.Option("--workers", help="One process each, or as said; the spec's by default.")
+        int | None,
+        typer.Option("--workers", metavar="P", help="How many workers, or stages of a pipeline; else the spec's."),
     ] = None,
     overrides: SetOption = None,
     network: NetworkOption = None,
@@ -49,7 +59,12 @@ def launch_command(
     backend: BackendOption = "auto",
     timeout: TimeoutOption = TIMEOUT,
     workers_per_process: PerProcessOption = 1,
-    port: Annotated[int, typer.Option("--port", help="Where processes meet; any that is free by default.")] = 0,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", metavar="PORT", help="Where processes meet; any that is free by default.", show_default=False
+        ),
+    ] = 0,
     reproducible: ReproducibleOption = False,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -85,7 +100,15 @@ def launch_command(
         raise typer.Exit(1)
 
 
-@app.command("calibrate")
+@app.command(
+    "calibrate",
+    rich_help_panel="Real processes",
+    epilog=examples(
+        "syncline calibrate",
+        "syncline calibrate --workers 2,4 --out lab.yaml",
+        "syncline project --network cluster.yaml",
+    ),
+)
 def calibrate_command(
     spec: Annotated[
         str | None,
@@ -96,20 +119,24 @@ def calibrate_command(
         ),
     ] = None,
     workers: Annotated[
-        str, typer.Option("--workers", metavar="P,P", help="Numbers of processes, one after another.")
+        str, typer.Option("--workers", metavar="P,P", help="Numbers of processes to measure with, one after another.")
     ] = "2,4",
     overrides: SetOption = None,
     known: Annotated[
-        str | None, typer.Option("--network", metavar="NET", help="Latency and bandwidth, if known; else fitted.")
+        str | None,
+        typer.Option("--network", metavar="NET", help="Its latency and bandwidth, if known; else they are fitted."),
     ] = None,
     sizes: Annotated[
-        str | None, typer.Option("--sizes", metavar="SIZE,SIZE", help="Of the collectives; 4 B to 16 MiB by default.")
+        str | None,
+        typer.Option("--sizes", metavar="SIZE,SIZE", help="Sizes of the collectives; 4 B to 16 MiB by default."),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="TIME", help="For each collective and size; 150 ms by default.")
+        str | None,
+        typer.Option("--budget", metavar="TIME", help="Time for each collective and size; 150 ms by default."),
     ] = None,
     window: Annotated[
-        str | None, typer.Option("--window", metavar="TIME", help="For training steps, and for products; 1 s.")
+        str | None,
+        typer.Option("--window", metavar="TIME", help="Time for training steps, and for products; 1 s by default."),
     ] = None,
     device: DeviceOption = "auto",
     backend: BackendOption = "auto",
@@ -148,11 +175,20 @@ def calibrate_command(
     result = calibrated(measured)
     print_tables(console, result)
     console.print(f"\nresults in {result.folder}", soft_wrap=True)
+    console.print(f"use it: syncline project --network {shlex.quote(str(result.folder))}", soft_wrap=True)
     if as_json:
         emit(result)
 
 
-@app.command("validate")
+@app.command(
+    "validate",
+    rich_help_panel="Real processes",
+    epilog=examples(
+        "syncline validate validate-compute",
+        "syncline validate validate-compute --workers 2 --cluster cluster.yaml",
+        "syncline validate vtrain-a100 --data folder-of-measurements",
+    ),
+)
 def validate_command(
     specs: Annotated[
         list[str],
@@ -165,16 +201,19 @@ def validate_command(
     overrides: SetOption = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FOLDER", help="Where others' measurements are; else the spec says."),
+        typer.Option("--data", metavar="FOLDER", help="Where published measurements are; else the spec says."),
     ] = None,
     workers: Annotated[
-        str | None, typer.Option("--workers", metavar="P,...", help="Processes of trainings: 2,4. Else the spec says.")
+        str | None,
+        typer.Option("--workers", metavar="P,...", help="Numbers of processes of trainings: 2,4; else the spec's."),
     ] = None,
     cluster: Annotated[
         Path | None,
         typer.Option("--cluster", metavar="FILE", help="What 'syncline calibrate' wrote; else it runs first."),
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Trainings of each that count.")] = 5,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", help="How many trainings of each are measured.")
+    ] = 5,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -35,8 +35,12 @@ app = typer.Typer(
     cls=Commands,
     pretty_exceptions_enable=False,
     rich_markup_mode=None if PLAIN else "rich",
+    epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
     context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
+
+FLAG = " "
+"""In the place of a value, of an option that takes none."""
 
 SPEC_HELP = "A bundled spec (see 'syncline list specs'), a YAML file, or - for standard input."
 
@@ -47,34 +51,45 @@ def spec_argument(*commands: str) -> Any:
 
 
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Override a field: --set method.lr=0.01.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object with 'rows' to standard output.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go; runs/NAME by default.")
-]
-NetworkOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--network", metavar="NET", help="A name, a YAML file, or latency,bandwidth as in 50us,10Gbit/s; repeatable.",
-        autocompletion=completion.networks,
-    ),
-]  # fmt: skip
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the spec: --set steps=100; repeatable."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", metavar=FLAG, help="Print one JSON object with 'rows' to standard output.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="A new folder for results; runs/NAME by default.")
+]
+
+
+def network_option(more: str) -> Any:
+    """``--network``, and what there is to say of it."""
+    help_ = f"A name of 'syncline list networks', a YAML file, or latency,bandwidth as 50us,10Gbit/s; {more}."
+    return typer.Option("--network", metavar="NET", help=help_, autocompletion=completion.networks)
+
+
+NetworkOption = Annotated[list[str] | None, network_option("the spec's by default")]
+NetworksOption = Annotated[list[str] | None, network_option("repeatable, or names with commas")]
 
 # Of commands that start processes, and of the processes that torchrun starts.
 DeviceOption = Annotated[
     str,
-    typer.Option("--device", help="auto, cpu or cuda.", autocompletion=completion.among("auto", "cpu", "cuda")),
+    typer.Option(
+        "--device", metavar="NAME", help="auto, cpu or cuda.", autocompletion=completion.among("auto", "cpu", "cuda")
+    ),
 ]
 BackendOption = Annotated[
     str,
-    typer.Option("--backend", help="auto, gloo or nccl.", autocompletion=completion.among("auto", "gloo", "nccl")),
+    typer.Option(
+        "--backend", metavar="NAME", help="auto, gloo or nccl.", autocompletion=completion.among("auto", "gloo", "nccl")
+    ),
 ]
 TimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="How long all may stand still before they are ended.")
+    str, typer.Option("--timeout", metavar="TIME", help="How long processes may stand still before they are ended.")
 ]
 ReproducibleOption = Annotated[
-    bool, typer.Option("--reproducible", help="Add up in the simulator's order: its bits, for the same bytes.")
+    bool,
+    typer.Option("--reproducible", metavar=FLAG, help="Add up in the simulator's order: its bits, for the same bytes."),
 ]
 PerProcessOption = Annotated[
     int,
@@ -129,6 +144,7 @@ def overridden(
     """
     from syncline.specs import Override
 
+    network, networks = each_network(network), each_network(networks)
     if network and len(network) > 1:
         raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
     given = [Override.parse(one) for one in overrides or ()]
@@ -136,6 +152,20 @@ def overridden(
     given += [Override.option("--network", "networks", networks)] if networks else []
     fields = (options or {}).items()
     return given + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
+
+
+def each_network(given: list[str] | None) -> list[str] | None:
+    """What ``--network`` names; several names may be in one, as nothing else of ``10gbe,wan`` could be meant."""
+    if not given or not any("," in one for one in given):
+        return given
+    from syncline.specs.cluster import links
+
+    named = [one.split(",") for one in given]
+    parts = [
+        several if all(part.strip().lower() in links.BY_NAME for part in several) else [one]
+        for one, several in zip(given, named, strict=True)
+    ]
+    return [part.strip() for several in parts for part in several]
 
 
 def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
@@ -212,7 +242,8 @@ def show_result(console: Console, result: Result, as_json: bool) -> None:
 
 @app.callback(invoke_without_command=True)
 def _root(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version.")] = False,
 ) -> None:
     if version:
         print(__version__, flush=True)

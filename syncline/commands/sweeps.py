@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from syncline.commands.shell import (
+    FLAG,
     INTERRUPTED,
     JsonOption,
     SetOption,
     app,
     emit,
+    examples,
     new_console,
     overridden,
     say,
@@ -25,12 +27,22 @@ from syncline.commands.shell import (
 FOLDER_HELP = "Where runs are kept; the same again goes on there. runs/NAME-sweep by default."
 
 
-@app.command("sweep")
+@app.command(
+    "sweep",
+    rich_help_panel="Train",
+    epilog=examples(
+        "syncline sweep rosenbrock-mt-dao --grid method.lr=1e-3,3e-3 --out rates",
+        "syncline sweep rosenbrock-mt-dao --grid network=10gbe,wan --seeds 3",
+        "syncline best rates",
+    ),
+)
 def sweep_command(
     spec: Annotated[str, spec_argument("run", "compare")],
     grid: Annotated[
         list[str] | None,
-        typer.Option("--grid", metavar="FIELD=VALUES", help="A field's values: method.lr=1e-3,3e-3; or a YAML list."),
+        typer.Option(
+            "--grid", metavar="FIELD=VALUES", help="Values of a field: method.lr=1e-3,3e-3, or a YAML list; repeatable."
+        ),
     ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="N", help="How many: 5; or which: [3, 4]. The spec's by default.")
@@ -38,16 +50,23 @@ def sweep_command(
     overrides: SetOption = None,
     tune: Annotated[
         list[str] | None,
-        typer.Option("--tune", metavar="FIELD=LOW..HIGH", help="A field to search over: method.lr=1e-4..1e-1."),
+        typer.Option(
+            "--tune", metavar="FIELD=LOW..HIGH", help="A field to search over: method.lr=1e-4..1e-1; repeatable."
+        ),
     ] = None,
     search: Annotated[str | None, typer.Option("--search", metavar="NAME", help="Who searches: optuna.")] = None,
     trials: Annotated[
         int | None, typer.Option("--trials", metavar="N", help="Of the search, for each combination of the grids.")
     ] = None,
     equal_effort: Annotated[
-        bool, typer.Option("--equal-effort", help="As many configurations of each method as there are of the fewest.")
+        bool,
+        typer.Option(
+            "--equal-effort", metavar=FLAG, help="As many configurations of each method as there are of the fewest."
+        ),
     ] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes side by side; one per core.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes side by side; one per core.")
+    ] = None,
     dask: Annotated[
         str | None, typer.Option("--dask", metavar="ADDRESS", help="Of a dask scheduler, whose workers train instead.")
     ] = None,
@@ -87,15 +106,20 @@ def sweep_command(
         raise typer.Exit(1)
 
 
-@app.command("best")
+@app.command(
+    "best", rich_help_panel="Train", epilog=examples("syncline best rates", "syncline best rates --by wall_clock_s")
+)
 def best_command(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A sweep's folder, also of one that goes on or was killed.")
     ],
     by: Annotated[str, typer.Option("--by", metavar="FIELD", help="A number of the rows; less is better.")] = "loss",
-    top: Annotated[int, typer.Option("--top", min=1, help="How many configurations are shown.")] = 20,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many configurations are shown.")] = 20,
     equal_effort: Annotated[
-        bool, typer.Option("--equal-effort", help="Rank as many configurations of each method as the least tuned has.")
+        bool,
+        typer.Option(
+            "--equal-effort", metavar=FLAG, help="Rank as many configurations of each method as the least tuned has."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -10,9 +10,11 @@ import typer
 from syncline.commands.shell import (
     JsonOption,
     NetworkOption,
+    NetworksOption,
     OutOption,
     SetOption,
     app,
+    examples,
     new_console,
     overridden,
     show_result,
@@ -21,14 +23,26 @@ from syncline.commands.shell import (
 )
 
 
-@app.command("compare")
+@app.command(
+    "compare",
+    rich_help_panel="Train",
+    epilog=examples(
+        "syncline compare",
+        "syncline compare digits-skewed --set steps=100 --network wan",
+        "syncline compare my-spec.yaml --out results/first --json > rows.json",
+    ),
+)
 def compare_command(
     spec: Annotated[str, spec_argument("compare")] = "compare-text",
     overrides: SetOption = None,
-    network: NetworkOption = None,
-    text: Annotated[Path | None, typer.Option("--text", help="Train on this text file instead.")] = None,
+    network: NetworksOption = None,
+    text: Annotated[
+        Path | None, typer.Option("--text", metavar="FILE", help="Train on this text, if the problem is one of text.")
+    ] = None,
     out: OutOption = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Trainings side by side; one per core.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Trainings side by side; one per core.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train several methods and time each on several networks: the loss and the clock."""
@@ -46,13 +60,21 @@ def compare_command(
     show_result(console, result, as_json)
 
 
-@app.command("run")
+@app.command(
+    "run",
+    rich_help_panel="Train",
+    epilog=examples(
+        "syncline run rosenbrock-mt-dao --set method.period=8 --set steps=200",
+        "syncline run rosenbrock-mt-dao --network wan --out results/wan",
+        "syncline run staleness-quadratic",
+    ),
+)
 def run_command(
     spec: Annotated[str, spec_argument("run")],
     overrides: SetOption = None,
     network: NetworkOption = None,
     scale: Annotated[
-        str | None, typer.Option("--scale", metavar="NAME", help="One of the spec's scales: gpu, where it has that.")
+        str | None, typer.Option("--scale", metavar="NAME", help="One of the spec's scales, where it has any: gpu.")
     ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,

@@ -144,15 +144,20 @@ METHODS_NOTE = (
     "or over matrices m by n that travel as factors of rank r.\n"
 )
 
+HARDWARE_NOTE = "Peak: in that precision. mfu: the share of it that a training reaches.\n"
+
 
 def catalogue_table(what: str, rows: list[Record]) -> Group:
     """A list of what a spec can name."""
     names = [one for one in CATALOGUE_COLUMNS[what] if one != "source" or any(row.get("source") for row in rows)]
     if what == "methods":
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
+    if what == "hardware":
+        rows = [row | {"peak_flops": f"{row['peak_flops'] / 1e12:.4g} TFLOP/s"} for row in rows]
     columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
     left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
-    note = METHODS_NOTE.format(rows[0]["model"], rows[0]["workers"]) if what == "methods" else ""
+    notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
+    note = notes.get(what, "")
     return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
 
 

@@ -39,7 +39,7 @@ class RunEntry:
         state: see `State`.
         written_s: when it was finished, or touched last; seconds since 1970.
         methods: those of its rows, or of its spec where there are none; schedules of a pipeline.
-        networks: likewise.
+        networks: those of its spec, or of its rows where that names none.
         workers: M; None of what has several or none.
         rows: how many there are.
         files: how many.
@@ -105,7 +105,7 @@ def run_entry(path: Path) -> RunEntry | None:
         state=state,
         written_s=max((one.st_mtime for one in marks), default=path.stat().st_mtime),
         methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
-        networks=_values(rows, "network") or _named(spec, "network"),
+        networks=_named(spec, "network") or _values(rows, "network"),
         workers=_one(row.get("workers", spec.get("workers")) for row in rows or [{}]),
         rows=len(rows),
         files=len(files),

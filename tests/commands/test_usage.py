@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import shlex
 
 import pytest
+from typer.main import get_command
 
+from syncline.cli import app
 from syncline.specs import bundled
 
 REFUSED = [
@@ -56,6 +60,34 @@ def test_a_command_that_looks_twice_reads_standard_input_once(command, standard_
     standard_input(bundled()["pipeline-text"].read_text())
     told = command("launch", "-", "--timeout", "soon").err
     assert told.startswith("error: --timeout: got 'soon'")
+
+
+def test_names_of_networks_may_stand_in_one_option(command):
+    options = ("--network", "10gbe,wan", "--network", "1 ms,1Gbit/s", "--set", "methods=[ddp-adam]", "--json")
+    rows = json.loads(command("project", *options).out)["rows"]
+    assert [row["network"] for row in rows] == ["10gbe", "wan", "1 ms,1Gbit/s"]
+    assert "got ['wan', '10gbe']; expected one network" in command("run", "spiral", "--network", "wan,10gbe").err
+
+
+COMMANDS = get_command(app).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_examples_that_it_takes(name):
+    assert COMMANDS[name].epilog.startswith("Examples:")
+    for line in COMMANDS[name].epilog.splitlines():
+        if line.startswith("syncline "):
+            words = shlex.split(line.partition(" > ")[0])
+            assert len(line) <= 78
+            with COMMANDS[words[1]].make_context(words[1], words[2:]) as context:
+                specs = context.params.get("specs") or [context.params.get("spec")]
+                for spec in specs:
+                    assert spec is None or spec in bundled() or spec.startswith("my-")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is(name):
+    assert all(one.help and one.help.endswith(".") for one in COMMANDS[name].params)
 
 
 @pytest.fixture

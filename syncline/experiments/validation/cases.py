@@ -160,7 +160,8 @@ def _run(
     seed = spec.seeds[0]
     built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
     part.facts(
-        rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", problem=plain(built.describe()),
+        rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
+        problem=plain(built.describe()),
         flops_per_step=built.flops_per_step,
         elements=[tensor.elements for tensor in task_tensors(built)],
     )  # fmt: skip
