@@ -45,28 +45,29 @@ def check_processes(field: str, processes: int) -> None:
 
 
 def check_training(spec: Training, *methods: MethodBase) -> None:
-    """Refuse a training that this machine cannot hold.
+    """Refuse a training that this machine cannot hold, or a method that cannot train such a model.
 
     Raises:
-        SpecError: it needs more memory than there is.
+        SpecError: it needs more memory than there is, or what is missing.
     """
     on_gpu = False
     if spec.device != "cpu":
         from syncline.backend.devices import training_device
 
         on_gpu = training_device(spec.device).type == "cuda"
+    tensors = tensors_of_problem(spec.problem)
+    if tensors is None:
+        return
     for method in methods:
-        _check_memory(spec, method, on_gpu)
+        method.check_model(tensors)
+        _check_memory(spec, method, tensors, on_gpu)
 
 
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 """Of a number, by the spec's ``dtype``."""
 
 
-def _check_memory(spec: Training, method: MethodBase, on_gpu: bool) -> None:
-    tensors = tensors_of_problem(spec.problem)
-    if tensors is None:
-        return
+def _check_memory(spec: Training, method: MethodBase, tensors: list[TensorShape], on_gpu: bool) -> None:
     rows = spec.workers * len(spec.seeds)
     parameters = sum(tensor.elements for tensor in tensors)
     # A parameter and its gradient, and what the method keeps.

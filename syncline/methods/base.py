@@ -156,6 +156,13 @@ class MethodBase(Spec):
         """How many of the kept numbers are error feedback: what a compressor left out and still owes."""
         return 0
 
+    def check_model(self, model: Sequence[TensorShape]) -> None:
+        """Refuse a model that the method cannot train.
+
+        Raises:
+            SpecError: with what is missing.
+        """
+
     @abstractmethod
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         """The optimizer."""

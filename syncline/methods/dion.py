@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape, dion_rank
+from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
 from syncline.methods.base import Presets, Tensors, elements, every, tensors_of
 from syncline.methods.compressible import CompressibleBase
@@ -243,6 +244,12 @@ class CurvaDionSpec(DionBase):
     def readbacks(self, model: Tensors) -> int:
         """The norm of each matrix."""
         return sum(tensor.is_matrix for tensor in tensors_of(model))
+
+    @override
+    def check_model(self, model: Sequence[TensorShape]) -> None:
+        """Refuse a model without matrices: there would be nothing that triggers."""
+        if not any(tensor.is_matrix for tensor in model):
+            raise SpecError("method", self.name, "a model with matrices, whose momenta the trigger looks at")
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:

@@ -70,3 +70,11 @@ def test_memory_is_the_machine_s_or_what_a_container_may_have_of_it(monkeypatch,
     assert limits.memory_bytes() == pytest.approx(whole) or limits.memory_bytes() > whole
     monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
     assert limits.memory_bytes() == 1e6
+
+
+def test_a_method_that_cannot_train_a_problem_is_refused_before_the_others_are_trained():
+    spec = load_spec("digits-skewed", {"problem": "rosenbrock", "methods": ["ddp-adam", "curvadion"]})
+    with pytest.raises(SpecError, match="a model with matrices"):
+        limits.check_training(spec, *spec.methods)
+    whole = load_spec("digits-skewed", {"methods": ["curvadion"], "seeds": [0]})
+    limits.check_training(whole, *whole.methods)

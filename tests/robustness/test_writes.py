@@ -147,7 +147,7 @@ def check(writer: Writer, folder: Path, wanted: dict[str, int] | None) -> None:
     """Either there is no result or it is whole; and the same command makes it now."""
     out = folder / f"out{writer.suffix}"
     if writer is WRITERS["sweep"]:
-        before = {p: p.stat().st_ino for p in out.glob("runs/*/run.json")} if out.exists() else {}
+        before = {p: p.stat().st_ino for p in out.glob("runs/[!.]*/run.json")} if out.exists() else {}
         writer.write(out)
         assert all(path.stat().st_ino == inode for path, inode in before.items()), "a finished run was made again"
     elif not out.exists():
