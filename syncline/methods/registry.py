@@ -14,7 +14,7 @@ from pydantic import PlainValidator, SerializeAsAny
 from syncline.errors import SpecError, one_of
 from syncline.fields import kind_of_model, refusal, validate
 from syncline.methods.base import MethodBase
-from syncline.registry import Registry, called, imported, is_reference
+from syncline.registry import PYTHON, Registry, called, imported, is_reference
 
 METHODS: dict[str, dict[str, Any]] = {}
 """Named starting points, of all methods that are registered: a spec may say ``method: mt-dao`` and change fields."""
@@ -22,9 +22,6 @@ METHODS: dict[str, dict[str, Any]] = {}
 
 METHOD_KINDS: Registry[type[MethodBase]] = Registry("methods", "syncline.methods", {})
 """Kinds of methods."""
-
-PYTHON = "python"
-"""The kind of a method that a function makes."""
 
 S = TypeVar("S", bound=type[MethodBase])
 

@@ -11,10 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import refusal
-from syncline.registry import called, is_reference, reads_alone, reference_to
-
-MADE = "python"
-"""The kind of a problem that a function makes: ``{kind: python, target: module:function, ...}``."""
+from syncline.registry import PYTHON, called, is_reference, reads_alone, reference_to
 
 _WRITTEN = "_written"
 """Attribute of a problem that was made so: what the spec said."""
@@ -54,13 +51,13 @@ def _problem(value: Any) -> Any:
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if reads_alone() and (kind == MADE or is_reference(kind)):
-        named = fields.get("name") if kind == MADE else kind
+    if reads_alone() and (kind == PYTHON or is_reference(kind)):
+        named = fields.get("name") if kind == PYTHON else kind
         return LostProblem(str(fields.get("target") or named))
-    if kind == MADE:
+    if kind == PYTHON:
         return _made(fields)
     if not isinstance(kind, str):
-        raise refusal("kind", kind, one_of([*PROBLEMS, MADE], str(kind)))
+        raise refusal("kind", kind, one_of([*PROBLEMS, PYTHON], str(kind)))
     try:
         problem = PROBLEMS.get(kind, "kind")
     except SpecError as error:
@@ -68,7 +65,7 @@ def _problem(value: Any) -> Any:
     if not (isinstance(problem, type) and dataclasses.is_dataclass(problem) and hasattr(problem, "build")):
         expected = "a dataclass with a name and a method build(rows)"
         if callable(problem) and not isinstance(problem, type):
-            expected += f"; for a function that returns one, kind: {MADE} and target: {kind}"
+            expected += f"; for a function that returns one, kind: {PYTHON} and target: {kind}"
         raise refusal("kind", kind, expected)
     known = [field.name for field in dataclasses.fields(problem)]
     for field, given in fields.items():
@@ -96,7 +93,7 @@ def _made(fields: Mapping[str, Any]) -> Any:
     if not isinstance(problem, Problem) or isinstance(problem, type):
         raise refusal("target", target, f"a function that returns a problem; it returns {type(problem).__name__}")
     with suppress(AttributeError):  # of a class with slots: it is written by its fields
-        object.__setattr__(problem, _WRITTEN, {"kind": MADE, **fields})
+        object.__setattr__(problem, _WRITTEN, {"kind": PYTHON, **fields})
     return problem
 
 
@@ -110,7 +107,7 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     own = type(problem)
     values = [getattr(problem, f.name) for f in dataclasses.fields(own)] if dataclasses.is_dataclass(own) else None
     if values is None or own is LostProblem or not all(map(_is_plain, values)):
-        return {"kind": MADE, "target": None, "name": problem.name}
+        return {"kind": PYTHON, "target": None, "name": problem.name}
     kind = problem.name if problem.name in PROBLEMS and PROBLEMS[problem.name] is own else reference_to(own)
     return {"kind": kind} | dataclasses.asdict(problem)
 

@@ -55,11 +55,6 @@ def stacked(batches: Sequence[Any]) -> Any | None:
     return mapped(lambda _: next(joined), batches[0])
 
 
-def items_in(batch: Any) -> int:
-    """How many items a batch has: the length of its first tensor; 1 if it has none."""
-    return next((len(leaf) for leaf in leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()), 1)
-
-
 class Answer(NamedTuple):
     """What a module made of a batch, and what the batch says that it should be."""
 
