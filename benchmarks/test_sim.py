@@ -10,9 +10,7 @@ import pytest
 import simpy
 
 from benchmarks.conftest import Compare
-from syncline.sim import Call, ComputeTime, LogNormalJitter, Timeline, data_parallel, run_events, run_lockstep
-from syncline.sim.events import ranks
-from syncline.sim.events.ranks import RankMessage
+from syncline.sim import Call, ComputeTime, LogNormalJitter, data_parallel, run_events, run_lockstep
 from syncline.specs import network
 
 WORKERS, STEPS = 16, 20
@@ -38,45 +36,6 @@ def plain_simpy() -> None:
     for _ in range(WORKERS):
         environment.process(worker())
     environment.run()
-
-
-class ProcessMessage(RankMessage):
-    """A message as a SimPy process; each is alone on its channels here."""
-
-    __slots__ = ()
-
-    def start(self) -> None:
-        self.sender.fabric.env.process(self.run())
-
-    def run(self) -> Generator[simpy.Event, Any, None]:
-        env, route = self.sender.fabric.env, self.route
-        if route.before_s:
-            yield env.timeout(route.before_s)
-        yield env.timeout(self.nbytes / route.rate)
-        self.sender.left(self)
-        self.receiver.took()
-        yield env.timeout(route.after_s)
-        self.receiver.got(self)
-
-
-def test_callbacks_tell_what_processes_tell(against: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why `syncline.sim.events.flows.Later` is no process."""
-    programs = data_parallel(COMPUTE_S, CALLS)
-
-    def by_processes() -> Timeline:
-        with monkeypatch.context() as patch:
-            patch.setattr(ranks, "RankMessage", ProcessMessage)
-            return run_events(programs, WAN)
-
-    assert by_processes().end_s.tolist() == run_events(programs, WAN).end_s.tolist()
-    against(
-        f"events by callbacks, {WORKERS} workers",
-        lambda: run_events(programs, WAN),
-        "a SimPy process per message",
-        by_processes,
-        unit="us per message",
-        scale=1e6 / MESSAGES,
-    )
 
 
 @pytest.mark.parametrize("evaluator", EVALUATORS)

@@ -109,12 +109,19 @@ def test_methods_are_listed_for_a_model(command):
     assert {row["model"] for row in default} == {"gpt-160m"}
 
 
-@pytest.mark.parametrize("arguments", [["project", "--json"], ["collectives", "--json"]], ids=" ".join)
-def test_projecting_loads_no_torch(arguments):
+HEAVY = {"torch", "matplotlib", "pandas"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [(["project", "--json"], HEAVY | {"numba"}), (["collectives", "--json"], HEAVY)],
+    ids=["project", "collectives"],
+)
+def test_projecting_loads_no_torch(arguments, heavy):
     code = f"""
 import atexit, os, sys
 from syncline.cli import main
-atexit.register(lambda: os._exit(not {{"torch", "matplotlib", "pandas"}}.isdisjoint(sys.modules)))
+atexit.register(lambda: os._exit(not {heavy}.isdisjoint(sys.modules)))
 sys.argv[1:] = {arguments}
 main()
 """

@@ -23,6 +23,10 @@ Effect: TypeAlias = Callable[[], object]
 """The math that happens when an instruction completes: the order of events decides what it sees."""
 
 
+Delay: TypeAlias = Callable[[int, int], float]
+"""Seconds by which a message from one worker to another is late, called once per message when it starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compute:
     """Compute for so many seconds; ``what`` is computed tells a timeline's spans apart, the label is for people."""

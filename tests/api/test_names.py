@@ -11,7 +11,7 @@ import pytest
 
 import syncline as sl
 
-HEAVY = ("torch", "numpy", "pandas", "pyarrow", "pydantic", "matplotlib", "rich", "yaml")
+HEAVY = ("torch", "numba", "simpy", "numpy", "pandas", "pyarrow", "pydantic", "matplotlib", "rich", "yaml")
 
 
 def test_importing_loads_nothing_heavy() -> None:

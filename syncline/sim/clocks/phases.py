@@ -18,7 +18,7 @@ from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
 from syncline.sim.clocks.overlap import overlapped, trigger_times
 from syncline.sim.clocks.training import Clock, clock
-from syncline.sim.events.ports import Delay
+from syncline.sim.programs import Delay
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 

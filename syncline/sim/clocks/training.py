@@ -19,12 +19,11 @@ from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
 from syncline.sim.collectives.alone import collective_finish_s
-from syncline.sim.events.ports import Delay
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.programs import compute_times
+from syncline.sim.programs import Delay, compute_times
 from syncline.sim.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")

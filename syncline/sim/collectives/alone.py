@@ -90,7 +90,8 @@ def rounds_finish_s(
         SpecError: an argument that cannot be used.
         Contention: by lockstep, transfers share a channel in a way that only the events can follow.
     """
-    join = Collective("rounds", sum(float(np.sum(one.nbytes)) for one in of), key="", rounds=tuple(of))
+    nbytes = sum(one.nbytes if isinstance(one.nbytes, float) else float(np.sum(one.nbytes)) for one in of)
+    join = Collective("rounds", nbytes, key="", rounds=tuple(of))
     return _finish_s(join, topology(network, workers), start_times(starts_s, workers), by, rule)
 
 

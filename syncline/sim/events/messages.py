@@ -1,118 +1,111 @@
-"""Messages: one state machine for those of collectives, of gloo and of pipelines.
+"""Messages: what those of collectives, of programs and of gloo have in common.
 
     queued on a port  ->  offered  ->  started  ->  its bytes flow  ->  drained  ->  arrived
 
 A message is offered when the port is its own, and starts when its receiver is ready as well: what that asks is all in
 which kinds of messages differ. It is drained when its last byte has left, which frees both ports.
+
+By how much a message is late is for Python to say. Until the event is over, or something else is for Python to do, such
+messages are noted in the order in which they start, each with the number that its next event will have.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
-
-from typing_extensions import override
-
-from syncline.sim.events.flows import Flow, Later, Route
-from syncline.sim.events.ports import Fabric
-from syncline.sim.programs import Send
+from syncline.sim.events import views
+from syncline.sim.events.compiled import compiled
+from syncline.sim.events.flows import carry
+from syncline.sim.events.heap import NORMAL, number, push
+from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_PROGRAM
 
 
-class End(Protocol):
-    """Who sends messages and receives them: a rank of a collective, or a worker's program."""
+@compiled("void", "int64")
+def start(addresses, m):
+    """Nothing is in a message's way."""
+    core, message = views.core(addresses), views.messages(addresses)[m]
+    turn = number(addresses)
+    message.start = core.now
+    if core.delays:
+        message.key = turn
+        views.late(addresses)[core.late] = m
+        core.late += 1
+        return
+    route = views.routes(addresses)[message.route]
+    message.after = route.after
+    if route.before != 0.0:
+        push(addresses, core.now + route.before, NORMAL, turn, FLOW, m, 0)
+    else:
+        carry(addresses, m, turn)
 
-    worker: int
 
-    @property
-    def fabric(self) -> Fabric:
-        """What messages travel over."""
-        ...
+@compiled("void", "int64, float64")
+def start_late(addresses, m, late_s):
+    """The same of one that is late by so many seconds."""
+    core, message = views.core(addresses), views.messages(addresses)[m]
+    route = views.routes(addresses)[message.route]
+    turn, before = message.key, route.before
+    if core.eager or message.kind == OF_GLOO:
+        message.after = route.after + late_s
+    else:
+        before, message.after = route.before + late_s, route.after
+    if before != 0.0:
+        push(addresses, core.now + before, NORMAL, turn, FLOW, m, 0)
+    else:
+        carry(addresses, m, turn)
 
-    def left(self, message: Any) -> None:
-        """A message of its own has left."""
 
-    def took(self) -> None:
-        """The bytes of a message to it are through."""
+@compiled("boolean", "int64")
+def offer(addresses, m):
+    """The port is a message's own; whether it has left at once."""
+    core, message = views.core(addresses), views.messages(addresses)[m]
+    if message.kind == CLEAR_TO_SEND:  # without bytes, it takes no time to leave
+        after = views.routes(addresses)[message.route].after
+        push(addresses, core.now + after, NORMAL, number(addresses), CLEARED, m, 0)
+        return True
+    if message.kind != OF_PROGRAM or core.eager or message.reader:
+        start(addresses, m)
+    else:
+        message.offered = 1
+    return False
 
-    def got(self, message: Any) -> None:
-        """A message to it has arrived."""
+
+@compiled("void", "int64")
+def free(addresses, p):
+    """A port's message has left."""
+    port, messages = views.ports(addresses)[p], views.messages(addresses)
+    while True:
+        m = port.head
+        if m < 0:
+            port.busy = 0
+            return
+        port.head = messages[m].next
+        if not offer(addresses, m):
+            return
 
 
-class Message(Flow):
-    """A message between two ends; by itself it asks nothing of its receiver.
-
-    Args:
-        route: its route.
-        nbytes: its size.
-        sender: who sends it.
-        receiver: who receives it.
-        tag: what its receiver knows it by; in a collective, its place among those that the receiver gets.
-    """
-
-    __slots__ = ("after_s", "receiver", "sender", "tag")
-
-    def __init__(self, route: Route, nbytes: float, sender: Any, receiver: Any, tag: Any) -> None:
-        self.route, self.nbytes, self.sender, self.receiver, self.tag = route, nbytes, sender, receiver, tag
-
-    def offer(self) -> None:
-        """The port out is its own."""
-        self.start()
-
-    def start(self) -> None:
-        """Nothing is in its way."""
-        fabric, route = self.sender.fabric, self.route
-        before_s, self.after_s = route.before_s, route.after_s
-        if fabric.delay is not None:
-            before_s, self.after_s = fabric.late(route, self.sender.worker, self.receiver.worker)
-        if before_s:
-            Later(fabric.env, before_s, self.flow)
+@compiled("void", "int64, int64")
+def put(addresses, p, m):
+    """Queue a message on a port."""
+    port, messages = views.ports(addresses)[p], views.messages(addresses)
+    if port.busy:
+        messages[m].next = -1
+        if port.head < 0:
+            port.head = m
         else:
-            fabric.channels.carry(self)
-
-    def flow(self, _: Later) -> None:
-        """The bytes can flow."""
-        self.sender.fabric.channels.carry(self)
-
-    @override
-    def drained(self) -> None:
-        Later(self.sender.fabric.env, self.after_s, self.arrive)
-        self.sender.left(self)
-        self.receiver.took()
-
-    def arrive(self, _: Later) -> None:
-        """The receiver has it."""
-        self.receiver.got(self)
+            messages[port.tail].next = m
+        port.tail = m
+        return
+    port.busy = 1
+    if offer(addresses, m):
+        free(addresses, p)
 
 
-class PointToPoint(Message):
-    """A message of a `Send`: by the rendezvous rule it starts when its receiver has come to the `Recv`.
-
-    Args:
-        send: the instruction.
-        others: of `Message`, but for the size and the tag.
-    """
-
-    __slots__ = ("arrived", "offered", "reader", "send", "start_s")
-
-    def __init__(self, send: Send, route: Route, sender: End, receiver: End) -> None:
-        super().__init__(route, send.nbytes, sender, receiver, send.tag)
-        self.send = send
-        self.reader: Callable[[], object] | None = None
-        self.offered = self.arrived = False
-
-    def read(self, reader: Callable[[], object]) -> None:
-        """The receiver has come to it: ``reader`` is called when it is there."""
-        self.reader = reader
-        if self.offered and not self.sender.fabric.eager:
-            self.start()
-
-    @override
-    def offer(self) -> None:
-        self.offered = True
-        if self.sender.fabric.eager or self.reader is not None:
-            self.start()
-
-    @override
-    def start(self) -> None:
-        self.start_s = self.sender.fabric.env.now
-        super().start()
+@compiled("void", "int64, int64")
+def read(addresses, m, reader):
+    """The receiver's program has come to a message that has not arrived: by which instruction it is told."""
+    message = views.messages(addresses)[m]
+    message.reader = reader
+    if message.offered:
+        message.offered = 0
+        start(addresses, m)

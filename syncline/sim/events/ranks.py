@@ -1,126 +1,148 @@
-"""Ranks: the part of each worker in an active collective, by the eager and the rendezvous rule.
+"""Ranks: the part of each worker in a collective that is under way, by the eager and the rendezvous rule.
 
 A worker has a port out, which serves one message at a time in the order of queueing, and a port in, which serves them
 in the order in which the worker receives them by its program. A message starts when both are its own. By the
 rendezvous rule a worker comes to one round after another, which keeps the ports in order by itself.
+
+On its stream nobody but a rank sends while it is under way, so it has one message at its port out, and how many wait
+behind that is a number: which ones they are, its plan says.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
-from typing_extensions import override
-
-from syncline.sim.events.messages import Message
-from syncline.sim.events.ports import Fabric, PortIn, PortOut
-from syncline.sim.events.rank_rounds import RankRounds
+from syncline.sim.events import views
+from syncline.sim.events.compiled import compiled
+from syncline.sim.events.messages import start
 
 
-class Rank:
-    """The part of one worker in an active collective.
+@compiled("void", "int64")
+def send_next(addresses, r):
+    """The port out is that of the next message that is queued, if one is."""
+    ranks = views.ranks(addresses)
+    rank = ranks[r]
+    if not rank.queued:
+        rank.busy = 0
+        return
+    entries = views.entries(addresses)
+    rank.busy = 1
+    rank.queued -= 1
+    at = rank.send_at
+    while not entries[at].sends:
+        at += 1
+    entry = entries[at]
+    sending = views.sendings(addresses)[entry.send0 + rank.send_place]
+    turn = sending.turn + rank.send_turn * sending.stride
+    rank.send_place += 1
+    if rank.send_place == entry.sends:
+        rank.send_place = 0
+        rank.send_turn += 1
+        if rank.send_turn == entry.times:
+            rank.send_turn = 0
+            at += 1
+    rank.send_at = at
+    message = views.messages(addresses)[rank.message]
+    receiver = rank.base + sending.to
+    message.receiver, message.turn = receiver, turn
+    message.nbytes, message.route = sending.nbytes, sending.route
+    other = ranks[receiver]
+    if turn < other.admitted:
+        start(addresses, rank.message)
+    else:
+        views.slots(addresses)[other.place0 + turn] = rank.message + 1
 
-    Args:
-        fabric: what messages travel over.
-        worker: which.
-        ranks: of this collective, in the order of its group.
-        does: what it does in each round.
-        out: its port out.
-        port_in: its port in.
-    """
 
-    __slots__ = (
-        "admitted", "at", "before", "done", "early", "fabric", "have", "nbytes", "need", "out", "port_in", "ranks",
-        "receives", "rounds", "unsent", "waiting", "worker",
-    )  # fmt: skip
+@compiled("void", "int64")
+def admit(addresses, r):
+    """One more message to this rank may start."""
+    rank, slots = views.ranks(addresses)[r], views.slots(addresses)
+    place = rank.place0 + rank.admitted
+    rank.admitted += 1
+    waits = slots[place]
+    if waits > 0:
+        slots[place] = 0
+        start(addresses, waits - 1)
 
-    def __init__(
-        self, fabric: Fabric, worker: int, ranks: list[Rank], does: RankRounds, out: PortOut, port_in: PortIn
-    ) -> None:
-        self.fabric, self.worker, self.ranks = fabric, worker, ranks
-        self.rounds, self.before, self.nbytes = does
-        self.out, self.port_in = out, port_in
-        self.receives = self.before[-1]
-        self.at = 0  # the round
-        self.have = 0  # messages that have arrived, in order
-        self.need: float = math.inf  # that must have before the next round; not before it enters
-        self.early: set[int] = set()  # that have arrived before one that comes before them
-        self.unsent = 0
-        self.admitted = 0  # messages to it that may start or have
-        self.waiting: dict[int, RankMessage] = {}  # to start, for their turn
 
-    def enter(self, done: Callable[[], object]) -> None:
-        """The worker has come to the collective; ``done`` is called when it has nothing more to do."""
-        self.need, self.done = 0, done
-        self.advance()
+@compiled("boolean", "int64")
+def advance(addresses, r):
+    """Go on until something has to be waited for; whether there is nothing more to do."""
+    core, rank, entries = views.core(addresses), views.ranks(addresses)[r], views.entries(addresses)
+    while rank.have >= rank.need and (core.eager or not rank.unsent):
+        at = rank.at
+        if at == rank.end:
+            return not rank.unsent
+        entry = entries[at]
+        rank.turn += 1
+        if rank.turn == entry.times:
+            rank.at, rank.turn = at + 1, 0
+        rank.need += entry.receives
+        if entry.sends:
+            rank.unsent += entry.sends
+            rank.queued += entry.sends
+            if not rank.busy:
+                send_next(addresses, r)
+        if not core.eager:
+            for _ in range(entry.receives):
+                admit(addresses, r)
+    return False
 
-    def advance(self) -> None:
-        """Go on until something has to be waited for."""
-        rounds, eager = self.rounds, self.fabric.eager
-        while self.have >= self.need and (eager or not self.unsent):
-            at = self.at
-            if at == len(rounds):
-                if not self.unsent:
-                    self.done()
-                return
-            self.at = at + 1
-            sends, receives = rounds[at]
-            self.need += receives
-            self.unsent += len(sends)
-            for to, place, nbytes, route in sends:
-                receiver = self.ranks[to]
-                self.out.put(RankMessage(route, nbytes, self, receiver, receiver.before[at] + place))
-            if not eager:
-                for _ in range(receives):
-                    self.admit()
 
-    def admit(self) -> None:
-        """One more message to this worker may start."""
-        turn = self.admitted
-        self.admitted = turn + 1
-        if self.waiting:
-            message = self.waiting.pop(turn, None)
-            if message is not None:
-                message.start()
-
-    def took(self) -> None:
-        """The port in is free again."""
-        if self.fabric.eager:
-            if self.admitted < self.receives:
-                self.admit()
-            else:
-                self.port_in.next()
-
-    def left(self, _: Message) -> None:
-        """A message of its own has left."""
-        self.unsent -= 1
-        self.out.free()
-        if not self.unsent and self.have >= self.need:
-            self.advance()
-
-    def got(self, message: Message) -> None:
-        """A message to it has arrived."""
-        turn: int = message.tag
-        if turn != self.have:
-            self.early.add(turn)
+@compiled("void", "int64")
+def serve(addresses, p):
+    """A port in is free: it is that of the next collective of its worker, if that is known."""
+    parts, port = views.parts(addresses), views.ports(addresses)[p]
+    while port.serving >= 0 and parts[port.serving].rank >= 0:
+        part = parts[port.serving]
+        if part.receives:
+            admit(addresses, part.rank)
             return
-        self.have = turn + 1
-        if self.early:
-            while self.have in self.early:
-                self.early.remove(self.have)
-                self.have += 1
-        if self.have >= self.need:
-            self.advance()
+        port.serving = part.next_number
 
 
-class RankMessage(Message):
-    """A message between ranks: it needs both ports."""
-
-    __slots__ = ()
-
-    @override
-    def offer(self) -> None:
-        if self.tag < self.receiver.admitted:
-            self.start()
+@compiled("void", "int64")
+def took(addresses, r):
+    """The bytes of a message to it are through: its port in is free again."""
+    rank = views.ranks(addresses)[r]
+    if views.core(addresses).eager and not rank.gloo:
+        if rank.admitted < rank.receives:
+            admit(addresses, r)
         else:
-            self.receiver.waiting[self.tag] = self
+            part = views.parts(addresses)[rank.part]
+            views.ports(addresses)[part.port].serving = part.next_number
+            serve(addresses, part.port)
+
+
+@compiled("boolean", "int64")
+def left(addresses, r):
+    """A message of its own has left; whether it has nothing more to do."""
+    rank = views.ranks(addresses)[r]
+    rank.unsent -= 1
+    send_next(addresses, r)
+    return not rank.unsent and rank.have >= rank.need and advance(addresses, r)
+
+
+@compiled("boolean", "int64, int64")
+def note(addresses, r, turn):
+    """A message to it has arrived; whether all before it have."""
+    rank = views.ranks(addresses)[r]
+    if turn != rank.have:
+        views.slots(addresses)[rank.place0 + turn] = -1
+        rank.early += 1
+        return False
+    rank.have = turn + 1
+    if rank.early:
+        slots = views.slots(addresses)
+        while rank.early and slots[rank.place0 + rank.have] == -1:
+            slots[rank.place0 + rank.have] = 0
+            rank.have += 1
+            rank.early -= 1
+    return True
+
+
+@compiled("boolean", "int64, int64")
+def got(addresses, r, turn):
+    """A message to it has arrived; whether it has nothing more to do."""
+    rank = views.ranks(addresses)[r]
+    return note(addresses, r, turn) and rank.have >= rank.need and advance(addresses, r)

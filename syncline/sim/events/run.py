@@ -10,10 +10,8 @@ from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
-from syncline.sim.events.ports import Delay
-from syncline.sim.events.simulation import Simulation
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.programs import Program
+from syncline.sim.programs import Delay, Program
 from syncline.sim.timeline import Timeline
 
 
@@ -56,4 +54,6 @@ def run_events(
     """
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, str(rule)))
+    from syncline.sim.events.simulation import Simulation  # numba is imported when events run
+
     return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay).run()

@@ -1,35 +1,96 @@
-"""The state of an event simulation: the run, its collectives, and each worker's streams."""
+"""A simulation: the core that runs, SimPy for what users program, and the history that comes of both.
+
+The core runs compiled until the next event of SimPy's, or until something is for Python to say: an effect, a choice, by
+how much a message is late, more room. Computing that ends in an effect, and choices that wait for the rest of their
+instant, are events of SimPy's. Both draw the numbers of their events from one count, so together they have one order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, TypeAlias
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
+import numpy as np
 import simpy
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from simpy.events import NORMAL, EventPriority
 
-from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Topology
-from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import rounds
-from syncline.sim.events.active import ActiveCollective, QueuedCollective, agreed
-from syncline.sim.events.flows import AfterAll, Channels, Later
-from syncline.sim.events.messages import PointToPoint
-from syncline.sim.events.ports import Delay, Fabric, PortIn, PortOut
-from syncline.sim.events.rank_rounds import RankRounds, Routes, rounds_by_rank
-from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Stuck, Wait
+from syncline.errors import SpecError, SynclineError
+from syncline.sim.events.assembly import Assembly
+from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.loop import SPARE, run
+from syncline.sim.events.routes import Routes
+from syncline.sim.events.state import (
+    CHOICE,
+    CHOSEN,
+    DISAGREE,
+    EFFECT,
+    END,
+    EVENT,
+    FOREIGN,
+    IDLE,
+    LATE,
+    REFUSED,
+    ROOM,
+    TIMER,
+    TWICE,
+    State,
+)
+from syncline.sim.programs import Delay, Instruction, Program, Stuck
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
-Stream: TypeAlias = tuple[int, str]
+PRIORITY_BIT, KIND_BITS = 58, 4
+CHOICES = EventPriority(11)
+"""Choices come when all else of their instant has happened."""
+
+
+LAST = 2**62
+"""No event of an instant comes later."""
+
+
+class Clock(simpy.Environment):
+    """SimPy's clock and queue, whose events are numbered with the core's.
+
+    Args:
+        core: the record of the core.
+    """
+
+    def __init__(self, core: Any) -> None:
+        super().__init__()
+        self._core = core
+        self._eid = self._numbers()  # type: ignore[assignment]
+
+    def _numbers(self) -> Iterator[int]:
+        while True:
+            self._core["number"] += 1
+            yield int(self._core["number"])
+
+    @property
+    def ahead(self) -> tuple[float, int]:
+        """When the next event is, and what of that instant comes before it."""
+        if not self._queue:
+            return math.inf, 0
+        time, priority, number, _ = self._queue[0]
+        return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
+
+    def set(self) -> None:
+        """Let it be the core's time."""
+        self._now = float(self._core["now"])
+
+    def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
+        """Call a function so many seconds from now."""
+        event = simpy.Event(self)
+        event._ok, event._value = True, None
+        event.callbacks.append(call)
+        self.schedule(event, priority, seconds)
 
 
 class Simulation:
-    """The state of a run: the clock, the ports, the collectives and messages under way, and the spans so far."""
+    """A run: the core's state, and what Python does for it."""
 
     def __init__(
         self,
@@ -39,341 +100,309 @@ class Simulation:
         eager: bool,
         delay: Delay | None,
     ) -> None:
-        self.over = over
-        self.workers = len(programs)
-        self.env = simpy.Environment()
-        self.fabric = Fabric(self.env, Channels(self.env, over.bandwidth_bytes_per_s.tolist()), eager, delay)
-        self.routes = Routes(over, eager)
-        self.node_size = node_size(over, self.workers)
-        self.ports_out: dict[Stream, PortOut] = {}
-        self.ports_in: dict[Stream, PortIn] = {}
-        self.sent: dict[tuple[int, int, Hashable], PointToPoint] = {}  # and not yet received
-        self.expected: dict[tuple[int, int, Hashable], Callable[[], object]] = {}  # asked for, and not yet sent
-        self.active: dict[Hashable, ActiveCollective] = {}
-        self.spans: list[tuple[Any, ...]] = []
-        self.rounds_of = lru_cache(maxsize=64)(self._rounds_of)
-        starts = start_times(starts_s, self.workers).tolist()
-        self.running = [WorkerProgram(self, w, program, starts[w]) for w, program in enumerate(programs)]
+        self.workers, self.eager, self.delay = len(programs), eager, delay
+        self.state = State()
+        self.core = self.state["core"][0]
+        for name in ("resume", "effect", "wanted"):
+            self.core[name] = -1
+        self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
+        self.env = Clock(self.core)
+        self._channels(over.bandwidth_bytes_per_s)
+        self.routes = Routes(self.state, over, eager)
+        self.kinds = Kinds(self.state, over, self.routes, self.workers)
+        starts = start_times(starts_s, self.workers)
+        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.workers)
+        self.assembly.all(programs)
+        self.deciding: set[int] = set()
+        self.asked: dict[int, list[int]] = {}  # messages of the `First` that a worker is at
+        self._begin(starts)
+
+    def _channels(self, bandwidth: NDArray[np.float64]) -> None:
+        usable = np.isfinite(bandwidth) & (bandwidth > 0)
+        if not usable.all():
+            channel = int(np.flatnonzero(~usable)[0])
+            expected = "bytes per second, positive and finite"
+            raise SpecError(f"bandwidth_bytes_per_s[{channel}]", float(bandwidth[channel]), expected)
+        _, channels = self.state.take("channels", len(bandwidth))
+        channels["bandwidth"] = bandwidth
+        channels["head"] = channels["tail"] = -1
+        for name in ("changed", "ahead", "asked"):
+            self.state.room(name, len(bandwidth))
+
+    def _begin(self, starts: NDArray[np.float64]) -> None:
+        """Every worker begins in its time, those that begin together in their order."""
+        order = np.argsort(starts, kind="stable")
+        events = np.zeros(self.workers, dtype=EVENT)
+        events["time"], events["a"] = starts[order], order
+        events["key"] = (int(NORMAL) << PRIORITY_BIT) | ((order + 1) << KIND_BITS)
+        self.state.append("heap", events)
+        self.core["waiting"] = self.core["number"] = self.workers
+        self._give()
 
     def run(self) -> Timeline:
         """Run to the end."""
-        self.env.run()
-        at = {worker.worker: worker.program[worker.index] for worker in self.running if not worker.is_through}
-        for worker in self.running:
-            worker.check(at)
-        for sender, receiver, tag in self.sent if not self.fabric.eager else ():
-            raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
-        return Timeline.of(self.spans, self.workers)
+        self.advance()
+        self._check()
+        return self._timeline()
 
-    def port_out(self, worker: int, stream: str) -> PortOut:
-        """The port out of a worker on a stream."""
-        port = self.ports_out.get((worker, stream))
-        if port is None:
-            port = self.ports_out[worker, stream] = PortOut()
-        return port
-
-    def ports(self, worker: int, stream: str) -> tuple[PortOut, PortIn]:
-        """The ports of a worker on a stream."""
-        return self.port_out(worker, stream), self.ports_in.setdefault((worker, stream), PortIn())
-
-    def active_collective(self, worker: int, collective: Collective) -> ActiveCollective:
-        """The collective of this key, which is the same on every worker."""
-        active = self.active.get(collective.key)
-        if active is None:
-            does = self.by_rank(collective)
-            gloo = self.over.gloo or FREE
-            active = ActiveCollective(collective, does, self.fabric, self.ports, self.routes, gloo)
-            self.active[collective.key] = active
-            for member in active.ranks:
-                number = self.running[member].number.get(collective.key)
-                if number is not None:
-                    active.know(member, number)
-        first = active.collective
-        if first is not collective and agreed(first) != agreed(collective):
-            raise SynclineError(
-                f"worker {worker} joins {first} with {collective}; "
-                "expected the same kind, size and algorithm, group, stream and rounds"
-            )
-        if worker not in active.ranks:
-            raise SynclineError(f"worker {worker} joins {first}; expected a worker of its group")
-        return active
-
-    def by_rank(self, collective: Collective) -> dict[int, RankRounds]:
-        """What each worker of its group does in a collective."""
-        group = tuple(range(self.workers)) if collective.group is None else collective.group
-        if len(set(group)) < len(group) or not all(0 <= worker < self.workers for worker in group):
-            raise SynclineError(f"{collective} has the group {group}; expected different workers from 0")
-        if collective.rounds is not None:
-            return rounds_by_rank(collective.rounds, group, self.routes)
-        return self.rounds_of(collective.kind, collective.nbytes, collective.algorithm, group)
-
-    def _rounds_of(
-        self, kind: str, nbytes: float, algorithm: str | None, group: tuple[int, ...]
-    ) -> dict[int, RankRounds]:
-        nodes_of = self.node_size if group == tuple(range(self.workers)) else None
-        return rounds_by_rank(rounds(kind, len(group), nbytes, algorithm, nodes_of), group, self.routes)
-
-
-class WorkerProgram:
-    """The compute stream of a worker: its program, and where it is in it."""
-
-    __slots__ = (
-        "asked", "deciding", "fabric", "index", "last", "number", "numbers", "program", "queued", "send_streams",
-        "simulation", "start_s", "worker",
-    )  # fmt: skip
-
-    def __init__(self, simulation: Simulation, worker: int, program: Program, start_s: float) -> None:
-        self.simulation, self.worker, self.program = simulation, worker, list(program)
-        self.fabric = simulation.fabric
-        self.index = 0
-        self.deciding = False
-        self.asked: list[tuple[int, int, Hashable]] = []  # for the messages of a `First`
-        self.start_s = start_s  # of the instruction it is at
-        self.queued: dict[Hashable, QueuedCollective] = {}
-        self.last: dict[str, QueuedCollective] = {}  # on each stream
-        self.number: dict[Hashable, int] = {}  # of each collective, on its stream
-        self.numbers: dict[str, int] = {}  # of collectives on each stream
-        self.send_streams: set[str] = set()
-        self.look_ahead(program)
-        Later(simulation.env, start_s, self.go_on)
-
-    @property
-    def is_through(self) -> bool:
-        """Whether it has nothing left to do."""
-        return self.index == len(self.program)
-
-    def look_ahead(self, program: Program) -> None:
-        """Number the collectives that it will come to, in whose order its port in serves them."""
-        for instruction in program:
-            if type(instruction) is Collective:
-                stream, key = instruction.stream, instruction.key
-                number = self.numbers.setdefault(stream, 0)
-                if key not in self.number and self.receives(instruction):
-                    self.numbers[stream] = number + 1
-                    self.number[key] = number
-                    active = self.simulation.active.get(key)
-                    if active is not None:
-                        active.know(self.worker, number)
-            elif type(instruction) is Send:
-                self.send_streams.add(instruction.stream)
-        for stream in sorted(self.send_streams.intersection(self.numbers)) if self.numbers else ():
-            raise SynclineError(
-                f"worker {self.worker} sends on {stream!r}; expected another stream than its collectives'"
-            )
-
-    def receives(self, collective: Collective) -> bool:
-        """Whether messages of it come to this worker; of one among all, nobody is ahead who has not joined it."""
-        if collective.group is None:
-            return True
-        does = self.simulation.by_rank(collective).get(self.worker)
-        return does is None or does.before[-1] > 0
-
-    def go_on(self, _: Later | None = None) -> None:
-        """Run the program until something has to be waited for."""
-        program, simulation = self.program, self.simulation
-        self.start_s = simulation.env.now
-        while self.index < len(program):
-            instruction: Any = program[self.index]
-            kind = type(instruction)
-            if kind is Compute:
-                Later(simulation.env, instruction.seconds, self.computed)
-                return
-            if kind is Send:
-                self.send(instruction)
-                self.index += 1
-            elif kind is Collective:
-                self.join(instruction)
-                self.index += 1
-            elif kind is First:
-                if not self.decide(instruction):
+    def advance(self, until_s: float = math.inf) -> None:
+        """Let happen what happens until so many seconds."""
+        core, env = self.core, self.env
+        while True:
+            ahead = env.ahead
+            why = run(self.state.addresses, *min(ahead, (until_s, LAST)))
+            env.set()
+            if core["late"]:
+                self._be_late()
+            if why == IDLE:
+                if ahead[0] > until_s or ahead[0] == math.inf:
                     return
-                program = self.program
-            elif not (self.receive(instruction) if kind is Recv else self.wait(instruction)):
-                return
+                env.step()
+            elif why == EFFECT:
+                at = int(core["effect"])
+                core["effect"] = -1
+                self._effect(at)
+            elif why != LATE:
+                self._answer(why)
 
-    def done(self, what: str, label: str, nbytes: float, step: int) -> None:
-        """The instruction it is at is done, and held the program until now."""
-        instruction, simulation = self.program[self.index], self.simulation
-        now = simulation.env.now
-        simulation.spans.append((self.worker, "compute", what, label, self.start_s, now, nbytes, step))
-        self.index += 1
-        if instruction.effect is not None:  # type: ignore[union-attr]
-            instruction.effect()  # type: ignore[union-attr]
-
-    def computed(self, _: Later) -> None:
-        """A `Compute` is done."""
-        instruction: Any = self.program[self.index]
-        self.done(instruction.what, instruction.label, 0.0, instruction.step)
-        self.go_on()
-
-    def send(self, send: Send) -> None:
-        """Queue a message."""
-        simulation, worker, to = self.simulation, self.worker, send.to
-        address = worker, to, send.tag
-        if address in simulation.sent or to == worker or not 0 <= to < simulation.workers:
-            wanted = "a tag of its own for each message under way" if address in simulation.sent else "another worker"
-            raise SynclineError(f"worker {worker} sends {send.tag!r} to {to}; expected {wanted}")
-
-        message = PointToPoint(send, simulation.routes.between(worker, to), self, simulation.running[to])
-        simulation.sent[address] = message
-        reader = simulation.expected.pop(address, None)
-        if reader is not None:
-            message.read(reader)
-        simulation.port_out(worker, send.stream).put(message)
-
-    def left(self, message: PointToPoint) -> None:
-        """A message of its own has left."""
-        simulation, send = self.simulation, message.send
-        span = (
-            self.worker,
-            send.stream,
-            "send",
-            str(send.tag),
-            message.start_s,
-            simulation.env.now,
-            send.nbytes,
-            send.step,
-        )
-        simulation.spans.append(span)
-        simulation.port_out(self.worker, send.stream).free()
-
-    def took(self) -> None:
-        """It receives messages through no port."""
-
-    def got(self, message: PointToPoint) -> None:
-        """A message to it has arrived."""
-        message.arrived = True
-        if message.reader is not None:
-            message.reader()
-
-    def receive(self, recv: Recv) -> bool:
-        """Whether the message is there already."""
-        address = recv.source, self.worker, recv.tag
-        message = self.simulation.sent.get(address)
-        if message is None:
-            self.simulation.expected[address] = self.received
-        elif message.arrived:
-            self.take(recv)
-            self.index += 1
-            return True
+    def _answer(self, why: int) -> None:
+        core = self.core
+        worker = int(core["worker"])
+        if why == TIMER:
+            instruction: Any = self._instruction(worker)
+            self.env.later(instruction.seconds, partial(self._computed, worker))
+        elif why == CHOICE:
+            if worker not in self.deciding:
+                self._decide(worker)
+        elif why == CHOSEN:
+            taken = self.assembly.taken[int(self._operation(worker)["a"])]
+            self._go_on(worker, taken.first.then(taken.option), taken.back)
+        elif why == ROOM:
+            self._make_room()
         else:
-            message.read(self.received)
-        return False
+            raise SynclineError(self._refusal(why, worker))
 
-    def received(self) -> None:
-        """The message of the `Recv` that it is at is there."""
-        recv: Any = self.program[self.index]
-        self.take(recv)
-        self.index += 1
-        self.go_on()
+    def _operation(self, worker: int) -> Any:
+        return self.state["operations"][self.state["workers"][worker]["at"]]
 
-    def take(self, recv: Recv) -> None:
-        """Receive a message that is there."""
-        simulation, worker = self.simulation, self.worker
-        message = simulation.sent.pop((recv.source, worker, recv.tag))
-        now, label = simulation.env.now, str(recv.tag)
-        simulation.spans.append((worker, "compute", "recv", label, self.start_s, now, message.nbytes, recv.step))
-        if recv.effect is not None:
-            recv.effect()
+    def _instruction(self, worker: int) -> Instruction | None:
+        return self.assembly.instructions[self.state["workers"][worker]["at"]]
 
-    def decide(self, first: First, last: bool = False) -> bool:
+    def _effect(self, at: int) -> None:
+        instruction: Any = self.assembly.instructions[at]
+        instruction.effect()
+
+    def _computed(self, worker: int, _: Any) -> None:
+        """A `Compute` with an effect is done."""
+        self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
+
+    def _be_late(self) -> None:
+        """Ask by how much those messages are late that start now."""
+        state, delay = self.state, self.delay
+        assert delay is not None
+        for i, m in enumerate(state["late"][: int(self.core["late"])].tolist()):
+            message = state["messages"][m]
+            ends = int(message["sender"]), int(message["receiver"])
+            if message["kind"] != 1:
+                ends = self._worker_of(ends[0]), self._worker_of(ends[1])
+            state["late_s"][i] = delay(*ends)
+
+    def _worker_of(self, rank: int) -> int:
+        of = self.state["instances"][self.state["ranks"][rank]["instance"]]
+        group, place = self.kinds[int(of["what"])].group, rank - int(of["rank0"])
+        return place if group is None else int(group[place])
+
+    # Choices.
+
+    def _decide(self, worker: int, last: bool = False) -> None:
         """Go on with the first option that can run, if any.
 
         Unless it is the first of all, this is only known when everything else of the instant has happened (``last``).
         """
-        sent, expected = self.simulation.sent, self.simulation.expected
-        for number, recv in enumerate(first.options):
-            if recv is not None:
-                message = sent.get((recv.source, self.worker, recv.tag))
-                if message is None or not message.arrived:
-                    if not last and len(first.options) > 1:
-                        if not self.deciding:
-                            self.deciding = True
-                            AfterAll(self.simulation.env, order=1).callbacks.append(self.decided)
-                        return False
-                    continue
-            for address in self.asked:
-                if address in sent:
-                    sent[address].reader = None
-                else:
-                    del expected[address]
-            self.asked = []
-            if recv is not None:
-                self.take(recv)
-            more = first.then(number)
-            self.look_ahead(more)
-            self.program = [*more, *self.program[self.index + 1 :]]  # what is done can be forgotten
-            self.index = 0
-            return True
-        self.asked = [(recv.source, self.worker, recv.tag) for recv in first.options if recv is not None]
-        for address in self.asked:
-            if address in sent:
-                sent[address].read(self.offered)
-            else:
-                expected[address] = self.offered
-        return False
+        choice = self.assembly.choices[int(self._operation(worker)["a"])]
+        messages = self.state["messages"]
+        for option, m in enumerate(choice.messages):
+            if m >= 0 and not (messages[m]["sent"] and messages[m]["arrived"]):
+                if not last and len(choice.messages) > 1:
+                    self.deciding.add(worker)
+                    self.env.later(0.0, partial(self._decided, worker), CHOICES)
+                    return
+                continue
+            for asked in self.asked.pop(worker, ()):
+                messages[asked]["reader"] = 0
+            self._take()
+            at = int(self.state["workers"][worker]["at"])
+            begin = self.assembly.taking(worker, choice, option, at + 1)
+            self._give()
+            self._resume(worker, begin, keeps_start=True)
+            return
+        asks = [m for m in choice.messages if m >= 0]
+        self.asked[worker] = asks
+        self.state.room("asked", len(asks))[: len(asks)] = asks
+        self.core["ask"] = len(asks)
 
-    def offered(self) -> None:
-        """The message of one of the options of the `First` that it is at is there."""
-        first: Any = self.program[self.index]
-        if not self.deciding and self.decide(first):
-            self.go_on()
-
-    def decided(self, _: Any) -> None:
+    def _decided(self, worker: int, _: Any) -> None:
         """Everything else of this instant has happened."""
-        self.deciding = False
-        first: Any = self.program[self.index]
-        if self.decide(first, last=True):
-            self.go_on()
+        self.core["now"] = self.env.now
+        self.deciding.remove(worker)
+        self._decide(worker, last=True)
 
-    def join(self, collective: Collective) -> None:
-        """Start a collective when the one before it on its stream is done."""
-        if collective.key in self.queued:
-            raise SynclineError(
-                f"worker {self.worker} starts collective {collective.key!r} twice; expected a key of its own"
+    def _go_on(self, worker: int, program: Program, back: int) -> None:
+        self._take()
+        begin = self.assembly.more(worker, program, back)
+        self._give()
+        self._resume(worker, begin)
+
+    def _resume(self, worker: int, at: int, keeps_start: bool = False) -> None:
+        self.state["workers"][worker]["at"] = at
+        self.core["resume"], self.core["keeps_start"] = worker, keeps_start
+
+    # Room.
+
+    SHARED = ("messages", "ports", "ranks", "slots", "instances")
+    """Tables to which both sides add."""
+
+    def _take(self) -> None:
+        """Python adds to the tables."""
+        for name in self.SHARED:
+            self.state.used[name] = int(self.core[name])
+
+    def _give(self) -> None:
+        """The core adds to the tables."""
+        state, core = self.state, self.core
+        for name in self.SHARED:
+            core[name] = state.used[name]
+            if name != "messages":
+                core[name[:-1] + "_room"] = len(state[name])
+        core["parts"] = state.used["parts"]
+        messages = len(state["messages"])
+        core["message_room"] = messages
+        state.room("found", messages)
+        for name in ("late", "late_s"):
+            state.used[name] = int(core["late"])
+            state.room(name, messages - state.used[name])
+        width = max(int(core["width"]), self.routes.longest)
+        if width > core["width"]:
+            self._widen(int(core["width"]), width)
+        state.used["links"] = core["messages"] * width
+        state.room("links", (messages - int(core["messages"])) * width)
+        state.used["spans"] = int(core["spans"])
+        state.room("spans", self.assembly.spans - state.used["spans"])
+        state.used["heap"] = int(core["waiting"])
+        if len(state["heap"]) < state.used["heap"] + messages + SPARE:
+            state.room("heap", state.used["heap"] + 2 * (messages + SPARE))
+        core["heap_room"] = len(state["heap"])
+
+    def _widen(self, before: int, width: int) -> None:
+        """Make room for longer routes: a message's links are as many as the longest has channels."""
+        state, used = self.state, int(self.core["messages"])
+        old = state["links"][: used * before].copy()
+        for name in ("before", "after"):
+            old[name] = _moved(old[name], before, width)
+        channels = state["channels"]
+        for name in ("head", "tail"):
+            channels[name] = _moved(channels[name], before, width)
+        state.used["links"] = 0
+        links = state.room("links", used * width)
+        links[: used * width] = 0
+        links[: used * width].reshape(used, width)[: len(old) // before, :before] = old.reshape(-1, before)
+        self.core["width"] = width
+
+    def _make_room(self) -> None:
+        self._take()
+        state, what = self.state, int(self.core["wanted"])
+        self.core["wanted"] = -1
+        if what >= 0:
+            self.kinds.plan(what)
+            plan = state["plans"][what]
+            for name, records in (
+                ("instances", 1),
+                ("ranks", int(plan["workers"])),
+                ("messages", int(plan["messages"])),
+                ("slots", int(plan["total"])),
+                ("ports", int(plan["connections"])),
+            ):
+                state.room(name, records)
+        self._give()
+
+    # The end.
+
+    def _refusal(self, why: int, worker: int) -> str:
+        """Why a program cannot go on."""
+        instruction: Any = self._instruction(worker)
+        if why == REFUSED:
+            return self.assembly.wrong[int(self._operation(worker)["a"])]
+        if why == TWICE:
+            wanted = "a tag of its own for each message under way"
+            return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
+        part = self.state["parts"][self.state["workers"][worker]["parts"] + self._operation(worker)["a"]]
+        instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
+        first: Any = self.assembly.instructions[instance["operation"]]
+        first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
+        if why == DISAGREE:
+            return (
+                f"worker {worker} joins {first} with {mine}; "
+                "expected the same kind, size and algorithm, group, stream and rounds"
             )
-        named = collective.algorithm is not None or collective.rounds is not None
-        over = self.simulation.over
-        if over.gloo is not None and not named:
-            collective = replace(collective, algorithm=first_on(collective.kind, over))
-        active = self.simulation.active_collective(self.worker, collective)
-        last = self.last.get(collective.stream)
-        mine = self.queued[collective.key] = QueuedCollective(self.simulation, self.worker, collective, active)
-        self.last[collective.stream] = mine
-        if last is None or last.is_done:
-            mine.enter()
-        else:
-            last.after = mine
+        assert why == FOREIGN
+        return f"worker {worker} joins {first}; expected a worker of its group"
 
-    def wait(self, wait: Wait) -> bool:
-        """Whether the collective is done already."""
-        if wait.key not in self.queued:
-            raise SynclineError(f"worker {self.worker} waits for collective {wait.key!r}, which it has not started")
-        queued = self.queued[wait.key]
-        if not queued.is_done:
-            queued.then = self
-            return False
-        self.span_of_wait(queued.collective, wait)
-        return True
+    def _check(self) -> None:
+        """Refuse programs that have not done all they have to."""
+        state, parts = self.state, self.state["parts"][: self.state.used["parts"]]
+        at = state["workers"]["at"]
+        through = state["operations"]["code"][at] == END
+        unfinished = parts["state"] == 1
+        if not through.all() or unfinished.any():
+            self._stuck(through, unfinished)
+        if not self.eager:
+            self._unreceived()
 
-    def waited(self) -> None:
-        """The collective of the `Wait` that it is at is done."""
-        wait: Any = self.program[self.index]
-        self.span_of_wait(self.queued[wait.key].collective, wait)
-        self.go_on()
-
-    def span_of_wait(self, collective: Collective, wait: Wait) -> None:
-        """It has waited."""
-        self.done("wait", collective.label, 0.0, collective.step if wait.step is None else wait.step)
-
-    def check(self, at: dict[int, Instruction]) -> None:
-        """It has done all it has to."""
-        for queued in self.queued.values():
-            if not queued.is_done:
+    def _stuck(self, through: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
+        stuck: dict[int, Any] = {worker: self._instruction(worker) for worker in np.flatnonzero(~through).tolist()}
+        worker_of = self.state["parts"]["worker"][: len(unfinished)]
+        for worker in range(self.workers):
+            for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():
+                of: Any = self.assembly.instructions[self.state["parts"][part]["operation"]]
                 raise SynclineError(
-                    f"worker {self.worker} never finishes {queued.collective}: "
+                    f"worker {worker} never finishes {self.assembly.resolved(of)}: "
                     "every worker must join it, in the same order"
                 )
-        if not self.is_through:
-            line = f"worker {self.worker} never gets past {at[self.worker]}: nothing sends what it waits for"
-            raise Stuck(line, at)
+            if worker in stuck:
+                line = f"worker {worker} never gets past {stuck[worker]}: nothing sends what it waits for"
+                raise Stuck(line, stuck)
+
+    def _unreceived(self) -> None:
+        messages = self.state["messages"]
+        addresses = {m: address for address, m in self.assembly.messages.items() if messages[m]["sent"]}
+        if addresses:
+            sender, receiver, tag = addresses[min(addresses, key=lambda m: int(messages[m]["turn"]))]
+            raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
+
+    def _timeline(self) -> Timeline:
+        spans = self.state["spans"][: int(self.core["spans"])]
+        told = np.array(self.assembly.told, dtype=np.int64).reshape(-1, 4)[spans["operation"]]
+        names = self.assembly.names
+        sorted_at = np.argsort(np.array(list(names.numbers), dtype=np.str_), kind="stable")
+        place = np.empty(len(sorted_at), dtype=np.int64)
+        place[sorted_at] = np.arange(len(sorted_at))
+        worker = spans["worker"].astype(np.int64)
+        order = np.lexsort((place[told[:, 0]], worker))
+        told, spans = told[order], spans[order]
+        stream, what, label = (names.strings(told[:, i]) for i in range(3))
+        return Timeline(
+            self.workers,
+            worker[order],
+            stream,
+            what,
+            label,
+            np.ascontiguousarray(spans["start"]),
+            np.ascontiguousarray(spans["end"]),
+            np.ascontiguousarray(spans["nbytes"]),
+            np.ascontiguousarray(told[:, 3]),
+        )
+
+
+def _moved(links: NDArray[np.int32], before: int, width: int) -> NDArray[np.int32]:
+    """The same links where each message has more of them."""
+    return np.where(links < 0, links, links // before * width + links % before)

@@ -17,7 +17,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Topology
-from syncline.sim.events.gloo import rounds_ahead, waits_for_sends
+from syncline.sim.collectives.gloo import rounds_ahead, waits_for_sends
 from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
 
 SAME = 1e-12

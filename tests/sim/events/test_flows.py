@@ -1,15 +1,53 @@
+"""How flows share channels: messages of one worker each to another, on channels that are said."""
+
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncline.costmodel.network.topology import Paths
 from syncline.errors import SpecError
-from syncline.sim.events.flows import Channels, Flow, Route, max_min_rates
+from syncline.sim import Recv, Send, run_events
+from syncline.sim.events.simulation import Simulation
+
+
+@dataclass
+class Channels:
+    """Workers 2 i and 2 i + 1 are joined by the channels of the i-th route."""
+
+    routes: list[list[int]]
+    bandwidth_bytes_per_s: Any
+    name = ""
+    gloo = None
+
+    @property
+    def workers(self):
+        return 2 * len(self.routes)
+
+    def paths(self, senders, receivers):
+        ways = [self.routes[sender // 2] for sender in senders]
+        width = max(map(len, ways))
+        channels = np.array([[*way, *[-1] * (width - len(way))] for way in ways], dtype=np.int64)
+        return Paths(channels.reshape(len(ways), width), np.zeros(len(ways)), np.zeros(len(ways)))
+
+
+def programs_of(sizes):
+    pairs = [([Send(2 * i + 1, size)], [Recv(2 * i)]) for i, size in enumerate(sizes)]
+    return [program for pair in pairs for program in pair]
+
+
+def max_min_rates(routes, bandwidth):
+    """The rates of flows that begin together, while all of them are under way."""
+    over = Channels(routes, np.array(bandwidth))
+    run = Simulation(programs_of([1e300] * len(routes)), over, None, True, None)
+    run.advance(0.0)
+    return run.state["messages"]["rate"][: len(routes)].tolist()
 
 
 @pytest.mark.parametrize(
@@ -20,8 +58,7 @@ from syncline.sim.events.flows import Channels, Flow, Route, max_min_rates
         ([[0], [0, 1], [1]], [10.0, 4.0], [8.0, 2.0, 2.0]),
         ([[0, 1], [0], [1]], [6.0, 6.0], [3.0, 3.0, 3.0]),
         ([[0, 2], [1, 2], [1]], [1.0, 6.0, 6.0], [1.0, 3.0, 3.0]),  # the first leaves channel 2 to the second
-        ([[]], [], [math.inf]),
-        ([], [1.0], []),
+        ([[]], [1.0], [math.inf]),
     ],
 )
 def test_rates_by_hand(routes, bandwidth, rates):
@@ -62,32 +99,12 @@ def test_flows_of_one_route_have_one_rate(network):
     assert rates[: len(routes)] == rates[len(routes) :]
 
 
-class Timed(Flow):
-    """A flow that notes when it is over."""
-
-    __slots__ = ("env", "over_s")
-
-    def __init__(self, env, route, nbytes):
-        super().__init__(route, nbytes)
-        self.env, self.over_s = env, None
-
-    def drained(self):
-        assert self.over_s is None
-        self.over_s = self.env.now
-
-
 def finish(bandwidth, flows):
     """When each flow is over: of (start in seconds, channels, bytes) each."""
-    env = simpy.Environment()
-    channels = Channels(env, bandwidth)
-    timed = []
-    for start_s, route, nbytes in flows:
-        rate = min((bandwidth[channel] for channel in route), default=math.inf)
-        flow = Timed(env, Route(tuple(route), rate, 0.0, 0.0), nbytes)
-        timed.append(flow)
-        env.timeout(start_s).callbacks.append(lambda _, flow=flow: channels.carry(flow))
-    env.run()
-    return [flow.over_s for flow in timed]
+    over = Channels([route for _, route, _ in flows], np.array(bandwidth))
+    starts_s = [start_s for start_s, *_ in flows for _ in range(2)]
+    timeline = run_events(programs_of([nbytes for *_, nbytes in flows]), over, starts_s)
+    return timeline.end_s[timeline.what == "send"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +121,7 @@ def finish(bandwidth, flows):
         # Held to 1 by channel 1 at first, the second leaves 3 of channel 0's 4 to the first.
         ([4.0, 2.0], [(0, [0], 9.0), (0, [0, 1], 3.0), (0, [1], 3.0)], [3.0, 3.0, 3.0]),
         ([2.0], [(0, [0], 6.0), (1, [0], 0.0)], [3.0, 1.0]),
-        ([], [(2, [], 6.0)], [2.0]),
+        ([1.0], [(2, [], 6.0)], [2.0]),
         # One ends as another begins: they do not share.
         ([2.0], [(0, [0], 6.0), (3, [0], 6.0)], [3.0, 6.0]),
     ],
@@ -149,4 +166,4 @@ def test_equal_flows_are_over_at_the_same_instant(number, nbytes, rate, start_s)
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0, math.nan, math.inf])
 def test_a_bandwidth_that_cannot_be(bandwidth):
     with pytest.raises(SpecError, match=r"bandwidth_bytes_per_s\[1\]"):
-        Channels(simpy.Environment(), [1.0, bandwidth])
+        run_events([], Channels([], np.array([1.0, bandwidth])))

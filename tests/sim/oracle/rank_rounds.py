@@ -10,7 +10,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.topology import Topology
-from syncline.sim.events.flows import Route
+from tests.sim.oracle.flows import Route
 
 
 class RankRound(NamedTuple):

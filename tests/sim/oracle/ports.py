@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import simpy
 
-from syncline.sim.events.flows import Channels, Route
+from tests.sim.oracle.flows import Channels, Route
 
 Delay: TypeAlias = Callable[[int, int], float]
 """Seconds by which a message from one worker to another is late, called once per message when it starts."""

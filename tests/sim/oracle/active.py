@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.collectives.table import is_gloo
-from syncline.sim.events.flows import Later
-from syncline.sim.events.gloo import Connections, GlooRank
-from syncline.sim.events.ports import Fabric, PortIn, PortOut
-from syncline.sim.events.rank_rounds import RankRounds, Routes
-from syncline.sim.events.ranks import Rank
 from syncline.sim.programs import Collective
+from tests.sim.oracle.flows import Later
+from tests.sim.oracle.gloo import Connections, GlooRank
+from tests.sim.oracle.ports import Fabric, PortIn, PortOut
+from tests.sim.oracle.rank_rounds import RankRounds, Routes
+from tests.sim.oracle.ranks import Rank
 
 if TYPE_CHECKING:
-    from syncline.sim.events.simulation import Simulation, WorkerProgram
+    from tests.sim.oracle.simulation import Simulation, WorkerProgram
 
 
 class ActiveCollective:

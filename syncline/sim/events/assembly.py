@@ -1,0 +1,333 @@
+"""Programs as the core's operations: what each instruction is by number, and what its span is called."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.network.topology import Topology
+from syncline.errors import SynclineError
+from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.routes import Routes
+from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, State
+from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Wait
+
+Ints = NDArray[np.int64]
+Told = tuple[int, int, int, int]
+"""What a span is called: its stream, what, label and step."""
+
+NOTHING: Told = 0, 0, 0, 0
+
+Row = tuple[int, int, int, int, int, float]
+"""An operation: its code, whether it has an effect, three numbers, and seconds or bytes."""
+
+
+class Choice(NamedTuple):
+    """A `First`: the message of each option, -1 for one that waits for none."""
+
+    first: First
+    messages: list[int]
+
+
+class Taken(NamedTuple):
+    """What a `First` came to: which option, and the operation behind it."""
+
+    first: First
+    option: int
+    back: int
+
+
+class Names:
+    """Numbers of strings."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, name: str) -> int:
+        """The number of a string."""
+        return self.numbers.setdefault(name, len(self.numbers))
+
+    def strings(self, numbers: NDArray[np.int64]) -> NDArray[np.str_]:
+        """The strings of these numbers, as long as the longest of them needs."""
+        if not len(numbers):
+            return np.zeros(0, dtype=np.str_)
+        used = np.zeros(len(self.numbers), dtype=bool)
+        used[numbers] = True
+        table = [name if is_used else "" for name, is_used in zip(self.numbers, used.tolist(), strict=True)]
+        return np.array(table, dtype=np.str_)[numbers]
+
+
+class Assembly:
+    """Operations of all programs, in the core's tables.
+
+    Args:
+        state: the tables.
+        over: the topology.
+        routes: between workers.
+        kinds: of collectives.
+        workers: P.
+    """
+
+    def __init__(self, state: State, over: Topology, routes: Routes, kinds: Kinds, workers: int) -> None:
+        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, workers
+        self.names = Names()
+        self.instructions: list[Instruction | None] = []  # of each operation
+        self.told: list[Told] = []
+        self.choices: list[Choice] = []
+        self.taken: list[Taken] = []
+        self.wrong: list[str] = []
+        self.messages: dict[tuple[int, int, Hashable], int] = {}
+        self.keys: dict[Hashable, int] = {}
+        self.ports: dict[str, int] = {}  # the first of each stream
+        self.spans = 0  # at most
+        self._own: dict[int, _Own] = {}
+        self._resolved: dict[int, tuple[Collective, Collective]] = {}
+        self._route: dict[tuple[int, int], int] = {}
+        # What is assembled and not yet in the tables.
+        self._rows: list[Row] = []
+        self._parts: list[Ints] = []
+        self._part_count = 0
+        self._receivers: list[int] = []
+        self._ways: list[tuple[int, int, int]] = []
+
+    def all(self, programs: Sequence[Program]) -> None:
+        """Assemble the programs of all workers, those that are one and the same once."""
+        _, table = self.state.take("workers", self.workers)
+        same: dict[int, list[int]] = {}
+        if len(set(map(id, programs))) < len(programs):
+            for worker, program in enumerate(programs):
+                same.setdefault(id(program), []).append(worker)
+            same = {first: workers for first, workers in same.items() if _is_shared(programs[workers[0]], workers)}
+        for workers in same.values():
+            self._shared(np.array(workers), programs[workers[0]], table)
+        if not same or sum(map(len, same.values())) < len(programs):
+            for worker, program in enumerate(programs):
+                if id(program) not in same:
+                    table[worker]["at"] = self._one(worker, program)
+        self._flush()
+
+    def more(self, worker: int, program: Program, back: int) -> int:
+        """Assemble what a worker does next, and then what is at ``back``; returns where it begins."""
+        begin = self._one(worker, program, back)
+        self._flush()
+        return begin
+
+    def _one(self, worker: int, program: Program, back: int = -1) -> int:
+        own, begin = self._own.setdefault(worker, _Own()), len(self.instructions)
+        parts: list[tuple[int, ...]] = []
+        for instruction in program:
+            self._add(worker, own, instruction, parts)
+        own.check(worker)
+        self._end(back)
+        if parts:
+            self._parts.append(np.array(parts))
+            self._part_count += len(parts)
+        self.spans += len(program)
+        return begin
+
+    def taking(self, worker: int, choice: Choice, option: int, back: int) -> int:
+        """Assemble that a worker takes an option of a `First`: it receives the message, then is told what follows."""
+        begin = len(self.instructions)
+        recv = choice.first.options[option]
+        if recv is not None:
+            self._add(worker, self._own[worker], recv, [])
+        self._told((THEN, 0, len(self.taken), 0, 0, 0.0), choice.first, NOTHING)
+        self.taken.append(Taken(choice.first, option, back))
+        self._flush()
+        self.spans += 1
+        return begin
+
+    def _told(self, row: Row, instruction: Instruction | None, told: Told) -> None:
+        self._rows.append(row)
+        self.instructions.append(instruction)
+        self.told.append(told)
+
+    def _add(self, worker: int, own: _Own, instruction: Instruction, parts: list[tuple[int, ...]]) -> None:
+        row, told = self._row(worker, own, instruction, parts)
+        self._told(row, instruction, told)
+
+    def _row(  # noqa: PLR0911
+        self, worker: int, own: _Own, instruction: Any, parts: list[tuple[int, ...]]
+    ) -> tuple[Row, Told]:
+        kind, names = type(instruction), self.names
+        if kind is Compute:
+            told = names("compute"), names(instruction.what), names(instruction.label), instruction.step
+            return (COMPUTE, instruction.effect is not None, 0, 0, 0, instruction.seconds), told
+        if kind is Send:
+            own.sends.add(instruction.stream)
+            to = instruction.to
+            told = names(instruction.stream), names("send"), names(str(instruction.tag)), instruction.step
+            if to == worker or not 0 <= to < self.workers:
+                return self._never(f"worker {worker} sends {instruction.tag!r} to {to}; expected another worker"), told
+            port = self.port(instruction.stream) + worker
+            self._ways.append((len(self._rows), worker, to))
+            message = self.message(worker, to, instruction.tag)
+            return (SEND, 0, message, port, 0, instruction.nbytes), told
+        if kind is Recv:
+            told = names("compute"), names("recv"), names(str(instruction.tag)), instruction.step
+            message = self.message(instruction.source, worker, instruction.tag)
+            return (RECV, instruction.effect is not None, message, 0, 0, 0.0), told
+        if kind is Collective:
+            collective = self.resolved(instruction)
+            told = names(collective.stream), names(collective.kind), names(collective.label), collective.step
+            key = instruction.key
+            own.streams.add(instruction.stream)
+            if key in own.parts:
+                line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
+                return self._never(line), told
+            what = self.kinds.of(collective)
+            number = own.parts[key] = self.state.used["parts"] + self._part_count + len(parts)
+            own.joined[key] = instruction
+            place = self.kinds.place(what, worker)
+            port = self.port(instruction.stream) + worker
+            numbered = self.kinds.is_numbered(instruction, place)
+            key_number = self.keys.setdefault(key, len(self.keys))
+            parts.append((worker, what, key_number, place, port, numbered, len(self.instructions)))
+            return (JOIN, 0, number, 0, 0, 0.0), told
+        if kind is Wait:
+            return self._wait(worker, own, instruction)
+        messages = [-1 if one is None else self.message(one.source, worker, one.tag) for one in instruction.options]
+        self.choices.append(Choice(instruction, messages))
+        return (FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NOTHING
+
+    def _wait(self, worker: int, own: _Own, wait: Wait) -> tuple[Row, Told]:
+        names, key = self.names, wait.key
+        if key not in own.parts:
+            line = f"worker {worker} waits for collective {key!r}, which it has not started"
+            return self._never(line), NOTHING
+        collective = own.joined[key]
+        step = collective.step if wait.step is None else wait.step
+        told = names("compute"), names("wait"), names(collective.label), step
+        return (WAIT, wait.effect is not None, own.parts[key], 0, 0, 0.0), told
+
+    def _shared(self, workers: NDArray[np.int64], program: Program, table: NDArray[Any]) -> None:
+        """One program of several workers, which names no worker: each has parts of its own in the same operations."""
+        begin, before, own = len(self.instructions), self.state.used["parts"] + self._part_count, _Own()
+        rows, first = len(self._rows), int(workers[0])
+        parts: list[tuple[int, ...]] = []
+        for instruction in program:
+            self._add(first, own, instruction, parts)
+        for at in range(rows, len(self._rows)):
+            code, effect, number, port, route, amount = self._rows[at]
+            if code in (JOIN, WAIT):
+                self._rows[at] = code, effect, number - before, port, route, amount
+        self._end(-1)
+        self.spans += len(program) * len(workers)
+        table["at"][workers] = begin
+        if not parts:
+            return
+        columns = np.tile(np.array(parts), (len(workers), 1))
+        each = np.repeat(workers, len(parts))
+        columns[:, 0] = each
+        columns[:, 4] += each - first
+        for number, (_, what, *_, at) in enumerate(parts):
+            mine = slice(number, None, len(parts))
+            if self.kinds[what].group is None:
+                columns[mine, 3] = workers
+            else:
+                places = [self.kinds.place(what, worker) for worker in workers.tolist()]
+                of: Any = self.instructions[at]
+                columns[mine, 3] = places
+                columns[mine, 5] = [self.kinds.is_numbered(of, place) for place in places]
+        table["parts"][workers] = before + len(parts) * np.arange(len(workers))
+        self._parts.append(columns)
+        self._part_count += len(columns)
+
+    def _end(self, back: int) -> None:
+        self._told((END, 0, 0, 0, 0, 0.0) if back < 0 else (JUMP, 0, back, 0, 0, 0.0), None, NOTHING)
+
+    def _never(self, line: str) -> Row:
+        self.wrong.append(line)
+        return WRONG, 0, len(self.wrong) - 1, 0, 0, 0.0
+
+    def _flush(self) -> None:
+        """Write what is assembled into the tables."""
+        new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self._route]
+        if new:
+            ends = np.array(new)
+            first = self.routes.add(ends[:, 0], ends[:, 1])
+            self._route.update(zip(new, range(first, first + len(new)), strict=True))
+        _, operations = self.state.take("operations", len(self._rows))
+        if len(self._rows) < 8:
+            for at, row in enumerate(self._rows):
+                operations[at] = row
+        else:
+            columns = zip(*self._rows, strict=True)
+            for name, column in zip(operations.dtype.names or (), columns, strict=True):
+                operations[name] = column
+        for at, a, b in self._ways:
+            operations[at]["c"] = self._route[a, b]
+        if self._receivers:
+            _, messages = self.state.take("messages", len(self._receivers))
+            messages["receiver"] = self._receivers
+        if self._parts:
+            self._write_parts(np.concatenate(self._parts))
+        self._rows, self._ways, self._receivers, self._parts, self._part_count = [], [], [], [], 0
+
+    def _write_parts(self, parts: Ints) -> None:
+        _, table = self.state.take("parts", len(parts))
+        names = "worker", "what", "key", "place", "port", "numbered", "operation"
+        for name, column in zip(names, parts.T, strict=True):
+            table[name] = column
+        for name in ("rank", "next_number", "next_of_key", "after"):
+            table[name] = -1
+        new = len(self.keys) - self.state.used["keys"]
+        if new:
+            _, keys = self.state.take("keys", new)
+            keys["first"] = keys["last"] = keys["instance"] = -1
+
+    def port(self, stream: str) -> int:
+        """The port of worker 0 on a stream, behind which those of the others are."""
+        first = self.ports.get(stream)
+        if first is None:
+            first, ports = self.state.take("ports", self.workers)
+            self.ports[stream] = first
+            for name in ("head", "serving", "last_number", "last_part"):
+                ports[name] = -1
+        return first
+
+    def message(self, sender: int, receiver: int, tag: Hashable) -> int:
+        """The message from one worker to another with this tag."""
+        address = sender, receiver, tag
+        message = self.messages.get(address)
+        if message is None:
+            message = self.messages[address] = self.state.used["messages"] + len(self._receivers)
+            self._receivers.append(receiver)
+        return message
+
+    def resolved(self, collective: Collective) -> Collective:
+        """A collective with the algorithm that carries it, where the network says which."""
+        if self.over.gloo is None or collective.algorithm is not None or collective.rounds is not None:
+            return collective
+        known = self._resolved.get(id(collective))
+        if known is None:
+            known = collective, replace(collective, algorithm=first_on(collective.kind, self.over))
+            self._resolved[id(collective)] = known
+        return known[1]
+
+
+def _is_shared(program: Program, workers: Sequence[int]) -> bool:
+    """Whether a program is of several workers, and names none."""
+    return len(workers) > 1 and all(type(one) in (Compute, Collective, Wait) for one in program)
+
+
+class _Own:
+    """What a worker's program has named so far."""
+
+    __slots__ = ("joined", "parts", "sends", "streams")
+
+    def __init__(self) -> None:
+        self.parts: dict[Hashable, int] = {}
+        self.joined: dict[Hashable, Collective] = {}
+        self.sends: set[str] = set()
+        self.streams: set[str] = set()
+
+    def check(self, worker: int) -> None:
+        """Refuse messages on a stream of collectives."""
+        for stream in sorted(self.sends & self.streams):
+            raise SynclineError(f"worker {worker} sends on {stream!r}; expected another stream than its collectives'")

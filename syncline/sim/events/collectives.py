@@ -1,0 +1,198 @@
+"""Collectives under way: which rank of which is whose, and what happens when a worker comes to one and is through.
+
+A collective is under way from when the first worker joins it until the last of its group is done. A port in serves
+those of its stream in the order in which the worker's program names them, also such as it has not come to yet; what
+there is to receive for one is known as soon as anybody has joined it.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+from __future__ import annotations
+
+from syncline.sim.events import views
+from syncline.sim.events.compiled import compiled
+from syncline.sim.events.gloo import gloo_advance
+from syncline.sim.events.heap import NORMAL, number, push
+from syncline.sim.events.ranks import advance, serve
+from syncline.sim.events.state import BEGIN, DISAGREE, ENTER, FAR, FOREIGN, OF_RANK, ROOM
+
+JOINED, DONE = 1, 2
+
+
+@compiled("void", "int64, int64, float64, float64")
+def record(addresses, w, operation, start, nbytes):
+    """A span that ends now."""
+    core = views.core(addresses)
+    span = views.spans(addresses)[core.spans]
+    core.spans += 1
+    span.worker, span.operation, span.start, span.end, span.nbytes = w, operation, start, core.now, nbytes
+
+
+@compiled("void", "int64, float64")
+def complete(addresses, w, nbytes):
+    """The instruction that a worker is at is done, and held its program until now."""
+    worker = views.workers(addresses)[w]
+    record(addresses, w, worker.at, worker.start, nbytes)
+    if views.operations(addresses)[worker.at].effect:
+        views.core(addresses).effect = worker.at
+    worker.at += 1
+
+
+@compiled("void", "int64, int64")
+def know(addresses, p, i):
+    """A collective that a program names is under way."""
+    part, instance = views.parts(addresses)[p], views.instances(addresses)[i]
+    if part.place < 0:
+        return
+    part.rank = instance.rank0 + part.place
+    rank = views.ranks(addresses)[part.rank]
+    rank.part = p
+    part.receives = rank.receives > 0 and not rank.gloo
+    if views.core(addresses).eager and views.ports(addresses)[part.port].serving == p:
+        serve(addresses, part.port)
+
+
+@compiled("void")
+def look_ahead(addresses):
+    """Number the collectives that programs have newly named."""
+    core, parts, keys, ports = (
+        views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
+    )  # fmt: skip
+    for p in range(core.known_parts, core.parts):
+        part = parts[p]
+        key, port = keys[part.key], ports[part.port]
+        if key.last < 0:
+            key.first = p
+        else:
+            parts[key.last].next_of_key = p
+        key.last = p
+        if part.numbered:
+            if port.last_number >= 0:
+                parts[port.last_number].next_number = p
+            port.last_number = p
+            if port.serving < 0:
+                port.serving = p
+        if key.instance >= 0 and views.instances(addresses)[key.instance].what == part.what:
+            know(addresses, p, key.instance)
+    core.known_parts = core.parts
+
+
+@compiled("boolean", "int64")
+def create(addresses, p):
+    """Begin a collective: the rank of everybody, also of those who come later; False if there is no room for it."""
+    core, parts, instances = views.core(addresses), views.parts(addresses), views.instances(addresses)
+    what = parts[p].what
+    plan = views.plans(addresses)[what]
+    if plan.free >= 0:
+        i = plan.free
+        plan.free = instances[i].next
+    else:
+        if (
+            not plan.workers
+            or core.instances == core.instance_room
+            or core.ranks + plan.workers > core.rank_room
+            or core.messages + plan.messages > core.message_room
+            or core.slots + plan.total > core.slot_room
+            or core.ports + plan.connections > core.port_room
+        ):
+            return False
+        i = core.instances
+        fresh = instances[i]
+        fresh.rank0, fresh.message0, fresh.place0, fresh.port0 = core.ranks, core.messages, core.slots, core.ports
+        core.instances += 1
+        core.ranks += plan.workers
+        core.messages += plan.messages
+        core.slots += plan.total
+        core.ports += plan.connections
+        for port in range(fresh.port0, core.ports):
+            views.ports(addresses)[port].head = -1
+    instance = instances[i]
+    instance.what, instance.key, instance.left = what, parts[p].key, plan.workers
+    instance.operation = parts[p].operation
+    ranks, messages = views.ranks(addresses), views.messages(addresses)
+    for place in range(plan.workers):
+        of, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
+        rank = ranks[r]
+        rank.part, rank.instance, rank.base = -1, i, instance.rank0
+        rank.at, rank.end, rank.send_at = of.entry0, of.entry1, of.entry0
+        rank.turn = rank.send_turn = rank.send_place = rank.queued = rank.unsent = rank.busy = 0
+        rank.have = rank.early = rank.admitted = rank.issues = rank.sent = 0
+        rank.need, rank.receives, rank.gloo = FAR, of.receives, plan.gloo
+        rank.place0 = instance.place0 + of.place0
+        if not plan.gloo:
+            rank.message = instance.message0 + place
+            messages[rank.message].kind, messages[rank.message].sender = OF_RANK, r
+    key = views.keys(addresses)[parts[p].key]
+    key.instance = i
+    other = key.first
+    while other >= 0:
+        if parts[other].what == what and not parts[other].state:
+            know(addresses, other, i)
+        other = parts[other].next_of_key
+    return True
+
+
+@compiled("int64", "int64")
+def finish(addresses, r):
+    """A worker has no more to do in a collective; the worker that can go on, if any."""
+    core, rank = views.core(addresses), views.ranks(addresses)[r]
+    part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
+    plan = views.plans(addresses)[part.what]
+    part.state = DONE
+    nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
+    record(addresses, part.worker, part.operation, part.start, nbytes)
+    instance.left -= 1
+    if not instance.left:
+        views.keys(addresses)[part.key].instance = -1
+        instance.next = plan.free
+        plan.free = rank.instance
+    if part.after >= 0:
+        push(addresses, core.now, NORMAL, number(addresses), ENTER, part.after, 0)
+    if part.waited:
+        part.waited = 0
+        complete(addresses, part.worker, 0.0)
+        return part.worker
+    return -1
+
+
+@compiled("int64", "int64")
+def enter(addresses, p):
+    """The one before it on this stream is done; the worker that can go on, if any."""
+    core, part = views.core(addresses), views.parts(addresses)[p]
+    rank = views.ranks(addresses)[part.rank]
+    part.start = core.now
+    if rank.gloo:
+        call = views.plans(addresses)[part.what].call
+        if call != 0.0:
+            push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
+            return -1
+        rank.need = 0
+        is_done = gloo_advance(addresses, part.rank)
+    else:
+        rank.need = 0
+        is_done = advance(addresses, part.rank)
+    return finish(addresses, part.rank) if is_done else -1
+
+
+@compiled("int64", "int64")
+def join(addresses, p):
+    """Start a collective when the one before it on its stream is done; why that cannot be, if it cannot."""
+    core, parts, keys = views.core(addresses), views.parts(addresses), views.keys(addresses)
+    part = parts[p]
+    key = keys[part.key]
+    if key.instance < 0:
+        if not create(addresses, p):
+            core.wanted = part.what
+            return ROOM
+    elif views.instances(addresses)[key.instance].what != part.what:
+        return DISAGREE
+    if part.place < 0:
+        return FOREIGN
+    port = views.ports(addresses)[part.port]
+    part.state = JOINED
+    before, port.last_part = port.last_part, p
+    if before < 0 or parts[before].state == DONE:
+        enter(addresses, p)
+    else:
+        parts[before].after = p
+    return 0

@@ -1,0 +1,70 @@
+"""How the core is compiled: by Numba, once per machine.
+
+What is compiled is kept beside the source, in the user's cache directory where that cannot be written to, and for this
+process alone where neither can. Numba looks for changes in one file, and what is compiled here is of several, so its
+name carries a digest of all.
+
+Floating-point operations are those of the source in their order: nothing is contracted or rearranged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import carray, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def compiled(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function that compiled code calls, of the addresses and others, for these types alone."""
+    arguments = f"int64[::1], {others}" if others else "int64[::1]"
+    return njit(f"{result}({arguments})", error_model="numpy")
+
+
+inlined = njit(error_model="numpy", inline="always")
+
+
+def _pointer(typing_context: Any, address: Any) -> Any:
+    """The memory at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+pointer: Any = intrinsic(_pointer)
+
+
+def table(at: int, kind: Any) -> Any:
+    """The function that gives compiled code the table at a place of the addresses."""
+
+    def view(addresses: Any) -> Any:
+        return carray(pointer(addresses[at]), 1 << 40, kind)
+
+    return inlined(view)
+
+
+def _digest() -> str:
+    """Of all that is compiled."""
+    told = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        told.update(source.read_bytes())
+    return told.hexdigest()[:16]
+
+
+def entry(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function that Python calls, compiled for these types when its module is imported."""
+
+    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__qualname__ += f"_{_digest()}"
+        try:
+            return njit(signature, error_model="numpy", cache=True)(function)
+        except (OSError, RuntimeError):  # nowhere to keep it
+            return njit(signature, error_model="numpy")(function)
+
+    return compile_it

@@ -1,0 +1,229 @@
+"""The loop of the event core: what happens next, until that is for Python to say.
+
+Python has the word when an instruction with an effect is done, when a program comes to a choice, when messages start
+that may be late, when a table is full, and when the next event is SimPy's.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+from __future__ import annotations
+
+from syncline.sim.events import views
+from syncline.sim.events.collectives import DONE, complete, enter, finish, join, look_ahead, record
+from syncline.sim.events.compiled import compiled, entry
+from syncline.sim.events.flows import carry, leave, settle
+from syncline.sim.events.gloo import cleared, gloo_advance, gloo_got, gloo_left
+from syncline.sim.events.heap import KIND_MASK, NORMAL, drop, number, push
+from syncline.sim.events.messages import free, put, read, start_late
+from syncline.sim.events.ranks import got, left, took
+from syncline.sim.events.state import (
+    ARRIVED,
+    BEGIN,
+    CHOICE,
+    CHOSEN,
+    CLEARED,
+    COMPUTE,
+    COMPUTED,
+    DELIVERED,
+    DRAINED,
+    EFFECT,
+    END,
+    ENTER,
+    FIRST,
+    FLOW,
+    GO_ON,
+    IDLE,
+    JOIN,
+    JUMP,
+    LATE,
+    OF_PROGRAM,
+    OF_RANK,
+    QUEUE,
+    RECV,
+    REFUSED,
+    ROOM,
+    SEND,
+    SETTLE,
+    THEN,
+    TIMER,
+    TWICE,
+    WAIT,
+)
+
+SPARE = 64
+"""Places on the heap beyond one for each message, which is more than one event takes."""
+
+BY_RECV, BY_FIRST = 1, 2
+
+
+@compiled("int64", "int64")
+def go_on(addresses, w):
+    """Run a worker's program until something has to be waited for; why Python has the word, if it has."""
+    core, worker = views.core(addresses), views.workers(addresses)[w]
+    operations, messages, parts = views.operations(addresses), views.messages(addresses), views.parts(addresses)
+    if not core.keeps_start:
+        worker.start = core.now
+    core.keeps_start = 0
+    core.worker = w
+    while True:
+        if core.waiting + core.messages + SPARE > core.heap_room:
+            core.resume, core.keeps_start = w, 1
+            return ROOM
+        at = worker.at
+        operation = operations[at]
+        code = operation.code
+        if code == COMPUTE:
+            if operation.effect:
+                return TIMER
+            push(addresses, core.now + operation.x, NORMAL, number(addresses), COMPUTED, w, 0)
+            return IDLE
+        if code == SEND:
+            m = operation.a
+            message = messages[m]
+            if message.sent:
+                return TWICE
+            message.kind, message.sent, message.offered, message.arrived = OF_PROGRAM, 1, 0, 0
+            message.nbytes, message.port, message.route = operation.x, operation.b, operation.c
+            message.operation, message.sender = at, w
+            message.turn = core.sends
+            core.sends += 1
+            worker.at = at + 1
+            put(addresses, message.port, m)
+        elif code == RECV:
+            m = operation.a
+            message = messages[m]
+            if not message.sent:
+                message.reader = BY_RECV
+                return IDLE
+            if not message.arrived:
+                read(addresses, m, BY_RECV)
+                return IDLE
+            message.sent = message.reader = 0
+            complete(addresses, w, message.nbytes)
+        elif code == JOIN:
+            p = worker.parts + operation.a
+            why = join(addresses, p)
+            if why != 0:
+                if why == ROOM:
+                    core.resume, core.keeps_start = w, 1
+                return why
+            worker.at = at + 1
+        elif code == WAIT:
+            part = parts[worker.parts + operation.a]
+            if part.state != DONE:
+                part.waited = 1
+                return IDLE
+            complete(addresses, w, 0.0)
+        elif code == JUMP:
+            worker.at = operation.a
+        elif code == END:
+            return IDLE
+        elif code == FIRST:
+            return CHOICE
+        elif code == THEN:
+            return CHOSEN
+        else:
+            return REFUSED
+        if core.effect >= 0:
+            core.resume = w
+            return EFFECT
+
+
+@entry("int64(int64[::1], float64, int64)")
+def run(addresses, until, until_key):
+    """Let happen what comes before an event of SimPy's; why Python has the word."""
+    core, heap, messages, ranks = (
+        views.core(addresses), views.heap(addresses), views.messages(addresses), views.ranks(addresses)
+    )  # fmt: skip
+    if core.known_parts < core.parts:
+        look_ahead(addresses)
+    late = core.late
+    core.late = 0
+    for i in range(late):
+        start_late(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
+    for i in range(core.ask):
+        read(addresses, views.asked(addresses)[i], BY_FIRST)
+    core.ask = 0
+    if core.completes:
+        core.completes = 0
+        complete(addresses, core.resume, 0.0)
+    while True:
+        if core.effect >= 0:
+            return EFFECT
+        w = core.resume
+        if w >= 0:
+            core.resume = -1
+            why = go_on(addresses, w)
+            if why != IDLE:
+                return why
+        if core.take:
+            r = core.take - 1
+            core.take = 0
+            took(addresses, r)
+        if core.late:
+            return LATE
+        if not core.waiting:
+            return IDLE
+        time, key, a, b = heap[0].time, heap[0].key, heap[0].a, heap[0].b
+        if time > until or (time == until and key > until_key):
+            return IDLE
+        if core.waiting + core.messages + SPARE > core.heap_room:
+            return ROOM
+        drop(addresses)
+        kind = key & KIND_MASK
+        if kind == DRAINED and not (messages[a].due and messages[a].key == key):
+            continue  # it has, or will, at another time
+        core.now = time
+        r = -1  # who is done with a collective
+        if kind == DRAINED:
+            message = messages[a]
+            leave(addresses, a)
+            after = time + message.after
+            if message.kind == OF_PROGRAM:
+                push(addresses, after, NORMAL, number(addresses), DELIVERED, a, 0)
+                record(addresses, message.sender, message.operation, message.start, message.nbytes)
+                free(addresses, message.port)
+            else:
+                sender = message.sender
+                push(addresses, after, NORMAL, number(addresses), ARRIVED, message.receiver, message.turn)
+                if message.kind == OF_RANK:
+                    core.take = message.receiver + 1
+                    if left(addresses, sender):
+                        r = sender
+                elif gloo_left(addresses, a):
+                    r = sender
+        elif kind == ARRIVED:
+            if gloo_got(addresses, a, b) if ranks[a].gloo else got(addresses, a, b):
+                r = a
+        elif kind == FLOW:
+            carry(addresses, a, number(addresses))
+        elif kind == SETTLE:
+            settle(addresses)
+        elif kind == DELIVERED:
+            message = messages[a]
+            message.arrived = 1
+            w = message.receiver
+            if message.reader == BY_RECV:
+                message.sent = message.reader = 0
+                complete(addresses, w, message.nbytes)
+                core.resume = w
+            elif message.reader == BY_FIRST:
+                core.worker = w
+                return CHOICE
+        elif kind == GO_ON:
+            core.resume = a
+        elif kind == COMPUTED:
+            complete(addresses, a, 0.0)
+            core.resume = a
+        elif kind == ENTER:
+            core.resume = enter(addresses, a)
+        elif kind == BEGIN:
+            ranks[a].need = 0
+            if gloo_advance(addresses, a):
+                r = a
+        elif kind == CLEARED:
+            cleared(addresses, messages[a].turn)
+        elif kind == QUEUE:
+            put(addresses, messages[a].port, a)
+        if r >= 0:
+            core.resume = finish(addresses, r)

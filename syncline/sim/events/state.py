@@ -1,0 +1,170 @@
+"""The state of the event core: tables of records that grow, and the one list of addresses by which the core has them.
+
+Each table is a structured NumPy array. Compiled functions take the addresses of all of them as one array of integers,
+and read a table by its place in ``TABLES``; so a call costs one argument, and a table that has grown is only another
+address. Who runs compiled code keeps the `State`, and with it the tables, alive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table = NDArray[Any]
+
+FAR = 2**31 - 1
+"""More messages than a worker ever waits for: it has not come to the collective."""
+
+# What an instruction is.
+COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG = range(10)
+
+# What a message is of: a rank of a collective by the start rules, a program, a rank of gloo, its clear-to-send.
+OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
+
+# What an event is.
+GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE = range(11)
+
+# Why compiled code comes back.
+IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
+
+
+def _record(fields: str) -> np.dtype[Any]:
+    """The type of a table's records: ``name:type`` each."""
+    pairs = [field.split(":") for field in fields.split()]
+    return np.dtype([(name, kind) for name, kind in pairs], align=True)
+
+
+CORE = _record(
+    "now:f8 number:i8 waiting:i8 heap_room:i8 eager:i1 delays:i1 settling:i1 keeps_start:i1 completes:i1"
+    " changed:i8 visit:i8 width:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
+    " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
+    " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
+)
+"""The one record of what there is one of: the clock, how much of each table is used, why compiled code came back."""
+
+EVENT = _record("time:f8 key:i8 a:i4 b:i4")
+"""When, what comes first of one instant (priority, then number, then kind), and of whom."""
+
+OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
+"""An instruction: what it is, whether it has an effect, a message, port and route, or a part; seconds or bytes."""
+
+WORKER = _record("at:i8 parts:i8 start:f8")
+SPAN = _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8")
+
+PART = _record(
+    "worker:i4 what:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 waited:i1 numbered:i1 receives:i1"
+    " next_number:i4 next_of_key:i4 after:i4 operation:i4 start:f8"
+)
+"""A collective that a worker's program names: where it stands on its stream, and its rank once somebody has joined."""
+
+KEY = _record("first:i4 last:i4 instance:i4")
+INSTANCE = _record("what:i4 key:i4 left:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
+RANK = _record(
+    "worker:i4 part:i4 instance:i4 message:i4 base:i4 at:i4 end:i4 turn:i4 send_at:i4 send_turn:i4 send_place:i4"
+    " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1"
+    " issues:i4 sent:i4"
+)
+MESSAGE = _record(
+    "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 route:i4 next:i4 port:i4 sender:i4 receiver:i4"
+    " turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8 visit:i8"
+)
+PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4")
+LINK = _record("before:i4 after:i4")
+CHANNEL = _record("bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4")
+ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
+
+PLAN = _record("workers:i4 gloo:i4 free:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8")
+PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
+ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
+SENDING = _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8")
+NUMBER = np.dtype(np.int32)
+
+TABLES: dict[str, np.dtype[Any]] = {
+    "core": CORE,
+    "heap": EVENT,
+    "operations": OPERATION,
+    "workers": WORKER,
+    "spans": SPAN,
+    "parts": PART,
+    "keys": KEY,
+    "instances": INSTANCE,
+    "ranks": RANK,
+    "messages": MESSAGE,
+    "links": LINK,
+    "ports": PORT,
+    "channels": CHANNEL,
+    "routes": ROUTE,
+    "hops": NUMBER,
+    "plans": PLAN,
+    "places": PLACE,
+    "entries": ENTRY,
+    "sendings": SENDING,
+    "sources": NUMBER,
+    "slots": NUMBER,
+    "late": NUMBER,
+    "late_s": np.dtype(np.float64),
+    "changed": NUMBER,
+    "found": NUMBER,
+    "ahead": NUMBER,
+    "asked": NUMBER,
+}
+"""What compiled code has the addresses of, in this order.
+
+``slots`` has a number per message that a rank is to get: of the message that waits to start, or -1 if it is there
+before its turn. ``links`` has as many records per message as the longest route has channels: its neighbours on each.
+"""
+
+AT = {name: at for at, name in enumerate(TABLES)}
+
+
+class State:
+    """The tables.
+
+    Attributes:
+        addresses: of each, in the order of ``TABLES``.
+        used: how many records of each are in use; beyond it they are zero.
+    """
+
+    def __init__(self) -> None:
+        self.addresses = np.zeros(len(TABLES), dtype=np.int64)
+        self.used = dict.fromkeys(TABLES, 0)
+        self._tables: dict[str, Table] = {}
+        for name, kind in TABLES.items():
+            self._set(name, np.zeros(1, dtype=kind))
+
+    def __getitem__(self, name: str) -> Table:
+        return self._tables[name]
+
+    def _set(self, name: str, table: Table) -> None:
+        self._tables[name] = table
+        self.addresses[AT[name]] = table.ctypes.data
+
+    def room(self, name: str, records: int) -> Table:
+        """The table, with room for so many more records than are used."""
+        table, wanted = self._tables[name], self.used[name] + records
+        if wanted > len(table):
+            grown = np.zeros(max(wanted, 2 * self.used[name]), dtype=table.dtype)
+            kept = min(self.used[name], len(table))
+            grown[:kept] = table[:kept]
+            self._set(name, grown)
+            table = grown
+        return table
+
+    def take(self, name: str, records: int) -> tuple[int, Table]:
+        """So many new records, zero, and the place of the first."""
+        first = self.used[name]
+        table = self.room(name, records)
+        self.used[name] = first + records
+        return first, table[first : first + records]
+
+    def append(self, name: str, records: Table) -> int:
+        """Add records; returns the place of the first."""
+        if not self.used[name] and len(records) and records.dtype == TABLES[name]:
+            self._set(name, np.ascontiguousarray(records))
+            self.used[name] = len(records)
+            return 0
+        first, new = self.take(name, len(records))
+        new[:] = records
+        return first
