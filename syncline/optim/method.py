@@ -11,14 +11,27 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
+from syncline.comm import (
+    DENSE,
+    Communicator,
+    Details,
+    ProcessGroupCommunicator,
+    SimulatedCommunicator,
+    WireFormat,
+    as_one_copy,
+    as_own_copies,
+    for_rows,
+    is_one_copy,
+    the_copy,
+)
 from syncline.errors import SpecError
-from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, Together, UpdateRule
+from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
-from syncline.optim.sync import Periodic
+from syncline.optim.sharing import in_common, move, take_back
+from syncline.optim.sync import EveryStep, Periodic
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,8 @@ class Method(torch.optim.Optimizer):
         self.comm = default_communicator() if comm is None else comm
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
+        self._kept: dict[int, tuple[str, ...]] = {}  # by the parameter's number, the states that its rule keeps
+        self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
@@ -148,6 +163,7 @@ class Method(torch.optim.Optimizer):
             part.pop("other_lr")
         super().add_param_group(joined_groups([checked(rule, part) for rule, part in parts]))
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
+        self._shares = None
 
     def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
         if not isinstance(self.sync, Periodic):
@@ -183,13 +199,46 @@ class Method(torch.optim.Optimizer):
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
-                state.update(rule.init(x, number) | self.reducer.init(x, number))
+                made = rule.init(the_copy(x) if is_one_copy(x) else x, number)
+                self._kept[number] = tuple(made)
+                state.update({name: for_rows(value, len(x)) for name, value in made.items()})
+                state.update(self.reducer.init(x, number))
                 if self.outer:
                     state.update(self.outer.init(x))
                 if self._compressed:
                     state.update(self._references(self._compressed, x, state, rule))
             rows.append(Row(x, g, state, group, rule, number))
         return rows
+
+    @property
+    def keeps_workers_equal(self) -> bool:
+        """Whether workers that begin alike stay so, as all take the same steps: their parameters are one copy then."""
+        voting = isinstance(self.sync, Periodic) and self.sync.periods.get("direction") == 1
+        return (isinstance(self.sync, EveryStep) or voting) and not isinstance(self.rule, Stepping)
+
+    def _share(self) -> None:
+        """Parameters, and the states of rules, that are equal on all workers become one copy; nothing where they part.
+
+        Absent workers stand still while others move, and replicas are separate runs.
+        """
+        alone = self.comm.replicas > 1 or getattr(self.comm, "membership", None) is not None
+        self._shares = self.worker_axis and len(self.comm.local_workers) > 1 and self.keeps_workers_equal and not alone
+        if not self._shares:
+            return
+        for number, (p, rule, _) in enumerate(placed(self.param_groups, self._rules)):
+            if not p.numel():
+                continue
+            p.data = as_one_copy(p.data)
+            if self.state[p] and number not in self._kept:
+                self._kept[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
+            for name in self._kept.get(number, ()):
+                if name in self.state[p]:
+                    self.state[p][name] = as_one_copy(self.state[p][name])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Torch's; what is equal on all workers becomes one copy again."""
+        super().load_state_dict(state_dict)
+        self._shares = None
 
     def buffers_due(self, t: int) -> BufferSync:
         """Where gradients or directions are exchanged, buffers are broadcast; where parameters are, averaged."""
@@ -216,6 +265,8 @@ class Method(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._shares is None:
+            self._share()
         t = self.comm.ledger.step = self.steps_done
         rows, due = self.rows(), self.sync.due(t)
         if "gradient" in due and rows:
@@ -225,12 +276,7 @@ class Method(torch.optim.Optimizer):
         directions = self.directions(rows, t)
         if "direction" in due:
             directions = self.exchange_directions(rows, directions, t)
-        for row, d in zip(rows, directions, strict=True):
-            if d is not None:
-                lr, weight_decay = row.group["lr"], row.group["weight_decay"]
-                if weight_decay:
-                    row.x.mul_(1 - lr * weight_decay)
-                row.x.add_(d, alpha=-lr)
+        move(rows, directions)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
         self.average(self.averaged_rows(rows) if names else rows, names)
         if self.buffers is not None:
@@ -250,17 +296,23 @@ class Method(torch.optim.Optimizer):
         if self._steppers:
             self._steppers.step(rows)
             return out
+        seen = [in_common(row, self._kept.get(row.number, ())) for row in rows] if self._shares else rows
         together: dict[int, list[int]] = {}
-        for place, row in enumerate(rows):
-            if isinstance(row.rule, Together):
-                together.setdefault(id(row.rule), []).append(place)
-            else:
-                out[place] = row.rule.direction(row.g, row.state, row.group, t)
+        for place, row in enumerate(seen):
+            together.setdefault(id(row.rule), []).append(place)
         for places in together.values():
-            own = [rows[place] for place in places]
-            rule: Any = own[0].rule
-            for place, d in zip(places, rule.directions(own, t), strict=True):
+            own = [seen[place] for place in places]
+            rule = own[0].rule
+            # Not by ``isinstance``, which takes as long as a small parameter's step.
+            at_once: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
+            made = at_once(own, t) if at_once else [rule.direction(row.g, row.state, row.group, t) for row in own]
+            for place, d in zip(places, made, strict=True):
                 out[place] = d
+        for place, (row, one) in enumerate(zip(rows, seen, strict=True)):
+            if one is not row:
+                take_back(row, one)
+                d = out[place]
+                out[place] = None if d is None else for_rows(d, len(row.x))
         return out
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
@@ -294,7 +346,7 @@ class Method(torch.optim.Optimizer):
             averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label)
         for (name, row), average in zip(due, averages, strict=True):
             if name != "params":
-                row.state[name].copy_(average)
+                row.state[name] = as_own_copies(row.state[name]).copy_(average)
             elif self.outer:
                 self.outer.absorb(row.x, average, row.state, row.group)
             else:
@@ -307,7 +359,10 @@ def clip_rows(rows: list[Row], radius: float) -> list[Row]:
     """Each worker's gradient scaled into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
     if not rows:
         return rows
-    squares = [row.g.reshape(row.g.shape[0], -1).square().sum(1) for row in rows]
+    in_common = all(is_one_copy(row.g) for row in rows)
+    gradients = [the_copy(row.g) if in_common else row.g for row in rows]
+    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
     # Along the last dimension: torch's order of adding up then depends on no worker beside this one.
     scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
-    return [row._replace(g=row.g * scale.view(-1, *[1] * (row.g.dim() - 1))) for row in rows]
+    clipped = (g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients)
+    return [row._replace(g=for_rows(g, len(row.g))) for row, g in zip(rows, clipped, strict=True)]
