@@ -2,10 +2,10 @@
 
     python -m benchmarks.training [--quick] [--rounds 9] [--json]
 
-The network is an MLP of 134,410 parameters (64 pixels, 1,792 ReLUs, 10 classes) on the digits, with batches of 32. A step
-is all of it: the batches, the gradient of each worker, what the method does, and the bookkeeping. *Bare* is the gradients
-of as many batches that are there already, their mean, and one ``torch.optim.Adam(fused=True)``, in plain torch. A
-*run* is a whole training of 200 steps with its two evaluations.
+The network is an MLP of 134,410 parameters (64 pixels, 1,792 ReLUs, 10 classes) on the digits, with batches of 32. A
+step is all of it: the batches, the gradient of each worker, what the method does, and the bookkeeping. *Bare* is the
+gradients of as many batches that are there already, their mean, and one ``torch.optim.Adam(fused=True)``, in plain
+torch. A *run* is a whole training of 200 steps with its two evaluations.
 
 Medians of CPU seconds of the process, with one thread; bare steps, DDP-Adam's and the method's take turns. ``--quick``
 has fewer rounds and no runs.

@@ -16,17 +16,17 @@ def is_one_copy(x: Tensor) -> bool:
     >>> is_one_copy(torch.zeros(1, 3).expand(4, 3)), is_one_copy(torch.zeros(4, 3)), is_one_copy(torch.zeros(1, 3))
     (True, False, True)
     """
-    return x.stride(0) == 0 or len(x) == 1
+    return x.stride(0) == 0 or x.size(0) == 1
 
 
 def the_copy(x: Tensor) -> Tensor:
     """The first row of what is one copy, ``(1, *s)``, a view: all rows see what is written to it."""
-    return x if len(x) == 1 else x[:1]
+    return x if x.size(0) == 1 else x[:1]
 
 
 def for_rows(copy: Tensor, rows: int) -> Tensor:
     """One copy ``(1, *s)`` as all rows see it, ``(R, *s)``; what has R rows already as it is."""
-    return copy if len(copy) == rows else copy.expand(rows, *copy.shape[1:])
+    return copy if copy.size(0) == rows else copy.expand(rows, *copy.shape[1:])
 
 
 def as_one_copy(x: Tensor) -> Tensor:
@@ -38,4 +38,4 @@ def as_one_copy(x: Tensor) -> Tensor:
 
 def as_own_copies(x: Tensor) -> Tensor:
     """``x`` with memory of its own for each row."""
-    return x.contiguous() if len(x) > 1 and x.stride(0) == 0 else x
+    return x.contiguous() if x.stride(0) == 0 and x.size(0) > 1 else x

@@ -18,7 +18,6 @@ from syncline.comm import (
     ProcessGroupCommunicator,
     SimulatedCommunicator,
     WireFormat,
-    as_one_copy,
     as_own_copies,
     for_rows,
     is_one_copy,
@@ -30,7 +29,7 @@ from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
-from syncline.optim.sharing import in_common, move, take_back
+from syncline.optim.sharing import Shared, move, take_back
 from syncline.optim.sync import EveryStep, Periodic
 
 
@@ -142,7 +141,7 @@ class Method(torch.optim.Optimizer):
         self.comm = default_communicator() if comm is None else comm
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
-        self._kept: dict[int, tuple[str, ...]] = {}  # by the parameter's number, the states that its rule keeps
+        self._shared = Shared()
         self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
@@ -200,7 +199,7 @@ class Method(torch.optim.Optimizer):
             state = self.state[p]
             if not state:
                 made = rule.init(the_copy(x) if is_one_copy(x) else x, number)
-                self._kept[number] = tuple(made)
+                self._shared.kept[number] = tuple(made)
                 state.update({name: for_rows(value, len(x)) for name, value in made.items()})
                 state.update(self.reducer.init(x, number))
                 if self.outer:
@@ -226,14 +225,8 @@ class Method(torch.optim.Optimizer):
         if not self._shares:
             return
         for number, (p, rule, _) in enumerate(placed(self.param_groups, self._rules)):
-            if not p.numel():
-                continue
-            p.data = as_one_copy(p.data)
-            if self.state[p] and number not in self._kept:
-                self._kept[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
-            for name in self._kept.get(number, ()):
-                if name in self.state[p]:
-                    self.state[p][name] = as_one_copy(self.state[p][name])
+            if p.numel():
+                self._shared.join(number, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Torch's; what is equal on all workers becomes one copy again."""
@@ -291,12 +284,12 @@ class Method(torch.optim.Optimizer):
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """The direction of each row; a method whose rule talks to the other workers does so here."""
+        """The direction of each row, ``(1, *s)`` where it is one copy; where a rule talks to the others it does so here."""
         out: list[Tensor | None] = [None] * len(rows)
         if self._steppers:
             self._steppers.step(rows)
             return out
-        seen = [in_common(row, self._kept.get(row.number, ())) for row in rows] if self._shares else rows
+        seen = [self._shared.seen(row) for row in rows] if self._shares else rows
         together: dict[int, list[int]] = {}
         for place, row in enumerate(seen):
             together.setdefault(id(row.rule), []).append(place)
@@ -308,16 +301,16 @@ class Method(torch.optim.Optimizer):
             made = at_once(own, t) if at_once else [rule.direction(row.g, row.state, row.group, t) for row in own]
             for place, d in zip(places, made, strict=True):
                 out[place] = d
-        for place, (row, one) in enumerate(zip(rows, seen, strict=True)):
+        for row, one in zip(rows, seen, strict=True):
             if one is not row:
                 take_back(row, one)
-                d = out[place]
-                out[place] = None if d is None else for_rows(d, len(row.x))
         return out
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """What takes the place of the directions of those rows that move."""
-        moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]
+        moving = [
+            row._replace(g=for_rows(d, len(row.x))) for row, d in zip(rows, directions, strict=True) if d is not None
+        ]
         reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
         return [None if d is None else next(reduced) for d in directions]
 

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
+from syncline.optim.fused import fused_adam, is_worth_fusing
 
 SECOND_MOMENT = "second_moment"
 
@@ -255,12 +256,17 @@ class MomentumRule(UpdateRule, Together):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        # Parameters of a group take each operation together: of small ones a call costs more than its arithmetic.
+        # Those with the same knobs take each operation together: of small ones a call costs more than its arithmetic.
         out: list[Tensor | None] = [None] * len(rows)
-        groups: dict[int, list[int]] = {}
+        knobs = tuple(self.hyperparameters())
+        alike: list[tuple[list[Any], list[int]]] = []
         for place, row in enumerate(rows):
-            groups.setdefault(id(row.group), []).append(place)
-        for places in groups.values():
+            own = [row.group[name] for name in knobs]
+            places = next((places for others, places in alike if others == own), None)
+            if places is None:
+                alike.append((own, places := []))
+            places.append(place)
+        for _, places in alike:
             some = [rows[place] for place in places]
             made = self._of_group([row.g for row in some], [row.state for row in some], some[0].group, t)
             for place, d in zip(places, made or (), strict=made is not None):
@@ -269,6 +275,10 @@ class MomentumRule(UpdateRule, Together):
 
     def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
         """Directions of parameters that have one set of knobs; None to make no step."""
+        if self._is_adam(h):
+            us, vs = ([state[name] for state in states] for name in (*momentum_names(1), SECOND_MOMENT))
+            if is_worth_fusing([*us, *vs]):
+                return fused_adam(gs, us, vs, (h["betas"][0], h["beta2"]), h["eps"], t)
         seen = self.scaling.before_all(gs, states, h, t)
         if seen is None:
             return None
@@ -289,6 +299,14 @@ class MomentumRule(UpdateRule, Together):
             else:
                 torch._foreach_add_(ds, us, alpha=weight)
         return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, states, h, t)
+
+    def _is_adam(self, h: Hyperparameters) -> bool:
+        """Whether it is Adam as it was published, for which there are kernels."""
+        scaling = self.scaling
+        if not (isinstance(scaling, AdamScaling) and scaling.per == "coordinate" and scaling.bias_correction):
+            return False
+        plain = self.form == "ema" and self.bias_correction and not h.get("switch_step")
+        return plain and len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
 
     def least(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
         """Of Adam's second moment what no history of gradients can undercut: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.

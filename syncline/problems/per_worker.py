@@ -69,7 +69,7 @@ def _loop(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, 
         gradients.append(torch.autograd.grad(value, list(leaves.values())))
         losses.append(value.detach())
     for param, rows in zip(params.values(), zip(*gradients, strict=True), strict=True):
-        param.grad = torch.stack(rows)
+        param.grad = torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
     return torch.stack(losses)
 
 
