@@ -144,7 +144,7 @@ class Communicator(Protocol):
 
 def elements_per_row(x: Tensor) -> int:
     """How many numbers one worker holds of ``x``."""
-    return x[0].numel() if x.shape[0] else 0
+    return x.numel() // x.size(0) if x.size(0) else 0
 
 
 FP32_BYTES = 4

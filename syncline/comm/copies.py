@@ -6,6 +6,8 @@ Whoever reads such a tensor sees R rows; torch refuses to write to it as to R ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -27,6 +29,13 @@ def the_copy(x: Tensor) -> Tensor:
 def for_rows(copy: Tensor, rows: int) -> Tensor:
     """One copy ``(1, *s)`` as all rows see it, ``(R, *s)``; what has R rows already as it is."""
     return copy if copy.size(0) == rows else copy.expand(rows, *copy.shape[1:])
+
+
+def computed_once(of: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+    """``of(*xs)``, row by row the same function, ``(R, *s)``; of one copy, where all are one."""
+    if all(map(is_one_copy, xs)):
+        return for_rows(of(*map(the_copy, xs)), xs[0].size(0))
+    return of(*xs)
 
 
 def as_one_copy(x: Tensor) -> Tensor:

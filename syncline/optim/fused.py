@@ -43,11 +43,11 @@ def fused_adam(
     """
     directions = [torch.zeros_like(u) for u in momenta]
     gradients = [g if g[0].is_contiguous() else g.contiguous() for g in gs]
-    given = [[row for x in xs for row in x.unbind(0)] for xs in (directions, gradients, momenta, squares)]
-    steps = [torch.tensor(float(t + 1))] * len(given[0])
+    ds, own, us, vs = ([row for x in xs for row in x.unbind(0)] for xs in (directions, gradients, momenta, squares))
+    steps = [torch.tensor(float(t + 1))] * len(ds)
     # From zero, at a rate of -1, the step is the direction.
     torch._fused_adam_(
-        *given, [], steps, lr=-1.0, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
+        ds, own, us, vs, [], steps, lr=-1.0, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
         maximize=False,
     )  # fmt: skip
     return directions

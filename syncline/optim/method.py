@@ -212,8 +212,7 @@ class Method(torch.optim.Optimizer):
     @property
     def keeps_workers_equal(self) -> bool:
         """Whether workers that begin alike stay so, as all take the same steps: their parameters are one copy then."""
-        voting = isinstance(self.sync, Periodic) and self.sync.periods.get("direction") == 1
-        return (isinstance(self.sync, EveryStep) or voting) and not isinstance(self.rule, Stepping)
+        return isinstance(self.sync, EveryStep) and not isinstance(self.rule, Stepping)
 
     def _share(self) -> None:
         """Parameters, and the states of rules, that are equal on all workers become one copy; nothing where they part.
@@ -284,7 +283,7 @@ class Method(torch.optim.Optimizer):
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """The direction of each row, ``(1, *s)`` where it is one copy; where a rule talks to the others it does so here."""
+        """The direction of each row, ``(1, *s)`` where it is one copy; a rule that talks to the others does so here."""
         out: list[Tensor | None] = [None] * len(rows)
         if self._steppers:
             self._steppers.step(rows)

@@ -252,7 +252,7 @@ class MomentumRule(UpdateRule, Together):
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         made = self._of_group([g], [state], h, t)
-        return made and made[0]
+        return made[0] if made else None
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:

@@ -1,8 +1,8 @@
 """One copy of parameters and states for all workers, as long as all of them do the same; see `syncline.comm.copies`.
 
-Where gradients, or directions, are exchanged in every step, workers that begin alike stay alike. Their parameters are
-one copy then, which moves once. So are the states of a rule that sees one gradient for all; where every worker has a
-gradient of its own, as before a vote on directions, states have rows of their own.
+Where gradients are exchanged in every step, workers that begin alike stay alike. Their parameters are one copy then,
+and so are the states of the rule, which sees one gradient for all; both move once. What a reducer keeps of each worker,
+such as an error, has rows of its own, and so has everything once something differs.
 """
 
 from __future__ import annotations
