@@ -61,10 +61,14 @@ def torchrun_command(
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.torchrun import run_under_torchrun
     from syncline.specs import RunSpec, load_spec
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     how = Launch(
-        device, backend, parse_seconds(timeout, "--timeout"), reproducible, workers_per_process=workers_per_process
+        device,
+        backend,
+        parse_seconds(number_or_text(timeout), "--timeout"),
+        reproducible,
+        workers_per_process=workers_per_process,
     )
     processes = os.environ.get("WORLD_SIZE", "")
     workers = int(processes) * workers_per_process if processes.isdecimal() else None
@@ -95,10 +99,10 @@ def _calibrate(
     from syncline.experiments.calibration.plan import planned
     from syncline.experiments.calibration.tables import calibrate_tables
     from syncline.experiments.launching.process import Launch
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
+    how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
     target = out or Path("cluster.yaml")
     result = calibrate_under_torchrun(plan, target, how, command=command, exact=out is not None)
