@@ -57,10 +57,7 @@ def load(folder: str | Path) -> Result:
         spec = None
     if "summary" in noted:
         return _validation(noted, spec, path)
-    if spec is not None:
-        kind = kind_of_model(type(spec))
-    else:
-        kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
+    kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     if command == "launch":
         told |= {name: noted.get(name) for name in ("simulated", "failed")}
@@ -76,6 +73,11 @@ def load(folder: str | Path) -> Result:
     elif isinstance(spec, CompareSpec | PipelineSpec):
         make = compared if isinstance(spec, CompareSpec) else played
     return make(spec, told)
+
+
+def _kind_in(spec: Path) -> str | None:
+    """What a spec says that it is, where no more can be read of it."""
+    return kind_of(spec) if spec.is_file() else "run"
 
 
 def _noted(path: Path) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def test_a_sweeps_folder_is_its_result_again(small, command, tmp_path):
     shown = command("show", "rates", "--json")
     assert json.loads(shown.out) == made.json() and "8 configurations by loss" in shown.err
     (tmp_path / "none").mkdir()
-    with pytest.raises(sl.SpecError, match="a run folder, with a run.json, or a sweep's"):
+    with pytest.raises(sl.SpecError, match=r"a run folder, with a run\.json, or a sweep's"):
         sl.load(tmp_path / "none")
 
 
