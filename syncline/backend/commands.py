@@ -1,4 +1,4 @@
-"""Commands that run side by side as one: whichever fails first ends the others, as does their parent's end. No torch."""
+"""Commands that run side by side as one: the first that fails ends the others, as does their parent's end. No torch."""
 
 from __future__ import annotations
 
