@@ -95,8 +95,13 @@ def _follow(
         shared = parts.is_dir()  # containers of one machine may not share their files
         parts = parts if shared else Path(here)
         to_end = threading.Thread(target=_asked, args=(own, place.rank, None if shared else parts), daemon=True)
+
+        def end(*_: Any) -> None:
+            if to_end.ident is None:  # a second signal changes nothing
+                to_end.start()
+
         for kind in (signal.SIGTERM, signal.SIGINT):  # whose thread may be stuck in a collective, or hold the store
-            signal.signal(kind, lambda *_: to_end.ident is None and to_end.start())
+            signal.signal(kind, end)
         progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
         over = threading.Event()
         threading.Thread(target=_publish, args=(own, place.rank, progress, over), daemon=True).start()
