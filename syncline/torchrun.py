@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from syncline.commands.shell import (
+    INTERRUPTED,
     TIMEOUT,
     BackendOption,
     DeviceOption,
@@ -80,6 +81,9 @@ def torchrun_command(
         where = "; what was measured until then is in the folder above" if "folder" in result else ""
         print(f"error: {result['failed']}{where}", file=sys.stderr)
         _leave(1)
+    if result.get("interrupted"):
+        print("interrupted: what was measured until then is in the folder above", file=sys.stderr)
+        _leave(INTERRUPTED)
 
 
 def _calibrate(
