@@ -136,10 +136,9 @@ def best_command(
     if as_json:
         emit({"rows": records, "effort": tuned, "runs": len(kept.asked), "finished": len(kept.rows)})
         return
-    paths = list(dict.fromkeys(path for one in kept.asked for path in one["values"]))
     console = new_console()
     if records:
-        console.print(ranking_table(records, by, paths, top, name=kept.about["name"]))
+        console.print(ranking_table(records, by, kept.paths, top, name=kept.about["name"]))
     _say_if_any(effort_line(tuned))
     if len(kept.rows) < len(kept.asked):
         say(f"{len(kept.rows):,} of {len(kept.asked):,} runs are finished")
