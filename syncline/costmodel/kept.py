@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Kept(Generic[P, T]):
+class Remembered(Generic[P, T]):
     """A function that remembers its results by the values of its arguments; the one unused for longest goes first.
 
     Args:
@@ -54,9 +54,9 @@ class Kept(Generic[P, T]):
             self.nbytes = 0.0
 
 
-def kept(most_bytes: float, nbytes_of: Callable[[Any], float]) -> Callable[[Callable[P, T]], Kept[P, T]]:
-    """A function as `Kept`."""
-    return lambda function: Kept(function, most_bytes, nbytes_of)
+def kept(most_bytes: float, nbytes_of: Callable[[Any], float]) -> Callable[[Callable[P, T]], Remembered[P, T]]:
+    """A function as `Remembered`."""
+    return lambda function: Remembered(function, most_bytes, nbytes_of)
 
 
 def by_value(of: object) -> bool:

@@ -26,7 +26,7 @@ from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.starts import Floats
 
 
-def memory_bytes(of: Iterable[Round]) -> float:
+def rounds_bytes(of: Iterable[Round]) -> float:
     """About what rounds take in memory; arrays that several of them have count once."""
     parts = {id(part): part for one in {id(one): one for one in of}.values() for part in one}
     return sum(100.0 + np.asarray(part).nbytes for part in parts.values())
@@ -42,7 +42,7 @@ def _never_changed(of: Iterable[Round]) -> tuple[Round, ...]:
     return made
 
 
-@kept(128e6, memory_bytes)
+@kept(128e6, rounds_bytes)
 def rounds(
     kind: str, workers: int, nbytes: float, algorithm: str | None = None, group: int | None = None
 ) -> tuple[Round, ...]:

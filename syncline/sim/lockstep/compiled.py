@@ -56,7 +56,7 @@ def _around(x: Any, before: int, after: int) -> Any:
 
 
 @_compiled
-def eager(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
+def eager_ring(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
     """``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring, so many times; ``next_to`` is s."""
     deep = max(1, DEEP // next_to)
     reach = deep * next_to
@@ -84,7 +84,7 @@ def eager(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
 
 
 @_compiled
-def rendezvous(x: Any, cost: Any, next_to: int, times: int) -> Any:
+def rendezvous_ring(x: Any, cost: Any, next_to: int, times: int) -> Any:
     """``x_i <- max(e_i, e_(i-s))``, ``e_i = max(x_i, x_(i+s)) + cost_i`` around a ring, so many times."""
     deep = max(1, DEEP // next_to)
     reach = deep * next_to

@@ -101,7 +101,7 @@ def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, time
     kernels = _kernels.for_messages(x.size * times)
     if kernels is not None:
         flat = (np.ascontiguousarray(each).ravel() for each in (x, stay, np.broadcast_to(stay + latency_s, x.shape)))
-        return kernels.eager(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
+        return kernels.eager_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
     go = _after_last(np.broadcast_to(stay + latency_s, x.shape))[:-1]
     padded = _after_last(x)
     here, there, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
@@ -126,7 +126,7 @@ def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
     kernels = _kernels.for_messages(x.size * times)
     if kernels is not None:
         flat = (np.ascontiguousarray(each).ravel() for each in (x, np.broadcast_to(cost_s, x.shape)))
-        return kernels.rendezvous(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
+        return kernels.rendezvous_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
     edge_cost = _after_last(np.broadcast_to(cost_s, x.shape))  # of the messages from -1, 0, ..., G - 1
     padded = np.concatenate([x[-1:], x, x[:1]])
     edge = np.empty_like(edge_cost)

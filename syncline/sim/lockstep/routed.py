@@ -15,7 +15,7 @@ from syncline.costmodel.kept import by_value, kept
 from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Star, Topology
 from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import memory_bytes, rounds, rounds_on
+from syncline.sim.collectives.rounds import rounds, rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings
 
 MANY_ROUNDS = 32
@@ -93,7 +93,7 @@ class RoutedRounds:
         """About what it takes in memory, with its rounds."""
         each = {id(one): one for one, _ in self.runs}.values()
         own = sum(np.asarray(part).nbytes for one in each for part in one[1:])
-        return memory_bytes([one.of for one in each]) + own + 100.0 * len(self.runs)
+        return rounds_bytes([one.of for one in each]) + own + 100.0 * len(self.runs)
 
     @property
     def shares(self) -> bool:

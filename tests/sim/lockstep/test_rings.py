@@ -121,9 +121,9 @@ def test_compiled_rounds_are_the_others_to_the_last_bit(compiled, length, number
     x = np.where(rng.uniform(size=shape) < 0.2, -np.inf, rng.exponential(1.0, shape))
     occupied_s, latency_s = rng.uniform(0, 1, (2, length, number, 1))
     stay, go = (np.broadcast_to(each, shape).ravel() for each in (occupied_s, occupied_s + latency_s))
-    eager = compiled.eager(x.ravel(), stay, go, number * times, count)
+    eager = compiled.eager_ring(x.ravel(), stay, go, number * times, count)
     assert np.array_equal(eager.reshape(shape), cycles.eager(x, occupied_s, latency_s, count))
-    rendezvous = compiled.rendezvous(x.ravel(), stay, number * times, count)
+    rendezvous = compiled.rendezvous_ring(x.ravel(), stay, number * times, count)
     assert np.array_equal(rendezvous.reshape(shape), cycles.rendezvous(x, occupied_s, count))
 
 
