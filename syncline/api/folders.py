@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from syncline.api.processes import launched
 from syncline.api.result import Result
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
+from syncline.files import as_written, read_json
 from syncline.registry import nothing_foreign
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
@@ -34,7 +34,11 @@ def load(folder: str | Path) -> Result:
     ...     print(sl.load(path).rows == sl.pipeline(schedules=["gpipe"]).rows)
     True
     """
-    path = Path(folder)
+    with as_written(Path(folder)):
+        return _loaded(Path(folder))
+
+
+def _loaded(path: Path) -> Result:
     noted = _noted(path)
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
     again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
@@ -75,7 +79,7 @@ def _noted(path: Path) -> dict[str, Any]:
     if not (path / "run.json").is_file():
         raise SpecError("folder", str(path), "a run folder, with a run.json")
     try:
-        noted = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        noted = read_json(path / "run.json")
     except (OSError, ValueError) as error:
         raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
     if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
