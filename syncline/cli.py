@@ -34,10 +34,23 @@ def _line(error: Exception) -> str:
     return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
 
 
+def _end_as_after_ctrl_c() -> None:
+    """A scheduler ends a job by SIGTERM, some time before it kills it: what was computed is kept as after Ctrl-C."""
+    owner = os.getpid()
+
+    def ended(number: int, _: object) -> None:
+        if os.getpid() != owner:  # a forked process, to which Ctrl-C may mean nothing
+            os._exit(128 + number)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, ended)
+
+
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
     # Until a training listens there is nothing to save, and an exception would surface from within half an import.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    _end_as_after_ctrl_c()
     try:
         sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
     except SynclineError as error:

@@ -70,9 +70,12 @@ def show_command(
 
     entry = find_run(run, folder)
     if entry.kind == "sweep":
+        from syncline.api.sweeps import swept_in
         from syncline.commands.sweeps import best_command
 
-        best_command(entry.path, as_json=as_json)
+        best_command(entry.path)
+        if as_json:
+            emit(swept_in(entry.path))
         return
     if entry.state in (*LEFT, "running"):
         expected = {"running": "a run that is finished; this one is being written"}.get(

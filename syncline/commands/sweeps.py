@@ -135,8 +135,7 @@ def best_command(
         names = {row["run"] for row in rows}
         tuned = effort((one["method"], one["training"]) for one in kept.asked if one["run"] in names)
         records = ranked(rows, by)
-        paths = list(dict.fromkeys(path for one in kept.asked for path in one["values"]))
-        table = ranking_table(records, by, paths, top, name=kept.about["name"])
+        table = ranking_table(records, by, kept.paths, top, name=kept.about["name"])
     if as_json:
         emit({"rows": records, "effort": tuned, "runs": len(kept.asked), "finished": len(kept.rows)})
         return

@@ -47,8 +47,10 @@ class Stages:
         owned = [torch.nn.ModuleList(self.parts[k :: spec.stages]) for k in range(spec.stages)]
         names = {id(p): name for name, p in self.model.named_parameters()}
         self.optimizers = [
-            stage_optimizer(spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], late, delays)
-            for of, late in zip(owned, delays, strict=True)
+            stage_optimizer(
+                spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], k, delays, self._seed
+            )
+            for k, of in enumerate(owned)
         ]
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 

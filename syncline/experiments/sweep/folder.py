@@ -136,6 +136,11 @@ class Kept:
     asked: list[dict[str, Any]]
     rows: list[dict[str, Any]]
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The fields that are swept."""
+        return tuple(dict.fromkeys(path for one in self.asked for path in one["values"]))
+
 
 def read_sweep(path: Path) -> Kept:
     """A sweep's folder, also of one that goes on or was killed.
