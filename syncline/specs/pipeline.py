@@ -54,7 +54,7 @@ ScheduleName = Annotated[
 ]
 """One of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 
-MOST_TASKS = 400_000
+MOST_TASKS = 1 << 20
 """Forward passes of a schedule, beyond which an answer would take minutes."""
 
 FREE = Link(0.0, 1e15, "free")
