@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.sweep.folder import NAME as SWEPT
 from syncline.fields import kind_of_model
+from syncline.files import as_written, read_json
 from syncline.registry import nothing_foreign
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
@@ -37,7 +37,11 @@ def load(folder: str | Path) -> Result:
     ...     print(sl.load(path).rows == sl.pipeline(schedules=["gpipe"]).rows)
     True
     """
-    path = Path(folder)
+    with as_written(Path(folder)):
+        return _loaded(Path(folder))
+
+
+def _loaded(path: Path) -> Result:
     if (path / SWEPT).is_file():
         return swept_in(path)
     noted = _noted(path)
@@ -85,7 +89,7 @@ def _noted(path: Path) -> dict[str, Any]:
     if not (path / "run.json").is_file():
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
     try:
-        noted = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        noted = read_json(path / "run.json")
     except (OSError, ValueError) as error:
         raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
     if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
