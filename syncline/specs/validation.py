@@ -35,8 +35,8 @@ class StepTimesSpec(Experiment):
     One part in ``folds`` of the points on single nodes calibrates, the rest is predicted: a point is in the part that
     a hash of its configuration says, so that no order and no choice is involved. ``constants`` that are known need no
     calibration; the same points are predicted with them. ``repeats`` random parts of the same size tell how much of
-    the result is luck. Not fitted: ``hardware``'s measured all-reduces, which time sums of more bytes than were calibrated
-    on, and ``node``, what travels between nodes.
+    the result is luck. Not fitted: ``hardware``'s measured all-reduces, which time sums of more bytes than were
+    calibrated on, and ``node``, what travels between nodes.
     """
 
     kind: Literal["step-times"]
