@@ -91,7 +91,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
         "summary": error_summary(rows)
-        + ([] if spec.constants else left_out(spec, single, again) + repeats(spec, single, again)),
+        + ([] if spec.constants else without_its_cell(spec, single, again) + repeats(spec, single, again)),
         "constants": [
             {
                 "name": name,
@@ -154,7 +154,7 @@ def _fit(
     return relative_fit(predict, measured, begin, most=[_ceiling(name, machine) or np.inf for name in names])
 
 
-def left_out(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
+def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
     """Each cell of width and micro-batch, without tensor parallelism, predicted from calibration points outside of it.
 
     A cell of the grid whose neighbours were calibrated on is easier than one that nobody measured.
