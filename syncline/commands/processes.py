@@ -83,11 +83,11 @@ def launch_command(
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.tables import launched_steps
     from syncline.experiments.progress import progress
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     how = Launch(
-        device, backend, parse_seconds(timeout, "--timeout"), reproducible, port,
+        device, backend, parse_seconds(number_or_text(timeout), "--timeout"), reproducible, port,
         workers_per_process=workers_per_process,
     )  # fmt: skip
     warn(launch_warnings(loaded, how))
@@ -152,13 +152,13 @@ def calibrate_command(
     from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.progress import progress
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
     numbers = numbers_of(workers)
     warn(calibrate_warnings(numbers))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
+    how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     try:
         with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:

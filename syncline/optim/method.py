@@ -127,6 +127,7 @@ class Method(torch.optim.Optimizer):
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.comm = default_communicator() if comm is None else comm
+        self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
         self._other_lr = other_lr

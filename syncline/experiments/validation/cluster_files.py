@@ -24,13 +24,14 @@ import numpy as np
 
 from syncline.costmodel.clusters.l40s import l40s_step
 from syncline.costmodel.clusters.p3 import P3, P3Constants, p3_s
-from syncline.costmodel.collectives.nccl.nvlink import TimesBySize, nvlink_all_reduce_s
+from syncline.costmodel.collectives import measured
+from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlink_all_reduce_s
 from syncline.errors import SpecError, SynclineError
 
-MEASURED = Path(__file__).parent / "measured"
+COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
+NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK)
 """What comes with the package."""
-
-BUNDLED = ("collectives.csv", "l40s_steps.csv", "nvlink_all_reduce.csv")
 
 MIB = 2**20
 DEFAULT = "default"
@@ -68,8 +69,8 @@ def predicted_rows(path: Path) -> list[_Row]:
     for number, line in enumerate(lines, start=2):
         try:
             row: _Row = {**line, **kind.predict(line)}
-            measured = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
-            row["error"] = None if measured is None else row["predicted_ms"] / (measured / kind.per_ms) - 1
+            took = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
+            row["error"] = None if took is None else row["predicted_ms"] / (took / kind.per_ms) - 1
         except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
             raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
         rows.append({"file": path.name, **row})
@@ -193,15 +194,11 @@ KNOWN = "2, 4, 8 GPUs: these times ship"
 @cache
 def nvlink_times() -> dict[str, TimesBySize]:
     """By GPU: the measured times that come with the package."""
-    points: dict[str, dict[int, list[tuple[float, float]]]] = {}
-    with (MEASURED / "nvlink_all_reduce.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            of = points.setdefault(row["gpu"], {}).setdefault(int(row["gpus"]), [])
-            of.append((float(row["bytes"]), 1e-9 * float(row["in_place_ns"])))
-    return {
-        gpu: {count: (np.array(sorted(of))[:, 0], np.array(sorted(of))[:, 1]) for count, of in by_count.items()}
-        for gpu, by_count in points.items()
-    }
+    told: dict[str, TimesBySize] = {}
+    for gpu in RINGS:
+        points = np.array(sorted(measured.nvlink_all_reduce(gpu).points))
+        told[gpu] = {int(count): points[points[:, 0] == count, 1:].T for count in np.unique(points[:, 0])}
+    return told
 
 
 def _number(text: str, name: str, least: float = math.ulp(0.0)) -> float:

@@ -12,7 +12,7 @@ from rich.console import Group
 
 from syncline.costmodel.clusters.p3 import P3
 from syncline.experiments.columns import Column, count_of, table, text_of
-from syncline.experiments.validation.cluster_files import BUNDLED, KNOWN, MEASURED, predicted_rows, read_table
+from syncline.experiments.validation.cluster_files import BUNDLED, COLLECTIVES, KNOWN, predicted_rows, read_table
 from syncline.experiments.validation.left_out import collectives_left_out, error_of, nvlink_left_out
 from syncline.specs import ClustersSpec
 
@@ -32,11 +32,11 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
     Raises:
         SynclineError: a file that is not there or cannot be predicted.
     """
-    files = [Path(name) for name in spec.measurements] or [MEASURED / name for name in BUNDLED]
+    files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [row for path in files for row in predicted_rows(path)]
     fits = []
     if spec.left_out and not spec.measurements:
-        fits = collectives_left_out(read_table(MEASURED / BUNDLED[0])[1]) + nvlink_left_out()
+        fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
     return {"rows": rows, "summary": cluster_summary(rows), "constants": asdict(P3), "left_out": fits}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from syncline.costmodel.clusters.p3 import P3
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.validation.cluster_files import BUNDLED, MEASURED, predicted_rows, read_table
+from syncline.experiments.validation.cluster_files import BUNDLED, COLLECTIVES, predicted_rows, read_table
 from syncline.experiments.validation.clusters import cluster_summary
 from syncline.experiments.validation.left_out import STAGES, fitted_p3, nvlink_left_out
 from tests.test_docs import documented
@@ -23,7 +23,7 @@ QUICK = ("validate", "clusters", "--set", "left_out=false")
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return [row for name in BUNDLED for row in predicted_rows(MEASURED / name)]
+    return [row for path in BUNDLED for row in predicted_rows(path)]
 
 
 def errors(rows: list[dict], *starts: str) -> np.ndarray:
@@ -33,13 +33,13 @@ def errors(rows: list[dict], *starts: str) -> np.ndarray:
 
 
 def test_rows_are_as_written_with_what_is_predicted(rows: list[dict]) -> None:
-    for name in BUNDLED:
-        with (MEASURED / name).open(encoding="utf-8", newline="") as file:
+    for path in BUNDLED:
+        with path.open(encoding="utf-8", newline="") as file:
             written = list(csv.DictReader(file))
-        told = [row for row in rows if row["file"] == name]
+        told = [row for row in rows if row["file"] == path.name]
         assert [{key: row[key] for key in written[0]} for row in told] == written
         assert all(row["predicted_ms"] > 0 for row in told)
-        assert all(("predicted_mean_ms" in row) == (name == "l40s_steps.csv") for row in told)
+        assert all(("predicted_mean_ms" in row) == (path.name == "l40s_steps.csv") for row in told)
 
 
 def test_what_was_measured_is_told_within_the_errors_that_are_documented(rows: list[dict]) -> None:
@@ -56,7 +56,7 @@ def test_what_was_measured_is_told_within_the_errors_that_are_documented(rows: l
 
 
 def test_shipped_constants_are_a_fit_to_the_shipped_rows() -> None:
-    fitted = asdict(fitted_p3(read_table(MEASURED / "collectives.csv")[1]))
+    fitted = asdict(fitted_p3(read_table(COLLECTIVES)[1]))
     for name, value in asdict(P3).items():
         assert fitted[name] == pytest.approx(value, rel=0.01), name
     assert {name for stage in STAGES for name in stage.constants} == set(asdict(P3))
@@ -72,7 +72,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
     result = json.loads(done.out)
     assert len(result["rows"]) == 158 + 8 + 288
     assert set(result) == {"spec", "rows", "summary", "constants", "left_out", "folder"} and result["left_out"] == []
-    own = {key for name in BUNDLED for key in read_table(MEASURED / name)[1][0]}
+    own = {key for path in BUNDLED for key in read_table(path)[1][0]}
     assert {key for row in result["rows"] + result["summary"] for key in row} - own <= documented("validate clusters")
     assert "nccl all_reduce, shaped" in done.err and "l40s_steps.csv" in done.err
     assert pq.read_table("runs/clusters/points.parquet").num_rows == len(result["rows"])

@@ -16,7 +16,7 @@ Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ from syncline.costmodel.arrays import require
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, one_of
 
-TimesBySize: TypeAlias = Mapping[int, tuple[Floats, Floats]]
+TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
 """By number of GPUs: bytes, increasing, and seconds."""
 
 CUBE_MESH_RINGS = {2: 1.0, 3: 2.0, 4: 4.0, 5: 2 * 2 * (5 - 1) / 5 * 0.92, 6: 2.0, 7: 4.0, 8: 6.0}

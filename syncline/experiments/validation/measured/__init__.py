@@ -1,1 +1,1 @@
-"""Measurements of others that come with the package: three tables, and where they are from in ``provenance.md``."""
+"""Measurements of others that come with the package: two tables, and where they are from in ``provenance.md``."""
