@@ -34,6 +34,7 @@ from syncline.experiments.folder import RunFolder
 from syncline.experiments.launching.launch import check, write_launch
 from syncline.experiments.launching.parts import last_step
 from syncline.experiments.launching.process import Launch, meet, take_part
+from syncline.experiments.measured_step import with_measured_step
 from syncline.specs import RunSpec
 
 PIECE = 4 * 2**20
@@ -67,6 +68,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
     own = PrefixStore("syncline", store)
     if place.rank:
         return {"failed": _follow(spec, how, store, own, place, machines)}
+    spec, step_s = with_measured_step(spec)  # on this machine, while the others wait for the folder
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -81,7 +83,8 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         _receive(own, away, parts, GRACE_S if failure or asked else how.timeout_s)
-        told = write_launch(folder, spec, how, parts, time.perf_counter() - started_s, failure, interrupted=asked)
+        wall_s = time.perf_counter() - started_s
+        told = write_launch(folder, spec, how, parts, wall_s, failure, interrupted=asked, measured_step_s=step_s)
     own.set("written", "1")
     return told | {"folder": str(folder.path)}
 
