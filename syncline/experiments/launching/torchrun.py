@@ -34,7 +34,7 @@ from syncline.experiments.folder import RunFolder
 from syncline.experiments.launching.launch import check, write_launch
 from syncline.experiments.launching.parts import last_step
 from syncline.experiments.launching.process import Launch, meet, take_part
-from syncline.experiments.measured_step import with_measured_step
+from syncline.experiments.measured_step import with_measured_step, with_seconds
 from syncline.specs import RunSpec
 
 PIECE = 4 * 2**20
@@ -67,8 +67,11 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
     machines = meet(spec, how, store, place)
     own = PrefixStore("syncline", store)
     if place.rank:
+        if spec.compute.measure:
+            spec = with_seconds(spec, float(own.get("step_s")))
         return {"failed": _follow(spec, how, store, own, place, machines)}
-    spec, step_s = with_measured_step(spec)  # on this machine, while the others wait for the folder
+    spec, step_s = with_measured_step(spec)  # on this machine, while the others wait
+    own.set("step_s", repr(step_s))
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
