@@ -113,12 +113,32 @@ def test_an_object_is_taken_as_it_is_and_leaves_its_name(command, tmp_path):
 @pytest.mark.parametrize(
     ("compute", "line"),
     [
-        ("mesure", "compute: got 'mesure'; expected measure, or fields"),
+        ("mesure", "compute: got 'mesure'; expected a time, as in 5 ms, or measure, or fields"),
         ({"measure": True, "seconds": 1}, "compute.measure: got True; expected no seconds beside it"),
         ({"measure": True, "hardware": "a100"}, "compute.measure: got True; expected no hardware beside it"),
     ],
 )
 def test_measure_stands_alone(compute, line):
+    with pytest.raises(SpecError) as caught:
+        validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute})
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize("compute", ["10 ms", 0.01, {"seconds": "10 ms"}])
+def test_a_time_is_seconds(compute):
+    assert validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute}).compute.seconds == 0.01
+
+
+@pytest.mark.parametrize(
+    ("compute", "line"),
+    [
+        ("10 parsecs", "compute.seconds: got '10 parsecs'; expected a time with its unit"),
+        (-1, "compute.seconds: got -1"),
+        (True, "compute: got True"),
+        ([1], "compute: got [1]"),
+    ],
+)
+def test_what_is_no_time_is_refused(compute, line):
     with pytest.raises(SpecError) as caught:
         validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute})
     assert str(caught.value).startswith(line)
