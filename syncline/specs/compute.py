@@ -56,6 +56,11 @@ class PauseSpec(Spec):
     seconds: Seconds
 
 
+def fields_of_word(value: str | float) -> dict[str, Any]:
+    """The fields that ``measure``, or a time, stands for."""
+    return {"measure": True} if value == "measure" else {"seconds": value}
+
+
 class ComputeSpec(Spec):
     """How long a worker computes in a step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
 
@@ -89,11 +94,9 @@ class ComputeSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _by_word(cls, value: Any) -> Any:
-        if value == "measure":
-            return {"measure": True}
-        if isinstance(value, str) and not value[:1].isdecimal():
+        if isinstance(value, str) and value != "measure" and not value[:1].isdecimal():
             raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
-        return {"seconds": value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+        return fields_of_word(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:

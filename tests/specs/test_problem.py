@@ -13,7 +13,7 @@ from torch import nn
 from syncline.errors import SpecError
 from syncline.fields import validate
 from syncline.problems import TorchProblem
-from syncline.specs import RunSpec
+from syncline.specs import RunSpec, load_spec
 from tests.problems.torch_problem.models import TiedFrozen, sentences, token_loss
 
 MODULE = """
@@ -142,6 +142,13 @@ def test_what_is_no_time_is_refused(compute, line):
     with pytest.raises(SpecError) as caught:
         validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute})
     assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(("compute", "field", "value"), [("10 ms", "seconds", 0.01), ("measure", "measure", True)])
+def test_fields_beside_a_word(compute, field, value):
+    fields = FIELDS | {"problem": "digits", "compute": compute}
+    spec = load_spec(fields, ["compute.jitter=0.1"], RunSpec)
+    assert (getattr(spec.compute, field), spec.compute.jitter) == (value, 0.1)
 
 
 def test_where_seconds_come_from_is_told(sums, command):
