@@ -197,7 +197,7 @@ def nvlink_times() -> dict[str, TimesBySize]:
     told: dict[str, TimesBySize] = {}
     for gpu in RINGS:
         points = np.array(sorted(measured.nvlink_all_reduce(gpu).points))
-        told[gpu] = {int(count): points[points[:, 0] == count, 1:].T for count in np.unique(points[:, 0])}
+        told[gpu] = {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
     return told
 
 
