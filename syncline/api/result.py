@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
+from syncline.experiments.projection.columns import ColumnRows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +57,7 @@ class Result:
         tables: Callable[[], Sequence[Group]] = tuple,
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
-        asked: Mapping[str, Any] | None = None,
+        asked: Callable[[], Mapping[str, Any]] = dict,
         scratch: Scratch | None = None,
     ) -> None:
         self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
@@ -95,7 +96,8 @@ class Result:
 
         if self._has("summary"):
             return self._frame("summary")
-        return pd.DataFrame(self.rows)
+        rows = self.told["rows"]
+        return rows.frame() if isinstance(rows, ColumnRows) else pd.DataFrame(self.rows)
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -175,7 +177,7 @@ class Result:
             from syncline.experiments.folder import RunFolder, environment
 
             with RunFolder(target, exact=True) as written:
-                written.json("run", environment() | {"command": self.command} | dict(self._asked or {}) | self.told)
+                written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.told)
             return target
         working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # a half copy is not to be taken for whole
         try:
