@@ -9,13 +9,14 @@ from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of
 from syncline.specs.models import model, model_fields
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.study import STUDIES, Study, study_of
-from syncline.specs.validation import VALIDATIONS, StepTimesSpec, ValidationSpec
+from syncline.specs.validation import VALIDATIONS, ClustersSpec, StepTimesSpec, ValidationSpec
 
 __all__ = [
     "KINDS",
     "METHODS",
     "STUDIES",
     "VALIDATIONS",
+    "ClustersSpec",
     "CompareSpec",
     "ComputeSpec",
     "Experiment",

@@ -64,8 +64,24 @@ class StepTimesSpec(Experiment):
         return self
 
 
-ValidationSpec = StepTimesSpec
-"""What ``syncline validate`` takes."""
+class ClustersSpec(Experiment):
+    """Measurements on others' clusters against the constants that ship.
 
-VALIDATIONS: tuple[type[ValidationSpec], ...] = (StepTimesSpec,)
+    Without ``measurements`` those that come with the package, and by how much predictions are off when constants are
+    fitted without a group of them; ``left_out: false`` leaves these fits out.
+    """
+
+    kind: Literal["clusters"]
+    measurements: tuple[str, ...] = ()
+    left_out: bool = True
+
+    def warnings(self) -> list[str]:
+        """None."""
+        return []
+
+
+ValidationSpec = StepTimesSpec | ClustersSpec
+"""What ``syncline validate`` takes beside trainings."""
+
+VALIDATIONS: tuple[type[StepTimesSpec] | type[ClustersSpec], ...] = (StepTimesSpec, ClustersSpec)
 """All of them."""

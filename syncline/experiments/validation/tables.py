@@ -8,7 +8,7 @@ from rich.console import Group
 
 from syncline.experiments.columns import Column, count_of, table, text_of
 from syncline.experiments.validation.vtrain import BOTH, GROUPS, LEFT_OUT
-from syncline.specs import ValidationSpec
+from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ REPEATS = (
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
     """How wrong, where, and with which constants."""
+    if isinstance(spec, ClustersSpec):
+        from syncline.experiments.validation.clusters import cluster_tables
+
+        return cluster_tables(result, spec)
     rows = result["summary"]
     roles = [
         row | {"of": _role(row)} for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)
@@ -111,7 +115,7 @@ def _role(row: Record) -> str:
     return f"{where}, {tensor}" + (" (calibrated on)" if row["role"] == "calibration" else "")
 
 
-def _repeats(rows: list[Record], spec: ValidationSpec) -> str:
+def _repeats(rows: list[Record], spec: StepTimesSpec) -> str:
     for row in rows:
         if row["role"] == "repeats":
             return REPEATS.format(
