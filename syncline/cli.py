@@ -25,8 +25,10 @@ __all__ = ["app", "main"]
 OF_TORCH = "can't allocate memory"
 """What torch says where NumPy raises a MemoryError; of a kind that has no name of its own."""
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a system says when a disk, a quota or a file is full."""
+UNWRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
+)  # fmt: skip
+"""What a system says when a disk, a quota or a file is full; or can no longer be written, or is gone."""
 
 
 def _line(error: Exception) -> str:
@@ -67,7 +69,7 @@ def main() -> None:
         say(_line(MemoryError("this needs more memory than there is")))
         sys.exit(1)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in UNWRITABLE:
             raise
         say(_line(error))
         with suppress(OSError, ValueError):  # what standard output still holds could not be written at exit, either

@@ -314,16 +314,17 @@ def test_what_standard_output_cannot_take_is_one_line():
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
-def test_a_full_disk_is_one_line_that_says_where_the_rest_is(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EACCES], ids=errno.errorcode.get)
+def test_a_disk_that_takes_no_more_is_one_line_that_says_where_the_rest_is(number, command, tmp_path, monkeypatch):
     def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("syncline.experiments.folder.RunFolder.trace", full)
     done = command("run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=40", "--set", "seeds=[0]")
     assert (done.code, done.out) == (1, "")
     said = done.err.splitlines()[-1]
     left = f"runs/.rosenbrock-mt-dao.partial-{os.getpid()}"
-    assert said == f"error: [Errno 28] No space left on device; what was finished until then is in {left}"
+    assert said == f"error: [Errno {number}] {os.strerror(number)}; what was finished until then is in {left}"
     assert (tmp_path / left / "metrics.parquet").stat().st_size
 
 

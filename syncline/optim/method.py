@@ -264,6 +264,11 @@ class Method(torch.optim.Optimizer):
                 out[place] = d
         return out
 
+    def adopt(self, place: int, source: int) -> None:
+        """Row ``place`` of the worker axis, whose tensors are row ``source``'s by now, is so in all else, too."""
+        if self._steppers:
+            self._steppers.adopt(place, source)
+
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """What takes the place of the directions of those rows that move."""
         moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]

@@ -17,10 +17,10 @@ from syncline.registry import PYTHON
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
     Experiment,
-    HardwareField,
     NetworkField,
     check_distinct,
 )
+from syncline.specs.memory import HardwareField
 from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
