@@ -3,10 +3,13 @@
     python -m benchmarks.network [--quick] [--repeats 7] [--json]
 
 A ring all-reduce of 1 MB among P workers who enter at random times, 2 P (P - 1) messages. In *links of their own* every
-worker has another latency and bandwidth, and lockstep visits each message; where all links are *equal* it takes rounds
-together, so its messages per second say only how long the answer takes. The plain loop has one process per worker, one
-time-out per message and one store per worker: it prices the messages by the same rule with no ports, no shared
-channels and no record of what happened.
+worker has another latency and bandwidth, and lockstep visits each message, in compiled loops that were loaded before;
+where all links are *equal* it takes rounds together, so its messages per second say only how long the answer takes. The
+plain loop has one process per worker, one time-out per message and one store per worker: it prices the messages by the
+same rule with no ports, no shared channels and no record of what happened.
+
+Then one all-reduce of 1 MB by each algorithm among 1,024 such workers, called again and again: its rounds are made
+ready for the network at the first call, and in *made anew* at each.
 
 Then hierarchical all-reduces of 1 GB over 100,000 workers in nodes of 8: the peak of memory is that of all NumPy and
 Python objects while the rounds are made and run.
@@ -28,11 +31,14 @@ from numpy.typing import NDArray
 
 from benchmarks.command import parser_of, show
 from syncline.costmodel import Link
+from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.sim import rounds, rounds_finish_s
+from syncline.sim import collective_finish_s, rounds, rounds_finish_s
 from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.lockstep.maps import run_rounds
+from syncline.sim.lockstep.rings import KERNELS
+from syncline.sim.lockstep.routed import forget
 
 WORKERS = (64, 256, 1024)
 NBYTES = 1e6
@@ -127,12 +133,31 @@ def ring(workers: int, repeats: int, quick: bool) -> list[Measured]:
     return rows
 
 
+def again(algorithm: str, repeats: int) -> list[Measured]:
+    """An all-reduce that comes again, with what is kept of it and without."""
+    rng, workers = np.random.default_rng(0), WORKERS[-1]
+    entry_s, own = rng.exponential(1e-3, workers), unequal(workers, rng)
+    messages = sum(len(one.senders) for one in rounds("all_reduce", workers, NBYTES, algorithm))
+
+    def once() -> object:
+        return collective_finish_s("all_reduce", workers, NBYTES, own, algorithm, entry_s, by="lockstep")
+
+    def anew() -> object:
+        forget()
+        return once()
+
+    return [
+        Measured(f"{algorithm}{what}", workers, messages, cpu_s(work, 10 * repeats))
+        for what, work in ((", made anew", anew), (", again", once))
+    ]
+
+
 def largest(algorithm: str, network: Network, together: bool, repeats: int) -> Measured:
     """A hierarchical all-reduce over 100,000 workers; its rounds are made anew each time."""
     entry_s = np.zeros(LARGEST) if together else np.random.default_rng(0).exponential(1e-3, LARGEST)
 
     def work() -> int:
-        rounds.cache_clear()
+        forget()
         of = rounds_on("all_reduce", LARGEST, LARGEST_NBYTES, network, algorithm)
         run_rounds(of, network.among(LARGEST), entry_s)
         return sum(len(one.senders) for one in of)
@@ -148,7 +173,9 @@ def largest(algorithm: str, network: Network, together: bool, repeats: int) -> M
 
 def measure(repeats: int, quick: bool) -> list[Measured]:
     """All rows."""
+    KERNELS.load()
     rows = [row for workers in WORKERS for row in ring(workers, repeats, quick)]
+    rows += [row for algorithm in FLAT["all_reduce"] for row in again(algorithm, repeats)]
     own = TwoLevel(NODE, INNER, CARD, name="a card each")
     shared = TwoLevel(NODE, INNER, CARD, NODE // 2, "two to a card")
     for algorithm in ("hierarchical", "hierarchical-rabenseifner"):

@@ -45,8 +45,8 @@ PARTS = {
         Part("ceilings", ceilings, 45.0),
         Part("compute", compute, 90.0),
         Part("readback", readback, 15.0),
-        Part("alone", alone, 30.0, starts_processes=True),
-        Part("shared", shared, 60.0, starts_processes=True),
+        Part("alone", alone, 30.0),
+        Part("shared", shared, 60.0),
         Part("kernels", kernels, 60.0),
         Part("optimizers", optimizers, 150.0),
     )

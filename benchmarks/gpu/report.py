@@ -65,6 +65,8 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         **TIMES,
         "TFLOP/s": scaled("flops_per_s", 1e12),
         "GB/s": scaled("bytes_per_s", 1e9),
+        "clock": value("clocks.sm"),
+        "power": value("power.draw"),
     },
     "compute": {
         "model": value("model"),
@@ -74,6 +76,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "TFLOP/s": scaled("flops_per_s", 1e12),
         "of matmul": of_ceiling,
         "MFU": percent("mfu"),
+        "causal MFU": percent("causal_mfu"),
         "predicted": seconds("predicted_s"),
         "error": percent("error", "+"),
         "memory": nbytes("peak_bytes"),

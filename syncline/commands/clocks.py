@@ -9,6 +9,7 @@ import typer
 
 from syncline.commands import completion
 from syncline.commands.shell import (
+    FLAG,
     JsonOption,
     NetworksOption,
     OutOption,
@@ -89,6 +90,14 @@ def project_command(
             autocompletion=completion.algorithms,
         ),
     ] = None,
+    thresholds: Annotated[
+        bool | None,
+        typer.Option(
+            "--thresholds/--no-thresholds",
+            metavar=FLAG,
+            help="Say at which bandwidths a method is worth it; by default up to 1,000 rows.",
+        ),
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows there.")] = None,
     plot: Annotated[
         Path | None,
@@ -111,7 +120,7 @@ def project_command(
     warn(projections.left_out(specs))
     from syncline.api.clocks import project
 
-    result = project(specs)
+    result = project(specs, thresholds=thresholds)
     rows = result.told["rows"]
     written = [projections.write_csv(rows, csv)] if csv else []
     written += [projections.plot_projection(specs, plot, rows)] if plot else []

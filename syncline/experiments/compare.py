@@ -83,7 +83,7 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
         partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name))
         for i, method in enumerate(spec.methods)
     ]
-    for trained in side_by_side(calls, jobs, progress):
+    for trained in side_by_side(calls, jobs, progress, [spec.problem]):
         if trained.history.steps:
             yield trained
 

@@ -12,7 +12,7 @@ from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
@@ -20,6 +20,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from syncline.errors import SynclineError
 from syncline.experiments.overseen import overseen
+from syncline.experiments.shipping import shipped
 
 T = TypeVar("T")
 
@@ -109,11 +110,14 @@ def uninterrupted_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress) -> Iterator[T]:
+def side_by_side(
+    calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
+) -> Iterator[T]:
     """What the calls return, as they finish, in so many processes; one per core if none is said.
 
     With more than one job, calls and results must be such that they can be sent to another process. Calls that were
-    asked to stop before they had anything are left out. If one raises, the others are asked to stop.
+    asked to stop before they had anything are left out. If one raises, the others are asked to stop. What is ``shared``
+    by the calls is sent once to each process.
 
     Raises:
         SynclineError: a process was ended from outside.
@@ -123,10 +127,7 @@ def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: S
         if jobs == 1:
             results: Iterable[T | None] = (overseen(call, progress) for call in calls)
         else:
-            with uninterrupted_children():
-                results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
-                    delayed(overseen)(call, progress) for call in calls
-                )
+            results = in_processes(calls, jobs, progress, shared)
         yield from (result for result in results if result is not None)
     except TerminatedWorkerError:
         progress.stop()
@@ -137,6 +138,18 @@ def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: S
     except BaseException:
         progress.stop()
         raise
+
+
+def in_processes(
+    calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
+) -> Iterator[T | None]:
+    """What the calls return in so many other processes, as they finish; see `side_by_side`."""
+    sent = shipped(calls, shared, progress.path.parent)
+    with uninterrupted_children():
+        found: Iterator[T | None] = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
+            delayed(overseen)(call, progress) for call in sent
+        )
+    return found
 
 
 class Watched:

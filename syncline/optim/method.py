@@ -139,6 +139,7 @@ class Method(torch.optim.Optimizer):
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.comm = default_communicator() if comm is None else comm
+        self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
         self._shared = Shared()
@@ -304,6 +305,11 @@ class Method(torch.optim.Optimizer):
             if one is not row:
                 take_back(row, one)
         return out
+
+    def adopt(self, place: int, source: int) -> None:
+        """Row ``place`` of the worker axis, whose tensors are row ``source``'s by now, is so in all else, too."""
+        if self._steppers:
+            self._steppers.adopt(place, source)
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """What takes the place of the directions of those rows that move."""

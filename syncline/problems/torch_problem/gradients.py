@@ -14,8 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from syncline.problems.base import Rows
 from syncline.problems.torch_problem.batches import BatchLoss, objective
 from syncline.problems.torch_problem.modules import Places
-from syncline.problems.torch_problem.randomness import seed_all
 from syncline.problems.torch_problem.shards import Shards, replica_and_worker
+from syncline.randomness import seed_all
 
 
 @dataclass(frozen=True)
