@@ -24,6 +24,7 @@ from syncline.comm import (
     the_copy,
 )
 from syncline.errors import SpecError
+from syncline.optim.allocator import keep_freed_memory
 from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
@@ -143,6 +144,7 @@ class Method(torch.optim.Optimizer):
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
         self._shared = Shared()
+        keep_freed_memory()
         self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
