@@ -37,7 +37,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import collective_finish_s, rounds, rounds_finish_s
 from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.lockstep.maps import run_rounds
-from syncline.sim.lockstep.rings import load_compiled
+from syncline.sim.lockstep.rings import KERNELS
 from syncline.sim.lockstep.routed import forget
 
 WORKERS = (64, 256, 1024)
@@ -173,7 +173,7 @@ def largest(algorithm: str, network: Network, together: bool, repeats: int) -> M
 
 def measure(repeats: int, quick: bool) -> list[Measured]:
     """All rows."""
-    load_compiled()
+    KERNELS.load()
     rows = [row for workers in WORKERS for row in ring(workers, repeats, quick)]
     rows += [row for algorithm in FLAT["all_reduce"] for row in again(algorithm, repeats)]
     own = TwoLevel(NODE, INNER, CARD, name="a card each")

@@ -101,7 +101,8 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Of a spec of measurements, or of trainings between processes."""
     from syncline.experiments.validation.tables import validate_tables, validation_tables
 
-    told = {name: noted[name] for name in ("rows", "summary", "constants") if name in noted} | {"folder": str(path)}
+    kept = ("rows", "summary", "constants", "left_out")
+    told = {name: noted[name] for name in kept if name in noted} | {"folder": str(path)}
     if isinstance(spec, VALIDATIONS):
         told = {"spec": spec.name} | told
         return Result("validate", told, spec, tables=partial(validate_tables, told, spec), folder=path)

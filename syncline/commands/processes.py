@@ -187,6 +187,8 @@ def calibrate_command(
         "syncline validate validate-compute",
         "syncline validate validate-compute --workers 2 --cluster cluster.yaml",
         "syncline validate vtrain-a100 --data folder-of-measurements",
+        "syncline validate clusters",
+        "syncline validate clusters --measurements mine.csv --json",
     ),
 )
 def validate_command(
@@ -202,6 +204,14 @@ def validate_command(
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="FOLDER", help="Where published measurements are; else the spec says."),
+    ] = None,
+    measurements: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--measurements",
+            metavar="FILE",
+            help="Of 'clusters': a CSV file with the columns of one that is bundled, predicted row by row; repeatable.",
+        ),
     ] = None,
     workers: Annotated[
         str | None,
@@ -226,7 +236,8 @@ def validate_command(
     loaded = []
     for name in specs:
         where = None if data is None or kind_of(name) in ("run", "compare") else str(data)
-        given = overridden(overrides, {"--data": ("data", where)})
+        files = [str(path) for path in measurements or ()] or None
+        given = overridden(overrides, {"--data": ("data", where), "--measurements": ("measurements", files)})
         loaded.append(load_spec(name, given, *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]

@@ -105,6 +105,10 @@ class Steppers(Protocol):
         """Move these rows by their gradients, in place."""
         ...
 
+    def adopt(self, place: int, source: int) -> None:
+        """What row ``place`` keeps that is no tensor of the method's becomes that of row ``source``."""
+        ...
+
 
 @runtime_checkable
 class SyncPolicy(Protocol):

@@ -7,6 +7,7 @@ numbers and what an instance writes into its groups stay its own; ``state_dict``
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -88,6 +89,18 @@ class Instances:
         with preserved(device):
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
             return self._rule.built(given, lr)
+
+    def adopt(self, place: int, source: int) -> None:
+        """Numbers of an instance, and whatever else is its own, become those of another one; tensors already are."""
+        if self._rule.probe.elementwise:
+            return
+        own = copy.deepcopy(self._own(self._made[source]))
+        for number, (_, kept) in self._numbered(self._made[source], own.get("state", {})):
+            kept |= {name: self._part(lent, place) for name, lent in self._lent[number].items()}
+        self._made[place].optimizer.load_state_dict(own)
+        for number, lent in enumerate(self._lent):
+            for name, tensor in lent.items():
+                self._lend_state(number, name, tensor)
 
     def _step_all(self, device: torch.device) -> None:
         """Step the instances, each on the stream of its seed, worker and step, where a training says its seeds.

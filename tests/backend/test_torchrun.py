@@ -18,6 +18,7 @@ import pytest
 from torch.distributed import HashStore
 
 from syncline.experiments.launching import torchrun
+from syncline.specs import load_spec
 from tests.torchrun import TORCHRUN, run
 
 FIELDS = {
@@ -57,7 +58,7 @@ if dist.get_rank() == 0:
     print("equal", torch.equal(*weights), "bytes", optimizer.comm.ledger.payload_bytes())
 dist.destroy_process_group()
 
-sys.argv[1:] = ["tiny.yaml", "--device", "cpu"]
+sys.argv[1:] = ["tiny.yaml", "--device", "cpu", "--set", "compute=measure"]
 runpy.run_module("syncline.torchrun", run_name="__main__")
 """
 
@@ -72,6 +73,8 @@ def test_an_ordinary_loop_and_a_run_under_torchrun(here: Path) -> None:
     (row,) = told["rows"]
     assert (row["workers"], row["steps"], row["network"], told["failed"]) == (2, 6, "measured", None)
     assert len(pq.read_table(here / "runs" / "tiny" / "ledger.parquet")) == 6
+    assert told["measured_step_s"] > 0  # by rank 0, for the simulated row
+    assert load_spec(here / "runs" / "tiny" / "spec.yaml").compute.seconds == told["measured_step_s"]
 
 
 def test_files_of_another_machine_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

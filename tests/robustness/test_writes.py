@@ -244,9 +244,17 @@ def tried(writer: Writer, folder: Path, at: int, happens, forked: bool) -> int:
     return len(seen)
 
 
+def unfinished(folder: Path) -> set[str]:
+    """Tables, and lines of processes, in folders that were never whole: under whatever name these are now."""
+    left = [one for one in folder.iterdir() if one.is_dir() and (".partial-" in one.name or "-killed" in one.name)]
+    found = [path for one in left for path in one.rglob("*") if path.suffix in (".parquet", ".jsonl")]
+    return {path.name for path in found if path.stat().st_size and not path.name.startswith(".")}
+
+
 def check(writer: Writer, folder: Path, wanted: dict[str, int] | None) -> None:
     """Either there is no result or it is whole; and the same command makes it now."""
     out = folder / f"out{writer.suffix}"
+    measured = unfinished(folder) if writer not in (WRITERS["sweep"], WRITERS["save"]) else set()
     if writer is WRITERS["sweep"]:
         before = {p: p.stat().st_ino for p in out.glob("runs/[!.]*/run.json")} if out.exists() else {}
         writer.write(out)
@@ -260,6 +268,7 @@ def check(writer: Writer, folder: Path, wanted: dict[str, int] | None) -> None:
         assert content(out) == wanted
     if out.is_dir() and (out / "run.json").is_file():
         assert sl.load(out).rows
+    assert measured <= unfinished(folder), "what was finished of a run that was not is gone"
     got = content(out)
     assert got is not None and wanted is not None and set(got) == set(wanted)
 
@@ -401,3 +410,13 @@ def test_no_parameters_are_unpickled(tmp_path):
     torch.save({"x": torch.zeros(2), "bad": Path}, tmp_path / "p.pt")
     with pytest.raises(Exception, match="weights_only"):
         torch.load(tmp_path / "p.pt", weights_only=True)
+
+
+def test_what_hosts_measured_before_a_kill_is_kept(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "table", lambda *_: killed())
+        in_a_process(lambda: _trainings(tmp_path / "out"))
+    (left,) = tmp_path.glob(".out.partial-*")
+    before = content(left)
+    _trainings(tmp_path / "out")
+    assert content(tmp_path / "out-killed") == before and any(name.endswith(".jsonl") for name in before or ())

@@ -34,6 +34,7 @@ from syncline.experiments.folder import RunFolder
 from syncline.experiments.launching.launch import check, write_launch
 from syncline.experiments.launching.parts import last_step
 from syncline.experiments.launching.process import Launch, meet, take_part
+from syncline.experiments.measured_step import with_measured_step, with_seconds
 from syncline.specs import RunSpec
 
 PIECE = 4 * 2**20
@@ -66,7 +67,11 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
     machines = meet(spec, how, store, place)
     own = PrefixStore("syncline", store)
     if place.rank:
+        if spec.compute.measure:
+            spec = with_seconds(spec, float(own.get("step_s")))
         return {"failed": _follow(spec, how, store, own, place, machines)}
+    spec, step_s = with_measured_step(spec)  # on this machine, while the others wait
+    own.set("step_s", repr(step_s))
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -81,7 +86,8 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         _receive(own, away, parts, GRACE_S if failure or asked else how.timeout_s)
-        told = write_launch(folder, spec, how, parts, time.perf_counter() - started_s, failure, interrupted=asked)
+        wall_s = time.perf_counter() - started_s
+        told = write_launch(folder, spec, how, parts, wall_s, failure, interrupted=asked, measured_step_s=step_s)
     own.set("written", "1")
     return told | {"folder": str(folder.path)}
 

@@ -7,21 +7,11 @@ maxima of a message are the same ones in the same order as in `syncline.sim.lock
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled once per machine; where nothing can be written, once per process."""
-    try:
-        made: Callable[..., Any] = njit(cache=True)(function)
-    except RuntimeError:
-        made = njit(function)
-    return made
-
+from syncline.sim.kernels import compiled
 
 BLOCK = 1024
 """Times that a block carries on: with their costs 32 KB."""
@@ -30,14 +20,14 @@ DEEP = 64
 """Rounds that it does so at once."""
 
 
-@_compiled
+@compiled
 def _eager_round(here: Any, there: Any, stay: Any, go: Any, out: Any) -> None:
     for i in range(len(out)):
         own, sent = here[i] + stay[i], there[i] + go[i]
         out[i] = own if own > sent else sent
 
 
-@_compiled
+@compiled
 def _rendezvous_round(before: Any, here: Any, after: Any, cost_before: Any, cost: Any, out: Any) -> None:
     for i in range(len(out)):
         own = (after[i] if after[i] > here[i] else here[i]) + cost[i]
@@ -45,7 +35,7 @@ def _rendezvous_round(before: Any, here: Any, after: Any, cost_before: Any, cost
         out[i] = own if own > got else got
 
 
-@_compiled
+@compiled
 def _around(x: Any, before: int, after: int) -> Any:
     """With so many more in front and behind, around the ring."""
     out, at = np.empty(before + len(x) + after), -before % len(x)
@@ -55,7 +45,7 @@ def _around(x: Any, before: int, after: int) -> Any:
     return out
 
 
-@_compiled
+@compiled
 def eager_ring(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
     """``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring, so many times; ``next_to`` is s."""
     deep = max(1, DEEP // next_to)
@@ -83,7 +73,7 @@ def eager_ring(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
     return x
 
 
-@_compiled
+@compiled
 def rendezvous_ring(x: Any, cost: Any, next_to: int, times: int) -> Any:
     """``x_i <- max(e_i, e_(i-s))``, ``e_i = max(x_i, x_(i+s)) + cost_i`` around a ring, so many times."""
     deep = max(1, DEEP // next_to)

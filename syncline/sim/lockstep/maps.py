@@ -32,7 +32,7 @@ from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.starts import Floats
-from syncline.sim.timeline import Timeline
+from syncline.sim.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
@@ -54,9 +54,12 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     worker = [every if spans.who is None else np.array(sorted(spans.who)) for spans in kept]
     columns: dict[str, Any] = {
         name: [np.broadcast_to(getattr(spans, name), workers)[who] for spans, who in zip(kept, worker, strict=True)]
-        for name in Spans._fields[:-1]
+        for name in ("start_s", "end_s", "nbytes", "step")
     } | {"worker": worker}
-    return Timeline.of_columns({name: np.concatenate(of) if of else [] for name, of in columns.items()}, workers)
+    counts = [len(who) for who in worker]
+    words = {name: Words.repeated([getattr(spans, name) for spans in kept], counts) for name in Spans._fields[:3]}
+    joined: dict[str, Any] = {name: np.concatenate(of) if of else [] for name, of in columns.items()}
+    return Timeline.of_columns(joined | words, workers)
 
 
 def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:

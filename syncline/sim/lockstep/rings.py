@@ -15,40 +15,14 @@ rounds are the maximum over a window of K neighbours, which doubles in each step
 from __future__ import annotations
 
 import math
-from types import ModuleType
 
 import numpy as np
 
 from syncline.costmodel.network.paths import Floats, Ints
+from syncline.sim.kernels import Kernels
 
-WORTH_COMPILED = 2**28
-"""Messages for which NumPy takes as long as the kernels take to load, half a second: from so many on, of all rings
-together, they are compiled. So nothing ever takes twice of what it had to."""
-
-
-class _Kernels:
-    """The compiled kernels, from when they have become worth their loading."""
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.loaded: ModuleType | None = None
-
-    def for_messages(self, count: int) -> ModuleType | None:
-        """The kernels for so many more messages; None if NumPy is to take them."""
-        self.messages += count
-        if self.loaded is None and self.messages >= WORTH_COMPILED:
-            load_compiled()
-        return self.loaded
-
-
-_kernels = _Kernels()
-
-
-def load_compiled() -> None:
-    """Have the compiled kernels ready from now on. No number depends on that."""
-    from syncline.sim.lockstep import compiled
-
-    _kernels.loaded = compiled
+KERNELS = Kernels("syncline.sim.lockstep.compiled", worth=2**28)
+"""The loops over many messages, compiled; work counts in messages."""
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
@@ -98,7 +72,7 @@ def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, time
             reach += step
         return x + times * occupied_s
     stay = np.broadcast_to(occupied_s, x.shape)
-    kernels = _kernels.for_messages(x.size * times)
+    kernels = KERNELS.for_work(x.size * times)
     if kernels is not None:
         flat = (np.ascontiguousarray(each).ravel() for each in (x, stay, np.broadcast_to(stay + latency_s, x.shape)))
         return kernels.eager_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
@@ -123,7 +97,7 @@ def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
             reach += step
         return x + times * cost_s
-    kernels = _kernels.for_messages(x.size * times)
+    kernels = KERNELS.for_work(x.size * times)
     if kernels is not None:
         flat = (np.ascontiguousarray(each).ravel() for each in (x, np.broadcast_to(cost_s, x.shape)))
         return kernels.rendezvous_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)

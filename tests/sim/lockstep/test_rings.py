@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.sim import Round, rounds
+from syncline.sim.kernels import Kernels
 from syncline.sim.lockstep import rings as cycles
 from syncline.sim.lockstep.maps import run_rounds
 from syncline.sim.lockstep.rings import rings
@@ -132,7 +133,6 @@ def test_compiled_rounds_are_taken_when_they_are_worth_it(compiled, rule, monkey
     links, entry_s = links_of(150, False, 7), np.random.default_rng(1).exponential(1.0, 150)
     of = rounds("all_reduce", 150, 1e6)
     before = run_rounds(of, topology(links, 150), entry_s, rule)
-    monkeypatch.setattr(cycles, "_kernels", cycles._Kernels())
-    monkeypatch.setattr(cycles, "WORTH_COMPILED", 1)
+    monkeypatch.setattr(cycles, "KERNELS", Kernels("syncline.sim.lockstep.compiled", worth=1))
     assert np.array_equal(run_rounds(of, topology(links, 150), entry_s, rule), before)
-    assert cycles._kernels.loaded is compiled
+    assert cycles.KERNELS.for_work(0) is compiled
