@@ -135,7 +135,7 @@ NETWORKS: dict[str, Preset] = {
     "p3.2xlarge": Preset(
         Link(0.87e-3, 1.119e9, "p3.2xlarge"),
         "AWS p3.2xlarge machines (one V100 each), as NCCL finds their cards of up to 10 Gbit/s",
-        "Both fitted to NCCL's calls on 4 to 32 of them that nothing shaped (github.com/BinhangYuan/tc_cluster_setting, "
+        "Both fitted to NCCL's calls on 4 to 32 of them, unshaped (github.com/BinhangYuan/tc_cluster_setting, "
         "2022): syncline.costmodel.clusters.p3. The latency contains the software of a call.",
     ),
     "g6e.2xlarge": Preset(
