@@ -86,6 +86,10 @@ def rates(rounds: int, counts: int) -> list[Row]:
         measured.append(Row(f"{count:,} rows, {what} (goal: 100,000)", count / median(taken_s), "rows per CPU second"))
     made_s = [cpu_s(lambda: sl.project(workers=range(2, 2 + counts), **given).rows) for _ in range(rounds)]
     measured.append(Row("the same as columns, with the making of dicts", count / median(made_s), "rows per CPU second"))
+    nodes = {"model": MODELS, "methods": ["ddp-adam", "diloco", "mt-dao"], "networks": ["dgx-h100", "dgx-a100"]}
+    of_nodes = len(sl.project(workers=range(16, 16 + 80 * counts, 8), **nodes).told["rows"])
+    taken_s = [cpu_s(lambda: sl.project(workers=range(16, 16 + 80 * counts, 8), **nodes)) for _ in range(rounds)]
+    measured.append(Row(f"{of_nodes:,} rows, of nodes", of_nodes / median(taken_s), "rows per CPU second"))
     few = {"workers": [2, 4, 8, 16], "methods": METHODS, "networks": networks}
     asked = len(sl.project(**few, thresholds=True).told["rows"])
     taken_s = [cpu_s(lambda: sl.project(**few, thresholds=True)) for _ in range(rounds)]
@@ -95,15 +99,16 @@ def rates(rounds: int, counts: int) -> list[Row]:
 
 def start(rounds: int) -> list[Row]:
     """A whole process, beside one that only imports NumPy, in turns."""
-    commands = ([SYNCLINE, "project", "--json"], [sys.executable, "-c", "import numpy"])
+    commands = ([SYNCLINE, "project", "--json"], [SYNCLINE, "project"], [sys.executable, "-c", "import numpy"])
     for command in commands:
         child_s(*command)  # byte code
     pairs = [[child_s(*command) for command in commands] for _ in range(rounds)]
-    own, other = (median(column) for column in zip(*pairs, strict=True))
+    own, tables, other = (median(column) for column in zip(*pairs, strict=True))
     return [
         Row("syncline project --json, a whole process", 1e3 * own, "ms of CPU"),
         Row("python -c 'import numpy'", 1e3 * other, "ms of CPU"),
         Row("ratio (goal: at most 5)", own / other, ""),
+        Row("ratio of syncline project, with tables", tables / other, ""),
     ]
 
 

@@ -135,13 +135,13 @@ NETWORKS: dict[str, Preset] = {
     "p3.2xlarge": Preset(
         Link(0.87e-3, 1.119e9, "p3.2xlarge"),
         "AWS p3.2xlarge machines (one V100 each), as NCCL finds their cards of up to 10 Gbit/s",
-        "Both fitted to NCCL's calls on 4 to 32 of them, unshaped (github.com/BinhangYuan/tc_cluster_setting, "
+        "Both fitted to NCCL's calls on 4 to 32 of them, unshaped (GitHub: BinhangYuan/tc_cluster_setting, "
         "2022): syncline.costmodel.clusters.p3. The latency contains the software of a call.",
     ),
     "g6e.2xlarge": Preset(
         Link(50e-6, 14.9e9 / 8, "g6e.2xlarge"),
         "AWS g6e.2xlarge machines (one L40S each), as NCCL finds their cards of up to 20 Gbit/s",
-        "Bandwidth: NCCL's all-reduce among 4 of them from 4 MiB on, 14.9 Gbit/s (github.com/Adnan082/diloco-measured, "
+        "Bandwidth: NCCL's all-reduce among 4 of them from 4 MiB on, 14.9 Gbit/s (GitHub: Adnan082/diloco-measured, "
         "NCCL 2.29 over 16 sockets). Latency: as 10gbe, not measured.",
     ),
     "p4d.24xlarge": Preset(

@@ -19,7 +19,7 @@ IN_SPECS = {"latency_s": "latency", "bandwidth_bytes_per_s": "bandwidth", "overh
             "upload_bytes_per_s": "upload"}  # fmt: skip
 """Fields of a link: their names in Python, and in specs."""
 
-NUMBERS = {"latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "overhead": "overhead_s",
+READ_ONCE = {"latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "overhead": "overhead_s",
            "efficiency": "efficiency"}  # fmt: skip
 """Those that are a number of a link, whatever the others are: each value is read once, not for each combination."""
 
@@ -102,7 +102,7 @@ def _renamed(given: Network, name: str) -> Network:
 def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
     """The name of a link's number that a grid is over, and its values; None where it is something else."""
     path = grid.path.removeprefix("network.")
-    name = NUMBERS.get(IN_SPECS.get(path, path))
+    name = READ_ONCE.get(IN_SPECS.get(path, path))
     if not isinstance(base, Link) or name is None:
         return None
     return name, [float(getattr(_changed(base, grid, value), name)) for value in grid.values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_call_bytes, model_memory
 from syncline.costmodel.arrays import Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.network.link import stacked_links
+from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 from syncline.experiments.projection.columns import Coded, Columns
@@ -42,7 +43,8 @@ def together(networks: Sequence[Network]) -> list[PricedTogether]:
     for place, network in enumerate(networks):
         key: Any = place
         if isinstance(network, Link):
-            key = network.duplex, network.gloo, network.fabric, network.upload_bytes_per_s is None
+            kind = [getattr(network, field.name) for field in fields(network) if field.name not in (*NUMBERS, "name")]
+            key = *kind, network.upload_bytes_per_s is None
         groups.setdefault(key, []).append(place)
     out = []
     for places in groups.values():
