@@ -6,7 +6,8 @@ import errno
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from typer import Abort
 
@@ -48,13 +49,25 @@ def _end_as_after_ctrl_c() -> None:
     signal.signal(signal.SIGTERM, ended)
 
 
+@contextmanager
+def _alone(name: str | None) -> Iterator[None]:
+    """Inside, the application has no command but the one of this name: typer reads the options of all that it has."""
+    every = app.registered_commands
+    app.registered_commands = [one for one in every if one.name == name] or every
+    try:
+        yield
+    finally:
+        app.registered_commands = every
+
+
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
     # Until a training listens there is nothing to save, and an exception would surface from within half an import.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     _end_as_after_ctrl_c()
     try:
-        sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
+        with _alone(next(iter(sys.argv[1:]), None)):
+            sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
     except SynclineError as error:
         say(_line(error))
         sys.exit(2)

@@ -14,6 +14,8 @@ from syncline.api.result import Result
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, network_fields
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from syncline.experiments.collectives import CostQuestion
 
 
@@ -75,15 +77,19 @@ def projected(
 ) -> Result:
     """The result of projections, whose rows may be there already."""
     from syncline.experiments.projection import projections
-    from syncline.experiments.projection.tables import project_tables
 
-    rows = projections.projection_rows(specs, thresholds) if rows is None else rows
+    def tables() -> list[Group]:
+        from syncline.experiments.projection.tables import project_tables  # only here: JSON needs no rich
+
+        return project_tables(list(all_rows), *specs)
+
+    all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
     return Result(
         "project",
-        {"spec": specs[0].name, "rows": rows},
+        {"spec": specs[0].name, "rows": all_rows},
         specs[0],
-        tables=lambda: project_tables(list(rows), *specs),
-        figure=partial(projections.projection_figure, specs, rows),
+        tables=tables,
+        figure=partial(projections.projection_figure, specs, all_rows),
         asked=lambda: {"specs": [one.model_dump(mode="json") for one in specs]},
     )
 

@@ -19,6 +19,7 @@ from syncline.comm import Communicator, PackedIntegers, SparsePairs, encoded_fro
 from syncline.comm.bits import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
+from syncline.optim.largest import largest
 from syncline.optim.noise import uniform
 from syncline.optim.quantisers import most_levels, power_mean, qsgd
 
@@ -105,8 +106,7 @@ class TopK(Compressor):
         return Arrived(means, own)
 
     def _encoded(self, x: Tensor) -> Tensor:
-        index = x.abs().topk(self.kept(x.shape[1]), dim=1, sorted=False).indices
-        index, _ = index.sort(dim=1)  # in order, so that equal sets are equal bytes
+        index = largest(x, self.kept(x.shape[1]))  # in order, so that equal sets are equal bytes
         return self.pairs.encode(index, x.gather(1, index), x.shape[1])
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:

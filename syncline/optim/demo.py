@@ -15,6 +15,7 @@ from syncline.comm import Communicator, SparsePairs, WireFormat, encoded_from, f
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row, UpdateRule
 from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
+from syncline.optim.largest import largest
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule, Unscaled, check_unit
 
@@ -139,8 +140,7 @@ class CoefficientMean(Reducer):
         sizes = chunk_shape(shape, self.chunk)
         flat = transform(to_blocks(momentum, sizes), self._matrices(row, t, inverse=False)).flatten(2)
         block = flat.shape[-1]
-        index = flat.abs().topk(min(self.k, block), dim=-1, sorted=False).indices
-        index, _ = index.sort(dim=-1)  # in order, so that equal sets are equal bytes
+        index = largest(flat, min(self.k, block))  # in order, so that equal sets are equal bytes
         encoded = self.pairs.encode(index.flatten(1), flat.gather(-1, index).flatten(1), block)
         if h["alpha"]:
             # What the others will decode is what is taken out, rounding included.

@@ -155,6 +155,11 @@ class DionMethod(Method):
         if compressor is not None:
             compressor.check(self.comm.world_size)
 
+    @property
+    @override
+    def keeps_workers_equal(self) -> bool:
+        return False
+
     def _matrices(self, rows: list[Row]) -> list[Row]:
         return [row for row in rows if isinstance(row.rule, DionRule)]
 

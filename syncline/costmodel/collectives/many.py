@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.cost import Rule, collective_s
+from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
+from syncline.costmodel.collectives.hierarchical import levels
 from syncline.costmodel.collectives.policies import NCCL, Algorithms, algorithm_for, algorithm_of, nccl_estimates_s
 from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network
+from syncline.costmodel.network.two_level import TwoLevel
 
 
 class PricedMany(NamedTuple):
@@ -52,7 +54,14 @@ def carried(
         SpecError: no such algorithm, or a P that the network cannot join.
         NoClosedForm: as `collective_s`.
     """
-    hierarchical = algorithm_of(wanted, kind) in HIERARCHICAL[kind]
+    policy = algorithm_of(wanted, kind)
+    hierarchical = policy in HIERARCHICAL[kind]
+    if isinstance(network, TwoLevel) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
+        several = _on_nodes(
+            workers, nbytes, network, (policy,) if policy and hierarchical else HIERARCHICAL[kind], rule
+        )
+        if several is not None:
+            return several
     if not isinstance(network, Link) or network.duplex == "half" or hierarchical:
         return _one_by_one(kind, workers, nbytes, network, wanted, rule)
     return _on_links(kind, workers, nbytes, network, wanted, rule)
@@ -82,12 +91,32 @@ def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Ru
                 names.append(name)
     if not names:
         names, costs = [ALGORITHMS[kind][0]], [collective_s(kind, workers, nbytes, link)]
-    each = np.stack(np.broadcast_arrays(*costs))
-    chosen = np.argmin(each, axis=0)
+    told = costs
     if rule != "eager":
-        each = np.stack(
-            np.broadcast_arrays(*(collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names))
-        )
+        told = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+    return _least(costs, told, names)
+
+
+def _on_nodes(
+    workers: Indices, nbytes: FloatOrArray, network: TwoLevel, names: tuple[str, ...], rule: Rule
+) -> PricedMany | None:
+    """On several full nodes each, where nothing but the two-level algorithms has a closed form; None elsewhere."""
+    size = network.per_node
+    full = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
+    if not full or "half" in (network.inner.duplex, network.outer.duplex):
+        return None
+    on = levels(network, 2 * size)._replace(nodes=workers // size)
+    return _least(
+        [hierarchy_s(name, on, nbytes) for name in names],
+        [hierarchy_s(name, on, nbytes, rule) for name in names],
+        names,
+    )
+
+
+def _least(costs: Sequence[FloatOrArray], told: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
+    """What is told of the least cost, of several the first."""
+    chosen = np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
+    each = np.stack(np.broadcast_arrays(*told))
     return PricedMany(np.take_along_axis(each, chosen[None], axis=0)[0], tuple(names), chosen)
 
 

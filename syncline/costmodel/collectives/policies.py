@@ -20,7 +20,8 @@ GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latenc
 then runs is named by the nearest algorithm here: a broadcast is a pipelined ring in NCCL, and a scatter and an
 all-gather here; its double tree is pipelined in chunks, ours is not. On nodes its rings take turns over all network
 cards, so that the nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
-`hierarchical-rabenseifner`, with the same bytes and latencies between nodes.
+`hierarchical-rabenseifner`, with the same bytes and latencies between nodes. What its pipelined rings and chains take
+over sockets is in `syncline.costmodel.collectives.nccl.sockets`, for calls that start together; no clock takes it.
 
 Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
 constants, about 2.25), without the parts named above.

@@ -145,10 +145,13 @@ class Link:
         return star(self, workers)
 
 
+NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "upload_bytes_per_s")
+"""The fields of a link that are numbers."""
+
+
 def stacked_links(links: Sequence[Link]) -> Link:
     """Links that differ in numbers alone as one, whose numbers are arrays ``(1, n)``; its name is the first's."""
-    numbers = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "upload_bytes_per_s")
-    columns = {name: [getattr(link, name) for link in links] for name in numbers}
+    columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
     return links[0].with_numbers(
         {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
     )

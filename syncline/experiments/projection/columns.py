@@ -74,6 +74,10 @@ class ColumnRows(Sequence[dict[str, Any]]):
                 self._rows += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         return self._rows
 
+    def as_plain(self) -> list[dict[str, Any]]:
+        """Rows of one's own."""
+        return [dict(row) for row in self.tolist()]
+
     def frame(self) -> pd.DataFrame:
         """The same as a data frame."""
         import pandas as pd

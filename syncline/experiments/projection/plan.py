@@ -46,9 +46,10 @@ class ProjectionPlan:
         self.tensors = tensors_of(self.spec.model.tensors)
         self.buckets = gradient_buckets([tensor.elements for tensor in self.spec.model.tensors], self.spec.bucket)
         self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
-        for number, method in enumerate(self.methods):
-            if any(len(spec.methods) < len(self.methods) for spec in specs):
-                self.able[:, number] = [any(one is method for one in spec.methods) for spec in specs]
+        for index, spec in enumerate(specs):
+            if len(spec.methods) < len(self.methods):
+                here = set(map(id, spec.methods))
+                self.able[index] = [id(method) in here for method in self.methods]
         self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
         self.traffic: list[list[Traffic]] = []
         self.kept = []
@@ -148,7 +149,7 @@ class ProjectionPlan:
                 told, numbers = self._named(calls, network, here, place[rows], ndim, known)
                 own = np.array([texts.setdefault(text, len(texts)) for text in told])
                 codes[here] = np.reshape(own[numbers], (len(here) if np.ndim(numbers) else 1, -1))
-        return list(texts), codes
+        return list(texts) or [""], codes
 
     def _named(
         self, calls: Sequence[Call], network: Network, settings: Indices, place: Indices, ndim: int, known: Known

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_call_bytes, model_memory
+from syncline.costmodel.arrays import Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.network.link import stacked_links
+from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 from syncline.experiments.projection.columns import Coded, Columns
@@ -41,7 +43,8 @@ def together(networks: Sequence[Network]) -> list[PricedTogether]:
     for place, network in enumerate(networks):
         key: Any = place
         if isinstance(network, Link):
-            key = network.duplex, network.gloo, network.fabric, network.upload_bytes_per_s is None
+            kind = [getattr(network, field.name) for field in fields(network) if field.name not in (*NUMBERS, "name")]
+            key = *kind, network.upload_bytes_per_s is None
         groups.setdefault(key, []).append(place)
     out = []
     for places in groups.values():
@@ -50,13 +53,20 @@ def together(networks: Sequence[Network]) -> list[PricedTogether]:
     return out
 
 
-def plan_columns(plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool) -> Columns:
+Beside = Mapping[str, tuple[Indices, tuple[Any, ...]]]
+"""More columns by name: the place of each row's value, which broadcasts to ``(S, N, M)``, and the values."""
+
+
+def plan_columns(
+    plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool, beside: Beside | None = None
+) -> Columns:
     """Mean step of each method on each network; speedups are over the first method, in the same setting.
 
     Args:
         plan: of the settings.
         networks: on which.
         with_thresholds: whether the bandwidths are told at which a method is worth it.
+        beside: what else rows have.
 
     Raises:
         SpecError: what a method sends has no closed form on a network.
@@ -91,6 +101,7 @@ def plan_columns(plan: ProjectionPlan, networks: Sequence[Network], with_thresho
 
     machines = [one.compute.hardware.name if one.compute.hardware else None for one in plan.specs]
     columns: Columns = {
+        **{name: coded(codes, values) for name, (codes, values) in (beside or {}).items()},
         "model": of_settings([one.model.name for one in plan.specs]),
         "hardware": of_settings(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
@@ -150,15 +161,16 @@ def _thresholds(
     for places, links in groups:
         if not isinstance(links, Link) or plan.algorithm(links) in NOT_SOUGHT:
             continue
-        for number in range(1, shape[2]):
-            able = np.flatnonzero(plan.able[:, number])
-            settings, which = np.repeat(able, len(places)), np.tile(np.arange(len(places)), len(able))
-            for begin in range(0, len(settings), AT_A_TIME):
-                pairs = settings[begin : begin + AT_A_TIME], which[begin : begin + AT_A_TIME]
-                found = thresholds(of_links(plan, number, links, pairs), len(pairs[0]))
-                for name, (when, bytes_per_s) in found.items():
-                    at = pairs[0], np.array(places)[pairs[1]], number
-                    told[name][0][at], told[name][1][at] = when, bytes_per_s
+        numbers, settings = np.nonzero(plan.able[:, 1:].T)
+        which = np.tile(np.arange(len(places)), len(settings))
+        numbers, settings = (np.repeat(one, len(places)) for one in (numbers + 1, settings))
+        for begin in range(0, len(settings), AT_A_TIME):
+            part = slice(begin, begin + AT_A_TIME)
+            triples = settings[part], which[part], numbers[part]
+            at = triples[0], np.array(places)[triples[1]], triples[2]
+            found = thresholds(of_links(plan, links, triples), len(triples[0]))
+            for name, (when, bytes_per_s) in found.items():
+                told[name][0][at], told[name][1][at] = when, bytes_per_s
     return told
 
 

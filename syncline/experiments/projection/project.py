@@ -67,6 +67,8 @@ def _same(key: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 def _most(one: tuple[MethodBase, ...], other: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
     """Of two lists the one that has all of the other's methods, in its order; None if neither has."""
+    if one is other:
+        return one
     for longer, shorter in ((one, other), (other, one)):
         of_longer = iter(longer)
         if all(any(method is each for each in of_longer) for method in shorter):

@@ -75,12 +75,12 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
             raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
     models = _models(spec, options)
-    machines = [hardware(name, "--hardware") for name in _names(options.hardware)]
+    machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
     computing = [spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": one}) for one in machines]
-    workers = _counts(options.workers) if options.workers else [spec.workers]
+    workers = counts_of(options.workers) if options.workers else [spec.workers]
     changed: dict[str, Any] = {}
     if options.methods:
-        changed["methods"] = _names(options.methods)
+        changed["methods"] = names_of(options.methods)
         for one in changed["methods"]:
             if isinstance(one, str):
                 named(one, "--method")
@@ -96,37 +96,13 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     specs: list[Experiment] = []
     for shape, compute in product(models, computing or [spec.compute]):
         one = validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": workers[0]})
-        specs += with_workers(one, workers) if len(workers) > 1 else [one]
+        specs += with_workers(one, workers, refused_by(one.methods, workers)) if len(workers) > 1 else [one]
     return specs
-
-
-def with_workers(spec: ProjectSpec, workers: Sequence[int]) -> list[ProjectSpec]:
-    """The spec with each number of workers.
-
-    Methods that cannot serve so many are left out, but for the first; `left_out` says which.
-    """
-    refused = [_refused(method, workers) for method in spec.methods[1:]]
-    same = not any(refused)
-    specs = []
-    for count in workers:
-        able = spec.methods
-        if not same:
-            rest = zip(spec.methods[1:], refused, strict=True)
-            able = (spec.methods[0], *(method for method, too_many in rest if count not in too_many))
-        specs.append(spec.model_copy(update={"workers": count, "methods": able}))
-    return specs
-
-
-def _refused(method: MethodBase, workers: Sequence[int]) -> set[int]:
-    """Those of these numbers of workers that a method cannot serve."""
-    if method.same_for_any_group and refusal_of(method, workers[-1]) is None:
-        return set()
-    return {count for count in workers if refusal_of(method, count) is not None}
 
 
 def _models(spec: ProjectSpec, options: Options) -> list[Any]:
     """Those of the options, or the spec's; with the sequence that is asked for."""
-    models = [model(one, "--model") for one in _names(options.models)] or [spec.model]
+    models = [model(one, "--model") for one in names_of(options.models)] or [spec.model]
     for one in models:
         if sum(one.name == other.name for other in models) > 1:
             raise SpecError("--model", one.name, "different models: two are called so (a config's 'name' changes it)")
@@ -139,6 +115,33 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
         return [replace(one, sequence=options.sequence) for one in models]
     except SpecError as error:
         raise SpecError("--sequence", options.sequence, error.expected) from None
+
+
+def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[set[int]]) -> list[ProjectSpec]:
+    """The spec with each number of workers, without methods that refuse it; `left_out` says which.
+
+    Args:
+        spec: of any number.
+        workers: one after another.
+        refused: by each of the spec's methods, of `refused_by`; nothing by any if it is empty.
+    """
+    if not any(refused):
+        return [spec.model_copy(update={"workers": count}) for count in workers]
+    specs = []
+    for count in workers:
+        able = tuple(method for method, too_many in zip(spec.methods, refused, strict=True) if count not in too_many)
+        kept = spec.methods if len(able) == len(spec.methods) else able
+        specs.append(spec.model_copy(update={"workers": count, "methods": kept}))
+    return specs
+
+
+def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
+    """Those of the numbers of workers that each method cannot serve; of the first, the baseline, none is told."""
+    refused: list[set[int]] = [set()]
+    for method in methods[1:]:
+        same = method.same_for_any_group and refusal_of(method, workers[-1]) is None
+        refused.append(set() if same else {one for one in workers if refusal_of(method, one) is not None})
+    return refused
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
@@ -161,20 +164,20 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
             for name in methods:
                 if name not in names:
                     lacking.setdefault(name, {})[spec.workers] = None
-    lines = []
-    for name, numbers in lacking.items():
-        counts = list(numbers)
-        if len(counts) > MOST_LINES:
-            lines.append(
-                f"{name}: left out for {len(counts):,} numbers of workers from {min(counts):,} to {max(counts):,}; for "
-                f"{counts[0]:,}: {refusal_of(methods[name], counts[0])}"
-            )
-            continue
-        lines += [f"{name}: left out for {one:,} workers: {refusal_of(methods[name], one)}" for one in counts]
-    return lines
+    return [line for name, numbers in lacking.items() for line in refusals(methods[name], list(numbers))]
 
 
-def _names(given: Iterable[Any]) -> list[Any]:
+def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
+    """What a method says to numbers of workers that it cannot serve: a line each, or one for many."""
+    if len(workers) <= MOST_LINES:
+        return [f"{method.name}: left out for {one:,} workers: {refusal_of(method, one)}" for one in workers]
+    return [
+        f"{method.name}: left out for {len(workers):,} numbers of workers from {min(workers):,} to {max(workers):,}; "
+        f"for {workers[0]:,}: {refusal_of(method, workers[0])}"
+    ]
+
+
+def names_of(given: Iterable[Any]) -> list[Any]:
     """What is between the commas of texts, unless they are in braces, and what is no text, each once."""
     parts = [
         part
@@ -184,7 +187,8 @@ def _names(given: Iterable[Any]) -> list[Any]:
     return [one for number, one in enumerate(parts) if one not in parts[:number]]
 
 
-def _counts(given: str | Sequence[int]) -> list[int]:
+def counts_of(given: str | Sequence[int]) -> list[int]:
+    """Numbers of workers, each once."""
     parts = given.split(",") if isinstance(given, str) else given
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,18 +28,18 @@ ROUNDING = 1e-15
 """By how much sums of the same times may differ, as a share."""
 
 AT_A_TIME = 1 << 14
-"""Pairs of a setting and a link whose thresholds are looked for together, to bound the memory."""
+"""Methods in settings on links whose thresholds are looked for together, to bound the memory."""
 
 WHEN = (None, "always", "never", "below", "above")
 """When a speedup is reached: at all bandwidths, at none, below one or above it; None where that is not known."""
 ALWAYS, NEVER, BELOW, ABOVE = range(1, 5)
 
 Speedups = Callable[[Indices, Floats], Floats]
-"""Of so many pairs ``(E,)`` at their bandwidths, ``(1, K)`` or ``(E, K)``: ``(E, K)``."""
+"""Of methods in settings on links, by their places ``(E,)``, at bandwidths ``(1, K)`` or ``(E, K)``: ``(E, K)``."""
 
 
 class Thresholds(NamedTuple):
-    """Of several pairs of a setting and a link: when a speedup is reached, as a place in ``WHEN``, and the bandwidth.
+    """Of methods in settings on links: when a speedup is reached, as a place in ``WHEN``, and the bandwidth.
 
     Attributes:
         when: ``(E,)``.
@@ -71,21 +72,29 @@ def ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
     return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=times_s > 0)
 
 
-def of_links(plan: ProjectionPlan, number: int, links: Link, pairs: tuple[Indices, Indices]) -> Speedups:
-    """The speedups of a method over the first one.
+def of_links(plan: ProjectionPlan, links: Link, triples: tuple[Indices, Indices, Indices]) -> Speedups:
+    """The speedups of methods over the first one.
 
     Args:
         plan: prices the methods.
-        number: of the method.
         links: whose fields but the bandwidth hold; ``(1, n)`` each, or numbers.
-        pairs: of each the setting and the link.
+        triples: of each the setting, the link and the number of the method, those of a method together.
     """
-    settings, which = pairs
+    settings, which, numbers = triples
     each = {name: value[0][which][:, None] for name, value in links.arrays.items()}
 
-    def told(picked: Indices, bandwidths: Floats) -> Floats:
+    def seconds(picked: Indices, number: int, bandwidths: Floats) -> Floats:
         there = at_bandwidth(links.with_numbers({name: value[picked] for name, value in each.items()}), bandwidths)
-        return ratio(*(plan.step(one, there, settings[picked]).step_time_s for one in (0, number)))
+        times_s = plan.step(number, there, settings[picked]).step_time_s
+        return np.broadcast_to(times_s, (len(picked), bandwidths.shape[1]))
+
+    def told(picked: Indices, bandwidths: Floats) -> Floats:
+        methods = numbers[picked]
+        edges = [0, *(1 + np.flatnonzero(np.diff(methods))).tolist(), len(picked)]
+        parts = [slice(*ends) for ends in itertools.pairwise(edges)]
+        at = np.broadcast_to(bandwidths, (len(picked), bandwidths.shape[1]))
+        times_s = [seconds(picked[part], int(methods[part.start]), at[part]) for part in parts]
+        return ratio(seconds(picked, 0, at), np.concatenate(times_s))
 
     return told
 
@@ -94,8 +103,8 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
     """The highest bandwidth at which a speedup crosses each ratio, and on which side of it it is reached.
 
     Args:
-        speedups: of pairs of a setting and a link.
-        count: E, how many pairs there are.
+        speedups: of methods in settings on links.
+        count: E, how many of them there are.
         ratios: by name; 1 is reached only by what is faster.
     """
     names, of = list(ratios), np.array(list(ratios.values()))
@@ -105,7 +114,7 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
     changes = held[..., 1:] != held[..., :-1]
     when = np.where(changes.any(-1), np.where(held[..., -1], ABOVE, BELOW), np.where(held[..., 0], ALWAYS, NEVER))
     bytes_per_s = np.full(when.shape, np.nan)
-    which, pair = np.nonzero(changes.any(-1))
+    pair, which = np.nonzero(changes.any(-1).T)  # in the order of the pairs
     if which.size:
         last = changes.shape[-1] - 1 - np.argmax(changes[which, pair, ::-1], axis=-1)
         at_end = held[which, pair, -1][:, None]

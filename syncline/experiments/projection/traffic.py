@@ -59,17 +59,15 @@ def traffic_of(
     Raises:
         SpecError: it cannot serve so many workers.
     """
-    counts, which = np.unique(workers, return_inverse=True)
-    asked = np.unique(workers[able]).tolist()
+    asked = distinct(workers[able])
     sent = _by_count([count for count in asked if count > 1], method, lambda p: method.exchanges(tensors, p))
     groups: dict[Any, list[int]] = {}
     for count in asked:
         groups.setdefault(_structure(sent.get(count, [])), []).append(count)
     found = []
     for members in groups.values():
-        at = np.full(len(counts), -1)
-        at[np.searchsorted(counts, members)] = np.arange(len(members))
-        row = np.where(able, at[which], -1)
+        at = np.minimum(np.searchsorted(members, workers), len(members) - 1)
+        row = np.where(able & (np.array(members)[at] == workers), at, -1)
         here = np.flatnonzero(row >= 0)
         place = np.full(len(workers), -1)
         place[here] = np.arange(len(here))
@@ -78,11 +76,16 @@ def traffic_of(
     return found
 
 
+def distinct(counts: Indices) -> list[int]:
+    """Each once, in order. ``np.unique`` would import masked arrays, which takes as long as a projection."""
+    return sorted(set(counts.tolist()))
+
+
 def kept_of(
     method: MethodBase, tensors: Sequence[TensorShape], workers: Indices, able: NDArray[np.bool_]
 ) -> KeptNumbers:
     """What a method keeps in settings of so many workers each; nothing is told where it is not asked for."""
-    counts = np.unique(workers[able]).tolist()
+    counts = distinct(workers[able])
 
     def told(ask: Callable[[int], int]) -> IntOrArray:
         by_count = _by_count(counts, method, ask)

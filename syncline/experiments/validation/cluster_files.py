@@ -149,7 +149,7 @@ def _l40s(row: Mapping[str, str]) -> _Row:
     flow = row.get("bw_measured") or None
     syncs = int(_number(row["n_sync"], "n_sync", least=0.0))
     step = l40s_step(
-        row["algorithm"],
+        re.sub("[-_ ]", "", row["algorithm"].lower()),
         _number(row["params"], "params"),
         _number(row["batch"], "batch"),
         _number(row["seq"], "seq"),
@@ -158,7 +158,7 @@ def _l40s(row: Mapping[str, str]) -> _Row:
         rate,
         None if flow is None else _number(flow, "bw_measured") / 8,
     )
-    regime = "DDP" if row["algorithm"] == "ddp" else "DiLoCo, local SGD"
+    regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
     regime += ", shaped" if rate else ", not shaped"
     if syncs == 1:
         regime = "a first synchronisation, without its warm-up"
@@ -170,7 +170,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)([mg])")
 
 def bandwidth_bytes_per_s(text: str) -> float | None:
     """A rate as ``50m`` or ``1g`` bits per second; None of ``unshaped``."""
-    if text == "unshaped":
+    if text.strip().lower() in ("unshaped", ""):
         return None
     found = _RATE.fullmatch(text.strip().lower())
     if found is None or float(found[1]) <= 0:

@@ -57,16 +57,20 @@ def test_links_and_numbers_of_workers_at_once(kind, workers, networks, size, wan
 
 
 @pytest.mark.parametrize("wanted", [None, "auto", "nccl", "hierarchical"])
-def test_nodes_one_number_of_workers_after_another(wanted):
+def test_nodes_of_many_numbers_of_workers(wanted):
     network = TwoLevel(4, Link(1e-6, 1e11), Link(1e-5, 1e10), name="nodes")
     if wanted is None:
         with pytest.raises(NoClosedForm):
             carried("all_reduce", np.array([8, 16]), 1e6, network)
         return
-    one = carried("all_reduce", np.array([8, 16, 8]), 1e6, network, wanted)
-    for count, seconds, chosen in zip([8, 16, 8], one.seconds, one.chosen, strict=True):
-        expected_s, name = alone("all_reduce", count, 1e6, network, wanted, "eager")
-        assert (seconds, one.names[chosen]) == (expected_s, name)
+    for counts in ([8, 16, 12, 8], [8, 4, 2, 1]):  # full nodes at once, and others
+        for rule in ("eager", "rendezvous"):
+            for sizes in (1e3, np.array([1e8, 1e7, 1e6, 1e5])):
+                one = carried("all_reduce", np.array(counts), sizes, network, wanted, rule)
+                each = zip(counts, np.broadcast_to(sizes, 4), one.seconds, one.chosen + 0 * one.seconds, strict=True)
+                for count, size, seconds, chosen in each:
+                    expected_s, name = alone("all_reduce", count, size, network, wanted, rule)
+                    assert (seconds, one.names[int(chosen)]) == (pytest.approx(expected_s, rel=1e-12), name)
 
 
 def test_half_duplex_links_have_another_choice_for_powers_of_two():

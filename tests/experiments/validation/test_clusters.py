@@ -160,6 +160,13 @@ def test_other_specs_take_no_measurements(command) -> None:
     assert done.code == 2 and "measurements" in done.err
 
 
+def test_algorithms_and_rates_may_be_written_otherwise(command) -> None:
+    same = [("localsgd", "1g"), ("local-SGD", "1G"), ("Local_SGD", "1000m")]
+    rows = [f"{algorithm},{rate},,10,10,30846720,4,512,1500\n" for algorithm, rate in same]
+    first, *others = predicted_rows(Path(own(STEPS + "".join(rows))))
+    assert all(row["predicted_ms"] == first["predicted_ms"] for row in others)
+
+
 def test_a_first_synchronisation_is_told_apart(command) -> None:
     name = own(STEPS + "diloco,1g,,200,1,30846720,4,512,9000\n")
     (row,) = predicted_rows(Path(name)) if Path(name).is_file() else ()
