@@ -93,6 +93,15 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "memory": nbytes("peak_bytes"),
         "": note,
     },
+    "workers": {
+        "method": value("method"),
+        "workers": value("workers"),
+        **TIMES,
+        "tokens/s": scaled("tokens_per_s", 1.0),
+        "of one worker's": lambda row, result: f"{row['of_one']:.2f}" if "of_one" in row else "",
+        "memory": nbytes("peak_bytes"),
+        "": note,
+    },
     "readback": {"how": value("how"), "numbers": value("numbers"), **TIMES},
     "kernels": {
         "kernel": lambda row, result: str(row.get("format", row["kernel"])),

@@ -24,6 +24,7 @@ from syncline.comm import (
     the_copy,
 )
 from syncline.errors import SpecError
+from syncline.optim.allocator import keep_freed_memory
 from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
@@ -143,6 +144,7 @@ class Method(torch.optim.Optimizer):
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
         self._shared = Shared()
+        keep_freed_memory()
         self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
@@ -284,19 +286,26 @@ class Method(torch.optim.Optimizer):
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """The direction of each row, ``(1, *s)`` where it is one copy; a rule that talks to the others does so here."""
+        """The direction of each row, ``(1, *s)`` where it is one copy; a rule that talks to the others does so here.
+
+        None where a row rests, or its rule has moved it.
+        """
         out: list[Tensor | None] = [None] * len(rows)
         if self._steppers:
             self._steppers.step(rows)
             return out
         seen = [self._shared.seen(row) for row in rows] if self._shares else rows
         together: dict[int, list[int]] = {}
+        due = self.sync.due(t)
         for place, row in enumerate(seen):
             together.setdefault(id(row.rule), []).append(place)
         for places in together.values():
             own = [seen[place] for place in places]
             rule = own[0].rule
             # Not by ``isinstance``, which takes as long as a small parameter's step.
+            moves: Callable[[list[Row], int], bool] | None = getattr(rule, "move", None)
+            if moves and "direction" not in due and moves(own, t):
+                continue
             at_once: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
             made = at_once(own, t) if at_once else [rule.direction(row.g, row.state, row.group, t) for row in own]
             for place, d in zip(places, made, strict=True):

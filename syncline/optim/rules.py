@@ -22,7 +22,8 @@ from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
-from syncline.optim.fused import fused_adam, is_worth_fusing
+from syncline.optim.fused import Moments, fused_adam, is_worth_fusing
+from syncline.optim.sharing import decay, with_equal
 
 SECOND_MOMENT = "second_moment"
 
@@ -258,27 +259,30 @@ class MomentumRule(UpdateRule, Together):
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         # Those with the same knobs take each operation together: of small ones a call costs more than its arithmetic.
         out: list[Tensor | None] = [None] * len(rows)
-        knobs = tuple(self.hyperparameters())
-        alike: list[tuple[list[Any], list[int]]] = []
-        for place, row in enumerate(rows):
-            own = [row.group[name] for name in knobs]
-            places = next((places for others, places in alike if others == own), None)
-            if places is None:
-                alike.append((own, places := []))
-            places.append(place)
-        for _, places in alike:
+        for places in with_equal(rows, tuple(self.hyperparameters())):
             some = [rows[place] for place in places]
             made = self._of_group([row.g for row in some], [row.state for row in some], some[0].group, t)
             for place, d in zip(places, made or (), strict=made is not None):
                 out[place] = d
         return out
 
+    def move(self, rows: list[Row], t: int) -> bool:
+        """Move parameters and moments in one pass, where Adam has a kernel for it; whether it has."""
+        if not (isinstance(self.scaling, AdamScaling) and all(self._is_adam(row.group) for row in rows)):
+            return False
+        names = (*momentum_names(1), SECOND_MOMENT)
+        if not is_worth_fusing([*(row.x for row in rows), *(row.state[name] for row in rows for name in names)]):
+            return False
+        for places in with_equal(rows, ("lr", "weight_decay", *self.hyperparameters())):
+            some = [rows[place] for place in places]
+            xs, h = [row.x for row in some], some[0].group
+            decay(xs, h)
+            moments = Moments([row.g for row in some], *([row.state[name] for row in some] for name in names))
+            fused_adam(xs, moments, h["lr"], (h["betas"][0], h["beta2"]), h["eps"], t)
+        return True
+
     def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
         """Directions of parameters that have one set of knobs; None to make no step."""
-        if self._is_adam(h):
-            us, vs = ([state[name] for state in states] for name in (*momentum_names(1), SECOND_MOMENT))
-            if is_worth_fusing([*us, *vs]):
-                return fused_adam(gs, us, vs, (h["betas"][0], h["beta2"]), h["eps"], t)
         seen = self.scaling.before_all(gs, states, h, t)
         if seen is None:
             return None

@@ -7,7 +7,7 @@ such as an error, has rows of its own, and so has everything once something diff
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -75,22 +75,39 @@ def take_back(row: Row, seen: Row) -> None:
             row.state[name] = for_rows(value, row.x.size(0))
 
 
+def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
+    """Places of the rows whose groups say the same of these knobs, in their order."""
+    found: list[tuple[list[Any], list[int]]] = []
+    for place, row in enumerate(rows):
+        own = [row.group[name] for name in knobs]
+        places = next((places for others, places in found if others == own), None)
+        if places is None:
+            found.append((own, places := []))
+        places.append(place)
+    return [places for _, places in found]
+
+
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
     """``x <- (1 - lr weight_decay) x - lr d``, all parameters of one rate at once; what is one copy moves once."""
-    alike: dict[tuple[Any, Any], tuple[list[Tensor], list[Tensor]]] = {}
-    for row, direction in zip(rows, directions, strict=True):
-        if direction is None:
-            continue
-        x, d = row.x, direction
-        if x.size(0) > 1 and x.stride(0) == 0:
-            if is_one_copy(d):
-                x, d = the_copy(x), the_copy(d)
-            else:
-                x.data = as_own_copies(x.data)
-        xs, ds = alike.setdefault((row.group["lr"], row.group["weight_decay"]), ([], []))
-        xs.append(x)
-        ds.append(d)
-    for (lr, weight_decay), (xs, ds) in alike.items():
-        if weight_decay:
-            torch._foreach_mul_(xs, 1 - lr * weight_decay)
-        torch._foreach_add_(xs, ds, alpha=-lr)
+    moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
+    for places in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
+        some = [_to_move(*moving[place]) for place in places]
+        group = moving[places[0]][0].group
+        decay([x for x, _ in some], group)
+        torch._foreach_add_([x for x, _ in some], [d for _, d in some], alpha=-group["lr"])
+
+
+def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
+    """Decoupled weight decay: ``x <- (1 - lr weight_decay) x``."""
+    if group["weight_decay"]:
+        torch._foreach_mul_(xs, 1 - group["lr"] * group["weight_decay"])
+
+
+def _to_move(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
+    """What is moved, and by what: the copy, or rows of their own where directions differ."""
+    x = row.x
+    if x.size(0) > 1 and x.stride(0) == 0:
+        if is_one_copy(d):
+            return the_copy(x), the_copy(d)
+        x.data = as_own_copies(x.data)
+    return x, d

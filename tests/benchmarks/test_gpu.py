@@ -14,10 +14,11 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, stopwatch
+from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, stopwatch, workers
 from benchmarks.gpu.__main__ import PARTS, SKIPPED, main
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.setting import TINY, Setting, preset_of
+from benchmarks.gpu.workers import GPT_16M, SMALLEST
 from syncline.costmodel import HARDWARE
 from syncline.costmodel.compute.models import MODELS
 from syncline.problems.gpt import training_flops_per_token
@@ -82,6 +83,19 @@ def test_rates_are_work_over_seconds(result):
         else:
             counted = 2 if row["what"] == "device copy" else 1  # read and written
             assert row["bytes_per_s"] * row["median_s"] == pytest.approx(counted * row["nbytes"])
+
+
+def test_tokens_of_workers_are_beside_those_of_one(result):
+    rows, tokens = rows_of(result, "workers"), SMALLEST.batch_size * SMALLEST.context
+    assert [(row["method"], row["workers"]) for row in rows] == [(m, w) for m in workers.METHODS for w in (1, 4)]
+    for alone, together in zip(rows[::2], rows[1::2], strict=True):
+        assert alone["of_one"] == 1 and alone["tokens_per_s"] * alone["median_s"] == pytest.approx(tokens)
+        assert together["tokens_per_s"] * together["median_s"] == pytest.approx(4 * tokens)
+        assert together["of_one"] == together["tokens_per_s"] / alone["tokens_per_s"]
+
+
+def test_the_gpt_of_many_workers_has_16_million_parameters():
+    assert workers.parameter_count(GPT_16M.module()) == pytest.approx(16e6, rel=0.02)
 
 
 def test_a_cycle_of_a_rotation_has_one_renewal(result):

@@ -27,6 +27,14 @@ def test_they_are_those_of_one_look(seed: int, n: int, share: float, lead: tuple
     assert torch.equal(largest(x, k), expected)
 
 
+@settings(max_examples=40)
+@given(seed=st.integers(0, 99), n=st.integers(1024, 5000), k=st.integers(1, 60), kinds=st.integers(1, 400))
+def test_of_equal_entries_it_takes_those_of_one_look(seed: int, n: int, k: int, kinds: int) -> None:
+    x = torch.randint(-kinds, kinds + 1, (3, n), generator=torch_generator(seed, "equal")).float()
+    expected = x.abs().topk(k, dim=-1, sorted=False).indices.sort(-1).values
+    assert torch.equal(largest(x, k), expected)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0, -2.0])
 def test_equal_entries_are_taken_once(value: float) -> None:
     found = largest(torch.full((2, 4099), value), 33)

@@ -12,7 +12,7 @@ from torch import Tensor
 from syncline.comm import SimulatedCommunicator, is_one_copy
 from syncline.methods import method_of
 from syncline.optim import Method
-from syncline.optim.fused import fused_adam
+from syncline.optim.fused import Moments, fused_adam
 from syncline.problems import Digits
 from syncline.problems.network import NetworkTask
 from syncline.problems.streams import torch_generator
@@ -131,18 +131,19 @@ def test_a_kernel_gives_a_worker_the_same_bits_beside_others() -> None:
     def drawn(name: str) -> list[Tensor]:
         return [torch.rand(3, n, generator=torch_generator(0, name, n)) for n in (37, 1, 700)]
 
-    both = [drawn(name) for name in ("g", "u", "v")]
+    both = [drawn(name) for name in ("x", "g", "u", "v")]
     alone = [[x[1:2].clone() for x in xs] for xs in both]
-    together, one = (fused_adam(*moments, (0.9, 0.99), 1e-8, 4) for moments in (both, alone))
-    for x, y in zip([*together, *both[1], *both[2]], [*one, *alone[1], *alone[2]], strict=True):
-        assert torch.equal(x[1:2], y)
+    for xs, *moments in (both, alone):
+        fused_adam(xs, Moments(*moments), 0.1, (0.9, 0.99), 1e-8, 4)
+    for of_all, of_one in zip(both, alone, strict=True):
+        assert all(torch.equal(x[1:2], y) for x, y in zip(of_all, of_one, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["ddp", "local"])
 def test_the_kernel_is_adam(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = {"kind": kind, "lr": 0.003, "rule": "adam", **({"period": 4} if kind == "local" else {})}
     got = train(*built(spec, LARGE))
-    monkeypatch.setattr("syncline.optim.rules.is_worth_fusing", lambda moments: False)
+    monkeypatch.setattr("syncline.optim.rules.is_worth_fusing", lambda xs: False)
     expected = train(*built(spec, LARGE))
     for x, y in zip(got, expected, strict=True):
         assert float((x - y).abs().max()) <= 1e-6 * float(y.abs().max())
