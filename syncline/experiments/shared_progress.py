@@ -7,18 +7,18 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
+from joblib import cpu_count
 
 from syncline.errors import SynclineError
+from syncline.experiments.forked import answers
 from syncline.experiments.overseen import overseen
 from syncline.experiments.shipping import shipped
 
@@ -95,21 +95,6 @@ def shared_progress(trainings: int) -> Iterator[SharedProgress]:
                 signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def uninterrupted_children() -> Iterator[None]:
-    """Ctrl-C, which a terminal sends to all processes, never reaches those started in the block.
-
-    A blocked signal is inherited from the first instruction on, where a handler would come too late. Here it waits for
-    the end of the block.
-    """
-    resource_tracker.ensure_running()  # started later, with the first child, it would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def side_by_side(
     calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
 ) -> Iterator[T]:
@@ -129,7 +114,7 @@ def side_by_side(
         else:
             results = in_processes(calls, jobs, progress, shared)
         yield from (result for result in results if result is not None)
-    except TerminatedWorkerError:
+    except BrokenProcessPool:
         progress.stop()
         raise SynclineError(
             "a process that trained was ended from outside, as a system does that is out of memory; "
@@ -145,11 +130,7 @@ def in_processes(
 ) -> Iterator[T | None]:
     """What the calls return in so many other processes, as they finish; see `side_by_side`."""
     sent = shipped(calls, shared, progress.path.parent)
-    with uninterrupted_children():
-        found: Iterator[T | None] = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
-            delayed(overseen)(call, progress) for call in sent
-        )
-    return found
+    return answers([partial(overseen, call, progress) for call in sent], jobs)
 
 
 class Watched:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joblib import cpu_count
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from syncline.experiments.overseen import overseen
 from syncline.experiments.shared_progress import SharedProgress, in_processes
@@ -54,7 +54,7 @@ def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progre
                 del left[done[0]]
                 yield done
             return
-        except TerminatedWorkerError:
+        except BrokenProcessPool:
             suspects = [number for number, job in left.items() if _was_begun(folder, job)]
         for number in suspects:
             if progress.stopped:
@@ -62,7 +62,7 @@ def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progre
             try:
                 call = partial(_carry_out, number, left[number], folder, progress)
                 yield from _as_finished([call], (), 2, progress)
-            except TerminatedWorkerError:
+            except BrokenProcessPool:
                 _was_begun(folder, left[number])
                 yield number, {run.name: DIED for run in left[number].runs}
             del left[number]
@@ -80,7 +80,7 @@ def _as_finished(
             return
         results = in_processes(calls, processes, progress, problems)
         yield from (done for done in results if done is not None)
-    except TerminatedWorkerError:
+    except BrokenProcessPool:
         raise
     except BaseException:
         progress.stop()
