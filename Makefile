@@ -32,7 +32,9 @@ bench: .venv/installed-test
 	$(BIN)/python -m benchmarks.wire
 	$(BIN)/python -m benchmarks.network --quick
 	$(BIN)/python -m benchmarks.pipeline --quick
+	$(BIN)/python -m benchmarks.training --quick
 	$(BIN)/python -m benchmarks.sweep --runs 200 --rounds 1 --long-runs 4
+	$(BIN)/python -m benchmarks.projection --quick
 
 clean:
 	rm -rf .venv build runs

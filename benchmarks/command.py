@@ -13,10 +13,10 @@ R = TypeVar("R", bound=NamedTuple)
 def parser_of(module: str, doc: str | None) -> argparse.ArgumentParser:
     """A parser named after the module, with its docstring's first line and the option ``--json``."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(doc or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="rows as JSON")
+    parser.add_argument("--json", action="store_true", help="one JSON object with 'rows', and nothing else")
     return parser
 
 
 def show(rows: Sequence[R], table: Callable[[Sequence[R]], str], as_json: bool) -> None:
     """Print rows."""
-    print(json.dumps([row._asdict() for row in rows], indent=2) if as_json else table(rows))
+    print(json.dumps({"rows": [row._asdict() for row in rows]}, indent=2) if as_json else table(rows))

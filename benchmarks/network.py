@@ -1,17 +1,19 @@
-"""How fast collectives are simulated, message by message: lockstep, the events, and a plain loop of SimPy processes.
+"""How fast collectives are simulated, message by message: the events, lockstep, and a plain loop of SimPy processes.
 
-    python -m benchmarks.network [--quick] [--repeats 7] [--json]
+    python -m benchmarks.network [--quick] [--repeats 5] [--json]
 
-A ring all-reduce of 1 MB among P workers who enter at random times, 2 P (P - 1) messages. In *links of their own* every
-worker has another latency and bandwidth, and lockstep visits each message; where all links are *equal* it takes rounds
-together, so its messages per second say only how long the answer takes. The plain loop has one process per worker, one
-time-out per message and one store per worker: it prices the messages by the same rule with no ports, no shared
-channels and no record of what happened.
+Collectives of 1 MB among P workers who enter at random times, each with a link of its own latency and bandwidth. A ring
+is 2 P (P - 1) messages; `equal-links` is one where all links are the same, so that lockstep takes rounds together and
+its messages per second say only how long the answer takes. In `shared-link` 64 workers of one site send to 64 of
+another over the one link of their site, 200 messages each: 64 flows share it at any time. `tree` is up and down a
+binomial tree, `server-naive` through one server.
 
-Then hierarchical all-reduces of 1 GB over 100,000 workers in nodes of 8: the peak of memory is that of all NumPy and
-Python objects while the rounds are made and run.
+Every repetition has another size, so that the making of rounds and routes counts each time and nothing that is kept
+from before helps; the first repetition, which compiles, does not count. Medians of CPU seconds of the process.
 
-Medians of CPU seconds of the process; SimPy loops that take seconds run once. ``--quick`` leaves those out.
+The plain loop has one process per worker, one time-out per message and one store per worker: it prices the messages by
+the same rule with no ports, no shared channels and no record of what happened. Hierarchical all-reduces of 1 GB over
+100,000 workers in nodes of 8 tell the peak of memory, of all NumPy and Python objects, too.
 """
 
 from __future__ import annotations
@@ -27,45 +29,59 @@ import simpy
 from numpy.typing import NDArray
 
 from benchmarks.command import parser_of, show
-from syncline.costmodel import Link
-from syncline.costmodel.network.topology import Network, Topology, topology
+from syncline.costmodel import Link, Sites
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.network.topology import Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.sim import rounds, rounds_finish_s
+from syncline.sim import collective_finish_s, rounds, rounds_finish_s
 from syncline.sim.collectives.rounds import rounds_on
-from syncline.sim.lockstep.maps import run_rounds
 
-WORKERS = (64, 256, 1024)
+WORKERS = 1024
 NBYTES = 1e6
 LINK = Link(25e-6, 1.25e9)
-SLOW = 20_000
-"""From so many messages on, SimPy takes seconds."""
-
+FLOWS, EACH = 64, 200
 LARGEST, NODE, LARGEST_NBYTES = 100_000, 8, 1e9
 INNER, CARD = Link(2e-6, 450e9, "NVLink"), Link(3e-6, 50e9, "NDR")
 
 Floats = NDArray[np.float64]
+Simulate = Callable[[float], object]
+"""With so many bytes more than usual."""
 
 
 class Measured(NamedTuple):
-    what: str
+    """A case, who evaluated it, and CPU seconds of one evaluation."""
+
+    case: str
+    evaluator: str
     workers: int
     messages: int
     cpu_s: float
+    messages_per_s: float
     peak_mib: float | None = None
 
-    @property
-    def per_s(self) -> float:
-        return self.messages / self.cpu_s
 
-
-def cpu_s(work: Callable[[], object], repeats: int) -> float:
-    """The median; the first of several fills caches and does not count."""
+def measured(
+    case: str, evaluator: str, workers: int, messages: int, simulate: Simulate, repeats: int, peak: bool = False
+) -> Measured:
+    """The median after one that does not count."""
     taken = []
-    for _ in range(repeats + 1 if repeats > 1 else 1):
+    for number in range(repeats + 1):
         start_s = time.process_time()
-        work()
+        simulate(float(number))
         taken.append(time.process_time() - start_s)
-    return statistics.median(taken[1:] or taken)
+    peak_mib = None
+    if peak:
+        tracemalloc.start()
+        simulate(repeats + 1.0)
+        peak_mib = tracemalloc.get_traced_memory()[1] / 2**20
+        tracemalloc.stop()
+    cpu_s = statistics.median(taken[1:])
+    return Measured(case, evaluator, workers, messages, cpu_s, messages / cpu_s, peak_mib)
+
+
+def messages_of(of: Sequence[Round]) -> int:
+    """How many messages rounds are."""
+    return sum(len(one.senders) for one in of)
 
 
 def plain_simpy(workers: int, nbytes: float, link: Link, entry_s: Floats) -> Floats:
@@ -93,82 +109,93 @@ def plain_simpy(workers: int, nbytes: float, link: Link, entry_s: Floats) -> Flo
     return done_s
 
 
-def unequal(workers: int, rng: np.random.Generator) -> Topology:
+def own_links(workers: int, rng: np.random.Generator) -> Topology:
     """Links that differ by up to a factor of two."""
     parts = rng.uniform(1.0, 2.0, (workers, 2)).tolist()
     return topology([Link(LINK.latency_s * a, LINK.bandwidth_bytes_per_s / b) for a, b in parts], workers)
 
 
-def ring(workers: int, repeats: int, quick: bool) -> list[Measured]:
-    """A ring among so many workers by each evaluator, after a check that they agree."""
-    rng = np.random.default_rng(0)
-    entry_s = rng.exponential(1e-3, workers)
-    of, messages = rounds("all_reduce", workers, NBYTES), 2 * workers * (workers - 1)
-    equal, own = topology(LINK, workers), unequal(workers, rng)
-
-    def row(what: str, work: Callable[[], object], times: int = repeats) -> Measured:
-        return Measured(what, workers, messages, cpu_s(work, times))
-
-    rows = [
-        row("lockstep, links of their own", lambda: run_rounds(of, own, entry_s)),
-        row("lockstep, links of their own, rendezvous", lambda: run_rounds(of, own, entry_s, "rendezvous")),
-        row("lockstep, equal links", lambda: run_rounds(of, equal, entry_s)),
-        row("lockstep, equal links, rendezvous", lambda: run_rounds(of, equal, entry_s, "rendezvous")),
-    ]
-    if not (quick and messages > SLOW):
-        times = 1 if messages > SLOW else min(repeats, 3)
-        answers = []
-        rows += [
-            row("events", lambda: answers.append(rounds_finish_s(of, workers, LINK, entry_s, by="events")), times),
-            row("plain SimPy loop", lambda: answers.append(plain_simpy(workers, NBYTES, LINK, entry_s)), times),
-        ]
-        for answer in answers:
-            np.testing.assert_allclose(answer, np.maximum(*run_rounds(of, equal, entry_s)), rtol=1e-9)
-    return rows
+def collectives(case: str, algorithm: str, network: Topology, repeats: int) -> list[Measured]:
+    """One all-reduce by both evaluators, after a check that they agree."""
+    workers = network.workers
+    entry_s = np.random.default_rng(0).exponential(1e-3, workers)
+    messages = messages_of(rounds("all_reduce", workers, NBYTES, algorithm))
+    both = {
+        by: lambda more, by=by: collective_finish_s(
+            "all_reduce", workers, NBYTES + more, network, algorithm, entry_s, by=by
+        )
+        for by in ("events", "lockstep")
+    }
+    np.testing.assert_allclose(both["events"](0.5), both["lockstep"](0.5), rtol=1e-9)
+    return [measured(case, by, workers, messages, simulate, repeats) for by, simulate in both.items()]
 
 
-def largest(algorithm: str, network: Network, together: bool, repeats: int) -> Measured:
-    """A hierarchical all-reduce over 100,000 workers; its rounds are made anew each time."""
-    entry_s = np.zeros(LARGEST) if together else np.random.default_rng(0).exponential(1e-3, LARGEST)
+def shared_link(repeats: int) -> Measured:
+    """Many flows over one link, of sizes that differ, so that they begin and end at all times."""
+    sizes = np.random.default_rng(1).uniform(0.5, 1.5, (EACH, FLOWS)) * NBYTES / EACH
+    network = Sites(2, Link(5e-6, 1.25e9), LINK).among(2 * FLOWS)
+    senders = np.arange(FLOWS)
 
-    def work() -> int:
-        rounds.cache_clear()
-        of = rounds_on("all_reduce", LARGEST, LARGEST_NBYTES, network, algorithm)
-        run_rounds(of, network.among(LARGEST), entry_s)
-        return sum(len(one.senders) for one in of)
+    def simulate(more: float) -> Floats:
+        of = [Round(senders, senders + FLOWS, size + more) for size in sizes]
+        return rounds_finish_s(of, 2 * FLOWS, network, by="events")
 
-    taken_s = cpu_s(work, repeats)
-    tracemalloc.start()
-    messages = work()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    enter = "enter together" if together else "random entry times"
-    return Measured(f"{algorithm}, {network.name}, {enter}", LARGEST, messages, taken_s, peak / 2**20)
+    return measured("shared-link", "events", FLOWS, FLOWS * EACH, simulate, repeats)
+
+
+def plain(workers: int) -> Measured:
+    """The yardstick, which nobody would call fast."""
+    entry_s = np.random.default_rng(0).exponential(1e-3, workers)
+    messages = 2 * workers * (workers - 1)
+    return measured(
+        "equal-links",
+        "plain SimPy",
+        workers,
+        messages,
+        lambda more: plain_simpy(workers, NBYTES + more, LINK, entry_s),
+        1,
+    )
+
+
+def largest(algorithm: str, evaluator: str, repeats: int) -> Measured:
+    """A hierarchical all-reduce over 100,000 workers, each with a card of its own."""
+    network = TwoLevel(NODE, INNER, CARD, name="a card each").among(LARGEST)
+    entry_s = np.random.default_rng(0).exponential(1e-3, LARGEST)
+    messages = messages_of(rounds_on("all_reduce", LARGEST, LARGEST_NBYTES, network, algorithm))
+
+    def simulate(more: float) -> Floats:
+        return collective_finish_s(
+            "all_reduce", LARGEST, LARGEST_NBYTES + more, network, algorithm, entry_s, by=evaluator
+        )
+
+    return measured(algorithm, evaluator, LARGEST, messages, simulate, repeats, peak=True)
 
 
 def measure(repeats: int, quick: bool) -> list[Measured]:
     """All rows."""
-    rows = [row for workers in WORKERS for row in ring(workers, repeats, quick)]
-    own = TwoLevel(NODE, INNER, CARD, name="a card each")
-    shared = TwoLevel(NODE, INNER, CARD, NODE // 2, "two to a card")
-    for algorithm in ("hierarchical", "hierarchical-rabenseifner"):
-        rows += [largest(algorithm, own, together=False, repeats=min(repeats, 5))]
-        rows += [largest(algorithm, shared, together=True, repeats=min(repeats, 5))]
-    return rows
+    own, equal = own_links(WORKERS, np.random.default_rng(0)), topology(LINK, WORKERS)
+    rows = collectives("ring", "ring", own, repeats)
+    for algorithm in ("rabenseifner", "tree", "server-naive"):
+        rows += collectives(algorithm, algorithm, own, repeats)
+    rows += [shared_link(repeats)]
+    if quick:
+        return rows
+    rows += [*collectives("equal-links", "ring", equal, repeats), plain(256)]
+    rows += collectives("tree", "tree", own_links(8 * WORKERS, np.random.default_rng(0)), repeats)
+    rows += [largest("hierarchical", "lockstep", repeats), largest("hierarchical-rabenseifner", "lockstep", repeats)]
+    return [*rows, largest("hierarchical-rabenseifner", "events", 1)]
 
 
 def table(rows: Sequence[Measured]) -> str:
-    simpy_per_s = {row.workers: row.per_s for row in rows if row.what.startswith("plain")}
     lines = [
-        "| what | workers | messages | CPU seconds | messages per CPU second | of plain SimPy | peak, MiB |",
+        "| case | evaluator | workers | messages | CPU seconds | messages per CPU second | peak, MiB |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        ratio = f"{row.per_s / simpy_per_s[row.workers]:.3g}" if row.workers in simpy_per_s else ""
         peak = "" if row.peak_mib is None else f"{row.peak_mib:.0f}"
         lines.append(
-            f"| {row.what} | {row.workers:,} | {row.messages:.3g} | {row.cpu_s:.3g} | {row.per_s:.2g} | {ratio} "
-            f"| {peak} |"
+            f"| {row.case} | {row.evaluator} | {row.workers:,} | {row.messages:.3g} | {row.cpu_s:.3g} "
+            f"| {row.messages_per_s:.2g} | {peak} |"
         )
     return "\n".join(lines)
 
@@ -176,10 +203,9 @@ def table(rows: Sequence[Measured]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = parser_of("benchmarks.network", __doc__)
     parser.add_argument("--quick", action="store_true", help="without what takes a minute")
-    parser.add_argument("--repeats", type=int, default=7, help="of which medians are taken")
+    parser.add_argument("--repeats", type=int, default=5, help="of which medians are taken")
     options = parser.parse_args(arguments)
-    rows = measure(options.repeats, options.quick)
-    show(rows, table, options.json)
+    show(measure(options.repeats, options.quick), table, options.json)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python -m benchmarks.pipeline [--quick] [--repeats 5] [--json]
 
-An event is a task or a message. *All* is from the name of the schedule to its report: the orders, the programs, the
-events, the timeline, the delays and memory read off it. Forward 1 s, backward 2 s (zb-h1: 1 s and 1 s of weight
-gradients), messages of 1 MB over links of 1 ms and 1 GB/s; the interleaved schedule has two chunks per stage.
+An event is a task or a message, and all is measured from the name of the schedule to its report: the orders, the
+compiled events, which were loaded before, the timeline, the delays and memory read off it; the peak of memory is that
+of all NumPy and Python objects. Forward 1 s, backward 2 s (zb-h1: 1 s and 1 s of weight gradients), messages of 1 MB
+over links of 1 ms and 1 GB/s; the interleaved schedule has two chunks per stage.
 
 Then text-gpt, 8 blocks in 8 stages, with stashed weights and Adam: a run by the events, and the same tasks called in
 the same order without them, in turns.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,6 +28,7 @@ from syncline.costmodel import Link
 from syncline.problems import TextGPT, cut
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
 from syncline.sim.pipelines.gradients import PipelineMath
+from syncline.sim.pipelines.played import KERNELS
 from syncline.sim.pipelines.schedules import PipelineTask
 
 STAGES, MICROBATCHES = 64, 1024
@@ -39,6 +42,7 @@ class Measured(NamedTuple):
     events: int
     cpu_s: float
     simulated_s: float | None = None
+    peak_mib: float | None = None
 
     @property
     def per_s(self) -> float:
@@ -57,14 +61,18 @@ def play(name: str, stages: int, microbatches: int) -> tuple[int, float]:
     times = Durations(1.0, 1.0 if made.splits_backward else 2.0, 1.0)
     timeline = run_pipeline(Pipeline(made, stages, times, activation_bytes=1e6), LINK)
     told = report(timeline, made, stages)
-    return int(((timeline.what == "compute") | (timeline.what == "send")).sum()), told.makespan_s
+    return int(timeline.computes.sum() + (timeline.what == "send").sum()), told.makespan_s
 
 
 def clocked(name: str, microbatches: int, repeats: int) -> Measured:
     """A schedule, all in all."""
     events, makespan_s = play(name, STAGES, microbatches)
     taken = [cpu_s(lambda: play(name, STAGES, microbatches)) for _ in range(repeats)]
-    return Measured(name, events, statistics.median(taken), makespan_s)
+    tracemalloc.start()
+    play(name, STAGES, microbatches)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return Measured(name, events, statistics.median(taken), makespan_s, peak / 2**20)
 
 
 class Text:
@@ -112,15 +120,20 @@ def text(name: str, repeats: int) -> list[Measured]:
 def measure(repeats: int, quick: bool) -> list[Measured]:
     """All rows."""
     torch.set_num_threads(1)
+    KERNELS.load()
     rows = [clocked(name, MICROBATCHES // (16 if quick else 1), repeats) for name in SCHEDULES]
     return rows + [row for name in ("async-1f1b", "greedy") for row in text(name, repeats)]
 
 
 def table(rows: Sequence[Measured]) -> str:
-    lines = ["| what | events | CPU seconds | events per CPU second | simulated seconds |", "|---|---|---|---|---|"]
+    lines = [
+        "| what | events | CPU seconds | events per CPU second | simulated seconds | peak, MiB |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         simulated = "" if row.simulated_s is None else f"{row.simulated_s:.4g}"
-        lines.append(f"| {row.what} | {row.events:,} | {row.cpu_s:.3g} | {row.per_s:,.0f} | {simulated} |")
+        peak = "" if row.peak_mib is None else f"{row.peak_mib:.0f}"
+        lines.append(f"| {row.what} | {row.events:,} | {row.cpu_s:.3g} | {row.per_s:,.0f} | {simulated} | {peak} |")
     return "\n".join(lines)
 
 

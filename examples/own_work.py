@@ -55,6 +55,7 @@ print(f"{len(swept.rows)} runs; best rates:", ", ".join(f"{lr:g} of {method}" fo
 
 curves = result.curves.query("network == 'wan'").dropna(subset="loss")
 lines = curves.groupby(["seconds", "method"]).loss.median().unstack().interpolate("index", limit_area="inside")
-lines.plot(logy=True, xlabel="seconds", ylabel="validation loss").figure.savefig(*sys.argv[1:] or ["/dev/null"])
+axes = lines.plot(logy=True, xlabel="seconds", ylabel="validation loss")
+axes.figure.savefig(*sys.argv[1:] or ["/dev/null"], bbox_inches="tight")
 soonest = result.summary.query("network == 'wan'").groupby("method").time_to_target_s.median().idxmin()
 print("on the wan sooner at the loss that both reach:", soonest)

@@ -6,7 +6,8 @@ import errno
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from typer import Abort
 
@@ -25,8 +26,10 @@ __all__ = ["app", "main"]
 OF_TORCH = "can't allocate memory"
 """What torch says where NumPy raises a MemoryError; of a kind that has no name of its own."""
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a system says when a disk, a quota or a file is full."""
+UNWRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
+)  # fmt: skip
+"""What a system says when a disk, a quota or a file is full; or can no longer be written, or is gone."""
 
 
 def _line(error: Exception) -> str:
@@ -34,12 +37,37 @@ def _line(error: Exception) -> str:
     return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
 
 
+def _end_as_after_ctrl_c() -> None:
+    """A scheduler ends a job by SIGTERM, some time before it kills it: what was computed is kept as after Ctrl-C."""
+    owner = os.getpid()
+
+    def ended(number: int, _: object) -> None:
+        if os.getpid() != owner:  # a forked process, to which Ctrl-C may mean nothing
+            os._exit(128 + number)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, ended)
+
+
+@contextmanager
+def _alone(name: str | None) -> Iterator[None]:
+    """Inside, the application has no command but the one of this name: typer reads the options of all that it has."""
+    every = app.registered_commands
+    app.registered_commands = [one for one in every if one.name == name] or every
+    try:
+        yield
+    finally:
+        app.registered_commands = every
+
+
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
     # Until a training listens there is nothing to save, and an exception would surface from within half an import.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    _end_as_after_ctrl_c()
     try:
-        sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
+        with _alone(next(iter(sys.argv[1:]), None)):
+            sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
     except SynclineError as error:
         say(_line(error))
         sys.exit(2)
@@ -54,7 +82,7 @@ def main() -> None:
         say(_line(MemoryError("this needs more memory than there is")))
         sys.exit(1)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in UNWRITABLE:
             raise
         say(_line(error))
         with suppress(OSError, ValueError):  # what standard output still holds could not be written at exit, either

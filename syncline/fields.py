@@ -37,7 +37,9 @@ class Spec(BaseModel):
     """A part of a spec."""
 
     # Infinity stays what it is, also where a method writes itself.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants", defer_build=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from syncline.errors import SynclineError
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        OSError: of the reading.
+        ValueError: no JSON, or nested too deep.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """Around what reads results: files that somebody has changed are a mistake in the input, told in one line.
+
+    Raises:
+        SynclineError: what is there is not what was written.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SynclineError(f"folder: {path}/ is not as it was written ({said})") from error
 
 
 @contextmanager

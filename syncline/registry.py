@@ -92,7 +92,10 @@ class Registry(Generic[T]):
         offered = self._offered()
         if name not in offered:
             raise SpecError(path, name, f"{one_of(self.names(), name)}, or module:name")
-        return imported(offered[name].value, path, installed=True)
+        try:
+            return imported(offered[name].value, path, installed=True)
+        except SpecError as error:
+            raise SpecError(path, name, f"{error.expected} ({self.origin(name)}: {offered[name].value})") from error
 
     def origin(self, name: str) -> str:
         """Who offers a name: an installed package and its version; nothing where it is built in or was registered."""

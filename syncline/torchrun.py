@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from syncline.commands.shell import (
+    INTERRUPTED,
     TIMEOUT,
     BackendOption,
     DeviceOption,
@@ -61,10 +62,14 @@ def torchrun_command(
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.torchrun import run_under_torchrun
     from syncline.specs import RunSpec, load_spec
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     how = Launch(
-        device, backend, parse_seconds(timeout, "--timeout"), reproducible, workers_per_process=workers_per_process
+        device,
+        backend,
+        parse_seconds(number_or_text(timeout), "--timeout"),
+        reproducible,
+        workers_per_process=workers_per_process,
     )
     processes = os.environ.get("WORLD_SIZE", "")
     workers = int(processes) * workers_per_process if processes.isdecimal() else None
@@ -76,6 +81,9 @@ def torchrun_command(
         where = "; what was measured until then is in the folder above" if "folder" in result else ""
         print(f"error: {result['failed']}{where}", file=sys.stderr)
         _leave(1)
+    if result.get("interrupted"):
+        print("interrupted: what was measured until then is in the folder above", file=sys.stderr)
+        _leave(INTERRUPTED)
 
 
 def _calibrate(
@@ -95,10 +103,10 @@ def _calibrate(
     from syncline.experiments.calibration.plan import planned
     from syncline.experiments.calibration.tables import calibrate_tables
     from syncline.experiments.launching.process import Launch
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
+    how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
     target = out or Path("cluster.yaml")
     result = calibrate_under_torchrun(plan, target, how, command=command, exact=out is not None)

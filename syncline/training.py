@@ -259,6 +259,7 @@ def train(
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
+    method.seeds = seeds
     membership = getattr(method.comm, "membership", None)
     participation = PartialParticipation(method, membership) if membership else None
     buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})

@@ -83,6 +83,17 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
     return rate
 
 
+def number_or_text(text: str | float) -> str | float:
+    """An option's text: a plain number is one, in SI units; anything else stays text, to be read with its unit.
+
+    >>> number_or_text("4"), number_or_text("4 KiB")
+    (4.0, '4 KiB')
+    """
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text
+
+
 def format_seconds(seconds: float) -> str:
     """A time for people, three significant digits: ``50 ms``, ``2 us``, ``1.5 h``.
 
@@ -123,7 +134,8 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
         elif not isinstance(value, bool):
             quantity = float(value)
     if not (math.isfinite(quantity) and quantity >= 0):
-        raise SpecError(path, value, expected)
+        bare = isinstance(value, str) and (match := _QUANTITY.fullmatch(value.strip())) and not match[2]
+        raise SpecError(path, value, expected.partition(", or a number")[0] if bare else expected)
     return quantity
 
 

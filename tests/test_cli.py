@@ -321,16 +321,17 @@ def test_what_standard_output_cannot_take_is_one_line():
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
-def test_a_full_disk_is_one_line_that_says_where_the_rest_is(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EACCES], ids=errno.errorcode.get)
+def test_a_disk_that_takes_no_more_is_one_line_that_says_where_the_rest_is(number, command, tmp_path, monkeypatch):
     def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("syncline.experiments.folder.RunFolder.trace", full)
     done = command("run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=40", "--set", "seeds=[0]")
     assert (done.code, done.out) == (1, "")
     said = done.err.splitlines()[-1]
     left = f"runs/.rosenbrock-mt-dao.partial-{os.getpid()}"
-    assert said == f"error: [Errno 28] No space left on device; what was finished until then is in {left}"
+    assert said == f"error: [Errno {number}] {os.strerror(number)}; what was finished until then is in {left}"
     assert (tmp_path / left / "metrics.parquet").stat().st_size
 
 
@@ -346,10 +347,14 @@ steps: 100000000, eval_every: 0, networks: [10gbe, wan], compute: {seconds: 0.00
 """The first method has diverged, and is over, at the first look at its losses: after 50 steps."""
 
 
+OWN_RUN = """{kind: run, name: own, problem: {kind: quadratic, spectrum: [1, 10]}, workers: 2, seeds: [0],
+method: ddp-adam, steps: 1000, network: 10gbe, compute: {seconds: 0.001}}"""
+
+
 def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> subprocess.Popen[str]:
     """A command that is under way: what it has written is such that it is ready."""
     program = [sys.executable, "-c", "from syncline.cli import main; main()", *arguments]
-    (folder / "own.yaml").write_text(OWN)
+    (folder / "own.yaml").write_text(OWN_RUN if arguments[0] in ("run", "launch") else OWN)
     process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_S
     while not ready(folder) and process.poll() is None and time.monotonic() < deadline:
@@ -369,6 +374,11 @@ def on_disk(folder: Path, number: int) -> list[int]:
     """The completed steps of a method that a run under way has noted."""
     table = next(map(streams.read, folder.rglob(f"{number}-metrics.arrows")), None)
     return [] if table is None else table["step"].to_pylist()
+
+
+def measured(folder: Path, rank: int) -> int:
+    """The lines that a real process has left."""
+    return sum(path.read_text().count("\n") for path in folder.rglob(f"ranks/{rank}.jsonl"))
 
 
 def short_is_over(folder: Path) -> bool:
@@ -442,6 +452,21 @@ def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
     steps = told["rows"][0]["steps"]
     assert told["interrupted"] and 0 < steps < 100_000_000
     assert pq.read_table(folder / "metrics.parquet").num_rows == 5 * (steps + 1)
+
+
+@pytest.mark.parametrize("arguments", [
+    ["run", "own.yaml", "--set", "steps=100000000"],
+    ["launch", "own.yaml", "--set", "steps=1000000", "--device", "cpu"],
+])  # fmt: skip
+def test_a_scheduler_that_ends_a_job_by_sigterm_leaves_it_what_it_has(arguments, tmp_path):
+    enough = (lambda at: len(on_disk(at, 0)) > 5) if arguments[0] == "run" else (lambda at: measured(at, 1) > 50)
+    process = begun(arguments, tmp_path, enough)
+    process.terminate()
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert os.listdir(tmp_path / "runs") == ["own"]
+    told = json.loads((tmp_path / "runs" / "own" / "run.json").read_text())
+    assert told["interrupted"] and 0 < told["rows"][0]["steps"] < 1_000_000
 
 
 def test_a_run_that_is_interrupted_before_its_first_step_leaves_nothing_or_what_it_has(tmp_path):

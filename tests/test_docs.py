@@ -22,7 +22,8 @@ from syncline.methods.parts import compressors, outer, rules, stream
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, STUDIES, ComputeSpec, bundled, class_of_kind, validate
 from syncline.specs.cluster.links import LINK_FIELDS
-from syncline.specs.experiment import PauseSpec, ScheduleSpec, SlowWorkerSpec
+from syncline.specs.compute import PauseSpec, SlowWorkerSpec
+from syncline.specs.experiment import ScheduleSpec
 from syncline.studies.alignment.spec import RandomQuadraticsSpec, TrapSpec
 from syncline.studies.draws import DistributionSpec
 from syncline.studies.papers.speed import SpeedCell

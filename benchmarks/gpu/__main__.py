@@ -31,6 +31,7 @@ from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.readback import readback
 from benchmarks.gpu.report import show
 from benchmarks.gpu.setting import Setting
+from benchmarks.gpu.workers import workers
 from syncline.errors import SpecError, one_of
 from syncline.units import parse_seconds
 
@@ -45,10 +46,11 @@ PARTS = {
         Part("ceilings", ceilings, 45.0),
         Part("compute", compute, 90.0),
         Part("readback", readback, 15.0),
-        Part("alone", alone, 30.0, starts_processes=True),
-        Part("shared", shared, 60.0, starts_processes=True),
+        Part("alone", alone, 30.0),
+        Part("shared", shared, 60.0),
         Part("kernels", kernels, 60.0),
         Part("optimizers", optimizers, 150.0),
+        Part("workers", workers, 60.0),
     )
 }
 """In their order; `facts` comes first whatever is asked for."""

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from benchmarks.gpu.facts import at_work
 from benchmarks.gpu.parts import Row
 from benchmarks.gpu.setting import Setting, dtype_name
 from benchmarks.gpu.stopwatch import timed
 
 MATMUL_CALLS = 10
+
+UNCACHED_BYTES = 2**28
+"""From which on a copy says what the memory carries: each side is several times a GPU's L2."""
 
 
 def ceilings(setting: Setting) -> Iterator[Row]:
@@ -33,19 +37,23 @@ def _products(setting: Setting) -> Iterator[Row]:
                 out = torch.empty_like(a)
                 took = timed(lambda: torch.mm(a, b, out=out), setting.on, calls=MATMUL_CALLS)  # noqa: B023
                 flops_per_s = 2 * n**3 / took["median_s"]
-                yield {"what": "matmul", "precision": precision, "size": n, "flops_per_s": flops_per_s, **took}
+                row: Row = {"what": "matmul", "precision": precision, "size": n, "flops_per_s": flops_per_s, **took}
+                yield row | at_work(lambda: torch.mm(a, b, out=out), took["median_s"], setting)  # noqa: B023
     finally:
         torch.set_float32_matmul_precision(before)
 
 
 def _copies(setting: Setting) -> Iterator[Row]:
-    """A copy within the memory reads and writes each byte; one across counts it once."""
+    """A copy within the memory reads and writes each byte; one across counts it once.
+
+    Within the memory only such count as no cache holds.
+    """
     for nbytes in (2**10,) if setting.tiny else (2**24, 2**28, 2**30):
         here = torch.ones(nbytes, dtype=torch.uint8, device=setting.on)
         there = torch.empty_like(here)
-        copies: list[tuple[str, int, Callable[[], object]]] = [
-            ("device copy", 2 * nbytes, lambda: there.copy_(here)),  # noqa: B023
-        ]
+        copies: list[tuple[str, int, Callable[[], object]]] = []
+        if nbytes >= UNCACHED_BYTES or setting.tiny:
+            copies.append(("device copy", 2 * nbytes, lambda: there.copy_(here)))  # noqa: B023
         for memory, pinned in (("pinned", setting.device == "cuda"), ("pageable", False)):
             host = torch.ones(nbytes, dtype=torch.uint8, pin_memory=pinned)
             copies += [

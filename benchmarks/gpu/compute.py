@@ -41,6 +41,14 @@ def network(shape: ModelShape, device: torch.device) -> GPT:
         return GPT(shape.vocabulary, shape.sequence, shape.width, shape.layers, shape.heads, shape.tied)
 
 
+def causal_flops_per_token(shape: ModelShape) -> float:
+    """``6 N + 6 L a c (T + 1)``: a token attends to itself and those before it, ``(T + 1) / 2`` of T on average.
+
+    The convention (`ModelShape.flops_per_token`) counts all T, of which these kernels compute about half.
+    """
+    return shape.flops_per_token - 6 * shape.layers * shape.query_width * (shape.sequence - 1)
+
+
 def _measured(module: GPT, shape: ModelShape, micro_batch: int, setting: Setting) -> Row:
     size = (micro_batch, shape.sequence + 1)
     tokens = torch.randint(shape.vocabulary, size, device=setting.on)
@@ -56,7 +64,8 @@ def _measured(module: GPT, shape: ModelShape, micro_batch: int, setting: Setting
         torch.cuda.reset_peak_memory_stats(setting.on)
     took = timed(step, setting.on, longest_s=5.0)
     flops = float(shape.flops_per_token * micro_batch * shape.sequence)
-    row: Row = {"flops": flops, "flops_per_s": flops / took["median_s"], **took}
+    causal = causal_flops_per_token(shape) * micro_batch * shape.sequence
+    row: Row = {"flops": flops, "flops_per_s": flops / took["median_s"], "causal_flops": causal, **took}
     if setting.device == "cuda":
         row["peak_bytes"] = torch.cuda.max_memory_allocated(setting.on)
     if setting.hardware is not None:
@@ -64,6 +73,7 @@ def _measured(module: GPT, shape: ModelShape, micro_batch: int, setting: Setting
         row |= {
             "hardware": setting.hardware.name,
             "mfu": row["flops_per_s"] / setting.hardware.peak_flops,
+            "causal_mfu": causal / took["median_s"] / setting.hardware.peak_flops,
             "predicted_mfu": setting.hardware.mfu,
             "predicted_s": predicted_s,
             "error": predicted_s / took["median_s"] - 1,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +36,11 @@ class Part:
         name: for ``--parts`` and in the result.
         rows: yields what it measured, row by row, as soon as it has it.
         at_most_s: after which no further row is begun.
-        starts_processes: whether it measures in processes that it starts itself; else it has one of its own, so that a
-            GPU that it leaves unusable, or out of memory, is not the next part's.
     """
 
     name: str
     rows: Callable[[Setting], Iterator[Row]]
     at_most_s: float
-    starts_processes: bool = False
 
 
 def run(part: Part, setting: Setting, left_s: float) -> dict[str, Any]:
@@ -57,11 +57,7 @@ def run(part: Part, setting: Setting, left_s: float) -> dict[str, Any]:
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="syncline-gpu-") as folder:
         lines = Path(folder) / "lines.jsonl"
-        if part.starts_processes:
-            write_rows(part.rows, setting, limit_s, lines)
-            ended = None
-        else:
-            ended = _apart(part, setting, limit_s, lines)
+        ended = _apart(part, setting, limit_s, lines)
         out = read(lines)
     if ended and "failed" not in out:
         out["failed"] = ended
@@ -69,11 +65,15 @@ def run(part: Part, setting: Setting, left_s: float) -> dict[str, Any]:
 
 
 def _apart(part: Part, setting: Setting, limit_s: float, lines: Path) -> str | None:
-    """Write the part's lines from a process of its own; why that ended before its time, if it did."""
+    """Write the part's lines from a process of its own; why that ended before its time, if it did.
+
+    So a GPU that a part leaves unusable, or out of memory, is not the next part's; and what it has started itself, as
+    do those with several ranks, ends with it.
+    """
     # Forked from a server that has loaded torch and touched no GPU.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOAD, "benchmarks.gpu.__main__"])
-    process = context.Process(target=write_rows, args=(part.rows, setting, limit_s, lines))
+    process = context.Process(target=_write_rows_apart, args=(part.rows, setting, limit_s, lines))
     process.start()
     try:
         process.join(limit_s + GRACE_S)
@@ -81,9 +81,16 @@ def _apart(part: Part, setting: Setting, limit_s: float, lines: Path) -> str | N
             return f"ended, as it took {GRACE_S:.0f} s more than its {limit_s:.0f} s"
         return f"its process ended with exit code {process.exitcode}" if process.exitcode else None
     finally:
-        if process.is_alive():
+        if process.is_alive() and process.pid is not None:
+            with suppress(ProcessLookupError):  # it has no group of its own yet
+                os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             process.join()
+
+
+def _write_rows_apart(*args: Any) -> None:
+    os.setsid()
+    write_rows(*args)
 
 
 def write_rows(rows: Callable[[Setting], Iterator[Row]], setting: Setting, limit_s: float, lines: Path) -> None:

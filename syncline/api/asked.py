@@ -68,5 +68,7 @@ def as_arguments() -> Iterator[None]:
 
 
 def listed(value: Any) -> list[Any]:
-    """One or several, as several."""
-    return list(value) if isinstance(value, list | tuple) else [value]
+    """One or several, as several: lists, tuples, ranges, arrays."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return list(value) if isinstance(value, list | tuple | range) else [value]

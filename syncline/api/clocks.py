@@ -14,6 +14,8 @@ from syncline.api.result import Result
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, network_fields
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from syncline.experiments.collectives import CostQuestion
 
 
@@ -28,6 +30,7 @@ def project(
     overlap: str | None = None,
     algorithm: str | None = None,
     sequence: int | None = None,
+    thresholds: bool | None = None,
     **fields: Any,
 ) -> Result:
     """Project the clock in closed form: no training, an answer at once. Of several of something, every combination.
@@ -43,6 +46,8 @@ def project(
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: of collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
         sequence: tokens in a training sequence of the models.
+        thresholds: whether rows say at which bandwidths a method is worth it, which takes most of the time; unless
+            given, where there are at most 1,000 rows.
         **fields: others of the spec, by name or by path.
 
     Raises:
@@ -64,22 +69,28 @@ def project(
         with as_arguments():
             spec = projections.variants(loaded, options)
         told(projections.left_out(spec))
-    return projected(spec)
+    return projected(spec, thresholds=thresholds)
 
 
-def projected(specs: Sequence[Experiment], rows: list[dict[str, Any]] | None = None) -> Result:
+def projected(
+    specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None, thresholds: bool | None = None
+) -> Result:
     """The result of projections, whose rows may be there already."""
     from syncline.experiments.projection import projections
-    from syncline.experiments.projection.tables import project_tables
 
-    rows = projections.projection_rows(specs) if rows is None else rows
+    def tables() -> list[Group]:
+        from syncline.experiments.projection.tables import project_tables  # only here: JSON needs no rich
+
+        return project_tables(list(all_rows), *specs)
+
+    all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
     return Result(
         "project",
-        {"spec": specs[0].name, "rows": rows},
+        {"spec": specs[0].name, "rows": all_rows},
         specs[0],
-        tables=lambda: project_tables(rows, *specs),
-        figure=partial(projections.projection_figure, specs, rows),
-        asked={"specs": [one.model_dump(mode="json") for one in specs]},
+        tables=tables,
+        figure=partial(projections.projection_figure, specs, all_rows),
+        asked=lambda: {"specs": [one.model_dump(mode="json") for one in specs]},
     )
 
 
@@ -140,7 +151,7 @@ def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Resu
 
     asked = dataclasses.asdict(question) | {"networks": [network_fields(one) for one in question.networks]}
     figure = partial(experiment.costs_figure, question)
-    return Result("collectives", answer, tables=tables, figure=figure, asked={"question": asked})
+    return Result("collectives", answer, tables=tables, figure=figure, asked=lambda: {"question": asked})
 
 
 def pipeline(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,14 +10,18 @@ from typing import Any
 from syncline.api.clocks import played, priced, projected
 from syncline.api.processes import launched
 from syncline.api.result import Result
+from syncline.api.sweeps import swept_in
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.sweep.folder import NAME as SWEPT
+from syncline.fields import kind_of_model
+from syncline.files import as_written, read_json
 from syncline.registry import nothing_foreign
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
 
 def load(folder: str | Path) -> Result:
-    """The result in a run folder, as the commands and `Result.save` write it.
+    """The result in a run folder, as the commands and `Result.save` write it; of a sweep's folder that of `sl.sweep`.
 
     Nothing in it is unpickled, and no code that its spec names is run. Where something else than the problem would have
     to be made by such code, there is no `Result.spec` and there are no `Result.tables`; rows, data frames and the
@@ -34,7 +37,13 @@ def load(folder: str | Path) -> Result:
     ...     print(sl.load(path).rows == sl.pipeline(schedules=["gpipe"]).rows)
     True
     """
-    path = Path(folder)
+    with as_written(Path(folder)):
+        return _loaded(Path(folder))
+
+
+def _loaded(path: Path) -> Result:
+    if (path / SWEPT).is_file():
+        return swept_in(path)
     noted = _noted(path)
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
     again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
@@ -52,7 +61,7 @@ def load(folder: str | Path) -> Result:
         spec = None
     if "summary" in noted:
         return _validation(noted, spec, path)
-    kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
+    kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     if command == "launch":
         told |= {name: noted.get(name) for name in ("simulated", "failed")}
@@ -70,12 +79,17 @@ def load(folder: str | Path) -> Result:
     return make(spec, told)
 
 
+def _kind_in(spec: Path) -> str | None:
+    """What a spec says that it is, where no more can be read of it."""
+    return kind_of(spec) if spec.is_file() else "run"
+
+
 def _noted(path: Path) -> dict[str, Any]:
     """What a folder's ``run.json`` holds."""
     if not (path / "run.json").is_file():
-        raise SpecError("folder", str(path), "a run folder, with a run.json")
+        raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
     try:
-        noted = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        noted = read_json(path / "run.json")
     except (OSError, ValueError) as error:
         raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
     if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
@@ -87,7 +101,8 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Of a spec of measurements, or of trainings between processes."""
     from syncline.experiments.validation.tables import validate_tables, validation_tables
 
-    told = {name: noted[name] for name in ("rows", "summary", "constants") if name in noted} | {"folder": str(path)}
+    kept = ("rows", "summary", "constants", "left_out")
+    told = {name: noted[name] for name in kept if name in noted} | {"folder": str(path)}
     if isinstance(spec, VALIDATIONS):
         told = {"spec": spec.name} | told
         return Result("validate", told, spec, tables=partial(validate_tables, told, spec), folder=path)

@@ -158,7 +158,7 @@ def calibrate(
         check_process_counts(numbers)
     told(calibrate_warnings(numbers))
     how = Launch(device, backend, parse_seconds(timeout, "timeout"))
-    with place(out, "cluster.yaml") as (path, scratch):
+    with place(out, "cluster.yaml") as (path, scratch), as_arguments():
         answer = experiment.calibrate(plan, numbers, path, how, exact=out is not None, command="sl.calibrate")
     return calibrated(answer, scratch)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import weakref
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
+from syncline.experiments.projection.columns import ColumnRows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +57,7 @@ class Result:
         tables: Callable[[], Sequence[Group]] = tuple,
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
-        asked: Mapping[str, Any] | None = None,
+        asked: Callable[[], Mapping[str, Any]] = dict,
         scratch: Scratch | None = None,
     ) -> None:
         self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
@@ -93,7 +96,8 @@ class Result:
 
         if self._has("summary"):
             return self._frame("summary")
-        return pd.DataFrame(self.rows)
+        rows = self.told["rows"]
+        return rows.frame() if isinstance(rows, ColumnRows) else pd.DataFrame(self.rows)
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -173,15 +177,23 @@ class Result:
             from syncline.experiments.folder import RunFolder, environment
 
             with RunFolder(target, exact=True) as written:
-                written.json("run", environment() | {"command": self.command} | dict(self._asked or {}) | self.told)
+                written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.told)
             return target
+        working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # a half copy is not to be taken for whole
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(working, ignore_errors=True)
             if self.folder.is_file():
-                shutil.copy2(self.folder, target)
+                shutil.copy2(self.folder, working)
             else:
-                shutil.copytree(self.folder, target)
+                shutil.copytree(self.folder, working)
+            working.rename(target)
         except OSError as error:
-            raise SpecError("save", str(target), f"a place that can be written to ({error.strerror})") from None
+            shutil.rmtree(working, ignore_errors=True)
+            with suppress(OSError):
+                working.unlink(missing_ok=True)
+            said = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+            raise SpecError("save", str(target), f"a place that can be written to ({said})") from None
         return target
 
     def __repr__(self) -> str:

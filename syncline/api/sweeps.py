@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.asked import Asked, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
+from syncline.experiments.sweep.folder import read_sweep
 from syncline.experiments.sweep.listener import Listener
-from syncline.experiments.sweep.ranking import ranked
+from syncline.experiments.sweep.ranking import effort, ranked
 from syncline.experiments.sweep.swept import Swept
 from syncline.specs import Override
 
@@ -117,6 +118,27 @@ class SweepResult(Result):
         import pandas as pd
 
         return pd.DataFrame(ranked(self.rows, by))
+
+
+def swept_in(folder: Path) -> SweepResult:
+    """The result in a sweep's folder, also of one that goes on or was killed: of what is finished by now.
+
+    Raises:
+        SpecError: it is none.
+    """
+    kept = read_sweep(folder)
+    return SweepResult(
+        Swept(
+            name=kept.about["name"],
+            paths=kept.paths,
+            rows=kept.rows,
+            folder=str(folder),
+            asked=len(kept.asked),
+            repeated=len(kept.rows),
+            effort=effort((one["method"], one["training"]) for one in kept.asked),
+            interrupted=len(kept.rows) < len(kept.asked),
+        )
+    )
 
 
 class _Warner(Listener):

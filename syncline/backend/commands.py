@@ -1,7 +1,8 @@
-"""Commands that run side by side as one: whichever fails first ends the others. Loads no torch."""
+"""Commands that run side by side as one: the first that fails ends the others, as does their parent's end. No torch."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -15,6 +16,16 @@ POLL_S = 0.25
 
 LAST_WORDS_S = 1.0
 """How long the others may go on when one has failed: who lost a peer fails too, and the first one's words count."""
+
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's ``prctl``, see its manual page."""
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to end this process with the one that started it, which may be killed before it can."""
+    with suppress(OSError, AttributeError):  # a system without it
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_commands(
@@ -39,7 +50,8 @@ def run_commands(
     started: list[subprocess.Popen[Any]] = []
     try:
         for command, environment, more in zip(commands, environments, options or [{}] * len(commands), strict=True):
-            started.append(subprocess.Popen(command, env=dict(environment), start_new_session=True, **more))
+            alone: dict[str, Any] = {"start_new_session": True, "preexec_fn": _end_with_parent}
+            started.append(subprocess.Popen(command, env=dict(environment), **alone, **more))
         end_s = time.monotonic() + timeout_s
         while any(one.poll() is None for one in started):
             if any(one.poll() for one in started) or time.monotonic() > end_s:

@@ -1,6 +1,7 @@
 """Communicators over the worker axis, wire formats, and the ledger of what was sent."""
 
 from syncline.comm.base import Communicator, Handle, ReduceOp, encoded_from, flat, for_all, once
+from syncline.comm.copies import as_one_copy, as_own_copies, computed_once, for_rows, is_one_copy, the_copy
 from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Absence, Membership
@@ -38,9 +39,15 @@ __all__ = [
     "SparsePairs",
     "Transport",
     "WireFormat",
+    "as_one_copy",
+    "as_own_copies",
+    "computed_once",
     "encoded_from",
     "flat",
     "for_all",
+    "for_rows",
+    "is_one_copy",
     "once",
     "stack",
+    "the_copy",
 ]

@@ -144,7 +144,7 @@ class Communicator(Protocol):
 
 def elements_per_row(x: Tensor) -> int:
     """How many numbers one worker holds of ``x``."""
-    return x[0].numel() if x.shape[0] else 0
+    return x.numel() // x.size(0) if x.size(0) else 0
 
 
 FP32_BYTES = 4
@@ -200,6 +200,8 @@ def check_root(root: int, workers: int) -> None:
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
     """``x`` reduced along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
     check_op(op, x)
+    if x.shape[dim] == 1:  # its own mean, sum and maximum
+        return x
     if op == "mean":
         return x.mean(dim, keepdim=True)
     if op == "sum":

@@ -27,6 +27,8 @@ def pack(values: Tensor, bits: int) -> Tensor:
     _check(bits)
     if 8 % bits == 0:
         return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
+    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # as the machine itself holds them
+        return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
     if bits % 8 == 0:  # whole bytes: no need to take the bits apart
         shifts = torch.arange(0, bits, 8, device=values.device)
         return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
@@ -34,11 +36,20 @@ def pack(values: Tensor, bits: int) -> Tensor:
     return _join(((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2), 1)
 
 
-def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
-    """What ``pack`` packed: bytes ``(..., b)`` to int64 ``(..., count)``."""
+def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    """What ``pack`` packed: bytes ``(..., b)`` to integers ``(..., count)``, in ``dtype``."""
     _check(bits)
     if 8 % bits == 0:
-        return look_up(packed, fields_of_bytes(bits, packed.device), count).long()
+        return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
+    return _unpacked(packed, bits, count).to(dtype)
+
+
+def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
+    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":
+        # A copy of its own: a view as wider numbers may not start in the middle of one.
+        whole = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
+        words = whole.view(WORDS[bits // 8]).long()
+        return words if bits == 64 else words & (2**bits - 1)
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1)

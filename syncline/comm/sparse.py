@@ -57,6 +57,10 @@ class SparsePairs:
         held = value.to(VALUE_DTYPES[self.value]).contiguous()
         return torch.cat([pack(index, self.bits(chunk)), held.view(torch.uint8).flatten(-1)], dim=-1)
 
+    def rounded(self, value: Tensor) -> Tensor:
+        """Values as they arrive."""
+        return value.to(VALUE_DTYPES[self.value]).to(value.dtype)
+
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Bytes ``(..., b)`` to indices ``(..., n)`` and values ``(..., n)`` in ``dtype``."""
         bits = self.bits(chunk)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from syncline.commands import completion
-from syncline.commands.shell import JsonOption, app, emit, examples, new_console
+from syncline.commands.shell import JsonOption, app, emit, examples, new_console, warn
 from syncline.errors import SpecError, one_of
 
 
@@ -52,7 +52,7 @@ def list_(
         for name, value in (("model", model), ("workers", workers)):
             if value is not None:
                 raise SpecError(f"--{name}", value, f"no {name}, as a list of {what} depends on none")
-    rows = CATALOGUES[what](**given)
+    rows = CATALOGUES[what](**given, tell=lambda line: warn([line]))
     if as_json:
         emit({"rows": rows})
         return

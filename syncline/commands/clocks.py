@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from syncline.commands import completion
 from syncline.commands.shell import (
+    FLAG,
     JsonOption,
     NetworksOption,
     OutOption,
@@ -17,6 +19,7 @@ from syncline.commands.shell import (
     each_network,
     emit,
     examples,
+    interruptible,
     new_console,
     overridden,
     print_tables,
@@ -26,6 +29,11 @@ from syncline.commands.shell import (
     value_of,
     warn,
 )
+from syncline.errors import SpecError
+
+if TYPE_CHECKING:
+    from syncline.experiments.projection.projections import Options
+    from syncline.specs import Experiment
 
 
 @app.command(
@@ -35,6 +43,7 @@ from syncline.commands.shell import (
         "syncline project",
         "syncline project --model mt-dao-1.3b --workers 16 --network wan",
         "syncline project --workers 8,64,512 --plot speedup.pdf --csv rows.csv",
+        "syncline project --grid workers=8,64 --grid network.latency=50us,1ms",
     ),
 )
 def project_command(
@@ -89,7 +98,26 @@ def project_command(
             autocompletion=completion.algorithms,
         ),
     ] = None,
+    thresholds: Annotated[
+        bool | None,
+        typer.Option(
+            "--thresholds/--no-thresholds",
+            metavar=FLAG,
+            help="Say at which bandwidths a method is worth it; by default up to 1,000 rows.",
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="FIELD=VALUES",
+            help="Values of a field: workers=8,64 or network.latency=50us,1ms, or a YAML list; repeatable.",
+        ),
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows there.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE", help="Likewise; of a grid NAME.parquet by default.")
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw: speedup against bandwidth, or a paper's figure."),
@@ -98,29 +126,62 @@ def project_command(
 ) -> None:
     """Project the clock in closed form: no training, an answer at once.
 
-    Lists of models, hardware, workers, methods and networks: every combination.
+    Lists of models, hardware, workers, methods and networks: every combination. With --grid any number of them, in a
+    parquet file.
     """
-    from syncline.specs import Experiment, ProjectSpec, load_spec
+    from syncline.specs import ProjectSpec, load_spec
 
     loaded: Experiment = load_spec(spec, overridden(overrides, networks=network), ProjectSpec, studies_of="project")
     warn(loaded.warnings())
     from syncline.experiments.projection import projections
 
     options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm, sequence)
+    if grid:
+        for name, file in (("--csv", csv), ("--plot", plot)):
+            if file is not None:
+                raise SpecError(name, str(file), "nothing beside --grid, whose rows are in a parquet file")
+        _write_grid(loaded, options, grid, thresholds or False, parquet or Path(f"{loaded.name}.parquet"), as_json)
+        return
     specs = projections.variants(loaded, options)
     warn(projections.left_out(specs))
     from syncline.api.clocks import project
 
-    result = project(specs)
+    result = project(specs, thresholds=thresholds)
     rows = result.told["rows"]
     written = [projections.write_csv(rows, csv)] if csv else []
+    if parquet:
+        from syncline.experiments.projection.parquet import write_rows
+
+        written.append(write_rows(rows, parquet))
     written += [projections.plot_projection(specs, plot, rows)] if plot else []
     if as_json:
         emit(result)
     else:
         print_tables(new_console(), result)
     for file in written:
-        say(f"{'rows' if file == csv else 'figure'} in {file}")
+        say(f"{'figure' if file == plot else 'rows'} in {file}")
+
+
+def _write_grid(
+    spec: Experiment, options: Options, given: list[str], thresholds: bool, file: Path, as_json: bool
+) -> None:
+    """Every combination of values, into a file."""
+    from syncline.experiments.progress import progress
+    from syncline.experiments.projection.grid import ProjectedGrid, grids_of
+    from syncline.experiments.projection.parquet import write_parquet
+    from syncline.experiments.sweep.grid import Grid
+    from syncline.specs import ProjectSpec, study_of
+
+    if not isinstance(spec, ProjectSpec):
+        raise SpecError("--grid", given[0], f"no such option for a {study_of(spec).kind}; --set changes its fields")
+    gc.enable()  # this may take minutes
+    grid = ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, given)])
+    warn(grid.left_out())
+    with interruptible(), progress(new_console(), [spec.name], grid.rows, "rows") as update:
+        written = write_parquet(grid.parts(thresholds), file, {"spec": spec.name}, lambda rows: update([rows]))
+    say(f"{written:,} rows in {file}")
+    if as_json:
+        emit({"spec": spec.name, "file": str(file), "written": written})
 
 
 @app.command(

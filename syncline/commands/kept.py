@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from syncline.commands import completion
 from syncline.commands.shell import FLAG, JsonOption, app, emit, examples, new_console, say, show_files, show_tables
 from syncline.commands.usage import Missing
 from syncline.errors import SpecError
+from syncline.files import as_written
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def runs_command(
     from syncline.experiments.run_index import LEFT, run_entries
     from syncline.experiments.run_index_table import runs_table
 
-    entries = [] if folder == RUNS and not folder.exists() else run_entries(folder)
+    entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
     if as_json:
         emit({"rows": [one.record() for one in entries]})
         return
@@ -68,9 +70,12 @@ def show_command(
 
     entry = find_run(run, folder)
     if entry.kind == "sweep":
+        from syncline.api.sweeps import swept_in
         from syncline.commands.sweeps import best_command
 
-        best_command(entry.path, as_json=as_json)
+        best_command(entry.path)
+        if as_json:
+            emit(swept_in(entry.path))
         return
     if entry.state in (*LEFT, "running"):
         expected = {"running": "a run that is finished; this one is being written"}.get(
@@ -79,8 +84,10 @@ def show_command(
         raise SpecError("run", run, expected)
     from syncline.api.folders import load
 
-    result, console = load(entry.path), new_console()
-    show_tables(console, result)
+    console = new_console()
+    with as_written(entry.path):
+        result = load(entry.path)
+        show_tables(console, result)
     show_files(console, entry.path)
     if result.interrupted:
         say("interrupted: these are the results until then")
@@ -117,7 +124,7 @@ def rm_command(
     if not (runs or partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
     chosen = {one.path: one for one in (find_run(name, folder) for name in runs or ())}
-    if partial and folder.exists():
+    if partial and os.path.exists(folder):
         chosen |= {one.path: one for one in run_entries(folder) if one.state in LEFT}
     for one in chosen.values():
         if one.state == "running":

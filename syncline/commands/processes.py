@@ -83,11 +83,11 @@ def launch_command(
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.launching.tables import launched_steps
     from syncline.experiments.progress import progress
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     how = Launch(
-        device, backend, parse_seconds(timeout, "--timeout"), reproducible, port,
+        device, backend, parse_seconds(number_or_text(timeout), "--timeout"), reproducible, port,
         workers_per_process=workers_per_process,
     )  # fmt: skip
     warn(launch_warnings(loaded, how))
@@ -152,13 +152,13 @@ def calibrate_command(
     from syncline.experiments.calibration.plan import calibrate_warnings, numbers_of, planned
     from syncline.experiments.launching.process import Launch
     from syncline.experiments.progress import progress
-    from syncline.units import parse_seconds
+    from syncline.units import number_or_text, parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
     numbers = numbers_of(workers)
     warn(calibrate_warnings(numbers))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    how = Launch(device, backend, parse_seconds(timeout, "--timeout"))
+    how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     try:
         with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
@@ -187,6 +187,8 @@ def calibrate_command(
         "syncline validate validate-compute",
         "syncline validate validate-compute --workers 2 --cluster cluster.yaml",
         "syncline validate vtrain-a100 --data folder-of-measurements",
+        "syncline validate clusters",
+        "syncline validate clusters --measurements mine.csv --json",
     ),
 )
 def validate_command(
@@ -202,6 +204,14 @@ def validate_command(
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="FOLDER", help="Where published measurements are; else the spec says."),
+    ] = None,
+    measurements: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--measurements",
+            metavar="FILE",
+            help="Of 'clusters': a CSV file with the columns of one that is bundled, predicted row by row; repeatable.",
+        ),
     ] = None,
     workers: Annotated[
         str | None,
@@ -226,7 +236,8 @@ def validate_command(
     loaded = []
     for name in specs:
         where = None if data is None or kind_of(name) in ("run", "compare") else str(data)
-        given = overridden(overrides, {"--data": ("data", where)})
+        files = [str(path) for path in measurements or ()] or None
+        given = overridden(overrides, {"--data": ("data", where), "--measurements": ("measurements", files)})
         loaded.append(load_spec(name, given, *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]

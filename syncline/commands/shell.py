@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,6 +116,16 @@ def new_console() -> Console:
         stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
         highlight=False,
     )  # fmt: skip
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, Ctrl-C is an exception, which leaves no half-written file; elsewhere it ends the process at once."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def say(line: str) -> None:

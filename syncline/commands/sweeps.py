@@ -23,6 +23,7 @@ from syncline.commands.shell import (
     value_of,
     warn,
 )
+from syncline.files import as_written
 
 FOLDER_HELP = "Where runs are kept; the same again goes on there. runs/NAME-sweep by default."
 
@@ -128,18 +129,18 @@ def best_command(
     from syncline.experiments.sweep.ranking import effort, ranked, with_equal_effort
     from syncline.experiments.sweep.tables import effort_line, ranking_table
 
-    kept = read_sweep(folder)
-    rows = with_equal_effort(kept.rows, kept.asked) if equal_effort else kept.rows
-    names = {row["run"] for row in rows}
-    tuned = effort((one["method"], one["training"]) for one in kept.asked if one["run"] in names)
-    records = ranked(rows, by)
+    with as_written(folder):
+        kept = read_sweep(folder)
+        rows = with_equal_effort(kept.rows, kept.asked) if equal_effort else kept.rows
+        names = {row["run"] for row in rows}
+        tuned = effort((one["method"], one["training"]) for one in kept.asked if one["run"] in names)
+        records = ranked(rows, by)
+        table = ranking_table(records, by, kept.paths, top, name=kept.about["name"])
     if as_json:
         emit({"rows": records, "effort": tuned, "runs": len(kept.asked), "finished": len(kept.rows)})
         return
-    paths = list(dict.fromkeys(path for one in kept.asked for path in one["values"]))
-    console = new_console()
     if records:
-        console.print(ranking_table(records, by, paths, top, name=kept.about["name"]))
+        new_console().print(table)
     _say_if_any(effort_line(tuned))
     if len(kept.rows) < len(kept.asked):
         say(f"{len(kept.rows):,} of {len(kept.asked):,} runs are finished")

@@ -46,6 +46,10 @@ def compare_command(
     as_json: JsonOption = False,
 ) -> None:
     """Train several methods and time each on several networks: the loss and the clock."""
+    if jobs != 1:
+        from syncline.experiments.forked import start_server
+
+        start_server()  # imports while this process does
     from syncline.specs import CompareSpec, load_spec
 
     given = overridden(overrides, {"--text": ("problem.path", text and str(text))}, networks=network)

@@ -18,6 +18,7 @@ from syncline.costmodel.collectives.cost import (
 from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
 from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
 from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.nccl.sockets import NcclCosts, nccl_sockets_s
 from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, HIERARCHICAL, OF_GLOO, SERVERS, algorithms_on
 from syncline.costmodel.collectives.votes import (
@@ -55,6 +56,7 @@ from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.traffic.call import Call
@@ -104,11 +106,13 @@ __all__ = [
     "Model",
     "ModelShape",
     "ModuleShape",
+    "NcclCosts",
     "Network",
     "NoClosedForm",
     "Precision",
     "Sites",
     "StepTime",
+    "Tcp",
     "TensorShape",
     "Topology",
     "TwoLevel",
@@ -144,6 +148,7 @@ __all__ = [
     "mean_step",
     "model_memory",
     "mt_dao_all_reduce_s",
+    "nccl_sockets_s",
     "node_size",
     "ring_all_reduce_s",
     "rounds_and_block",

@@ -16,6 +16,10 @@ IntOrArray: TypeAlias = int | NDArray[np.integer[Any]]
 """A whole number, or an array of them."""
 
 
+Indices: TypeAlias = NDArray[np.int64]
+"""Places in arrays, or whole numbers."""
+
+
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
     """Refuse a value, or an array for its first element, where ``holds`` (of the same shape) is false.
 

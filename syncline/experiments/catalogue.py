@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
-from syncline.errors import SpecError
+from syncline.errors import SpecError, said
 from syncline.experiments.projection.memory import memory_of
-from syncline.methods import METHODS, load_offered, method_of
+from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_offered, method_of
 from syncline.registry import Registry
 from syncline.specs import STUDIES, bundled, hardware, model, models, network, network_fields
 from syncline.specs.cluster import hardware as machines
@@ -21,8 +21,15 @@ from syncline.specs.study import study_of_kind
 
 CatalogueRows = list[dict[str, Any]]
 
+Tell = Callable[[str], object]
+"""Called with a line for each name that an installed package offers and that cannot be used."""
 
-def network_rows() -> CatalogueRows:
+
+def _nobody(line: str) -> None:
+    """Who is told where nobody wants to know."""
+
+
+def network_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Networks; latency is one way, bandwidth per direction. Null where a network has links of several kinds."""
 
     def row(name: str) -> dict[str, Any]:
@@ -37,10 +44,10 @@ def network_rows() -> CatalogueRows:
             "source": preset.source if preset else links.BY_NAME.origin(name),
         }  # fmt: skip
 
-    return _rows_of(links.BY_NAME, row, "links")
+    return _rows_of(links.BY_NAME, row, tell)
 
 
-def hardware_rows() -> CatalogueRows:
+def hardware_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Hardware."""
 
     def row(name: str) -> dict[str, Any]:
@@ -49,10 +56,10 @@ def hardware_rows() -> CatalogueRows:
         memory = f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"
         return dataclasses.asdict(one) | {"name": name, "source": source, "memory": memory}
 
-    return _rows_of(machines.BY_NAME, row, "source")
+    return _rows_of(machines.BY_NAME, row, tell)
 
 
-def model_rows() -> CatalogueRows:
+def model_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Models with their exact parameter counts; a module of which no more is known has nulls."""
 
     def row(name: str) -> dict[str, Any]:
@@ -67,10 +74,10 @@ def model_rows() -> CatalogueRows:
             "source": shape.source or models.BY_NAME.origin(name),
         }
 
-    return _rows_of(models.BY_NAME, row, "source")
+    return _rows_of(models.BY_NAME, row, tell)
 
 
-def schedule_rows() -> CatalogueRows:
+def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Pipeline schedules."""
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 
@@ -85,10 +92,10 @@ def schedule_rows() -> CatalogueRows:
             "source": SCHEDULES.origin(name),
         }
 
-    return _rows_of(SCHEDULES, row, "description")
+    return _rows_of(SCHEDULES, row, tell)
 
 
-def study_rows() -> CatalogueRows:
+def study_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Studies by the kind of their specs, and the command that takes these."""
 
     def row(name: str) -> dict[str, Any]:
@@ -96,7 +103,7 @@ def study_rows() -> CatalogueRows:
         described = first_line(study.spec.__doc__ or "")
         return {"command": study.command, "description": described, "source": STUDIES.origin(name)}
 
-    return _rows_of(STUDIES, row, "description")
+    return _rows_of(STUDIES, row, tell)
 
 
 def first_line(text: str) -> str:
@@ -104,47 +111,62 @@ def first_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[0].replace("``", "")
 
 
-def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], told: str) -> CatalogueRows:
-    """A row for each name; of what an installed package offers and cannot be used, ``told`` says why."""
+def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], tell: Tell) -> CatalogueRows:
+    """A row for each name that can be used."""
     rows: CatalogueRows = []
-    fields: dict[str, Any] = {}
     for name in registry.names():
         try:
             rows.append({"name": name} | row(name))
-            fields = dict.fromkeys(rows[-1])
-        except SpecError as error:
-            why = f"cannot be used: {error}"
-            rows.append({**fields, "name": name, told: why})
+        except Exception as error:  # whatever an installed package raises is told as what is wrong with its offer
+            if not registry.origin(name):
+                raise
+            tell(_unusable(name, error))
     return rows
 
 
-def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8) -> CatalogueRows:
+def _unusable(name: str, error: Exception) -> str:
+    if isinstance(error, SpecError) and error.value == name:
+        return f"{name} cannot be used; expected {error.expected}"
+    return f"{name} cannot be used: {error if isinstance(error, SpecError) else said(error)}"
+
+
+def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, tell: Tell = _nobody) -> CatalogueRows:
     """Named methods: what they are, what each of so many workers sends and keeps, as a formula and for a model."""
     rows = []
-    load_offered()
+    for name, error in load_offered().items():
+        tell(_unusable(name, error))
     found = {name: method_of(name) for name in METHODS}
     for name, spec in sorted(found.items(), key=lambda one: (one[1].family, one[0])):
-        compressor = getattr(spec, "compressor", None)
-        kept = spec.kept_elements(shape.tensors, workers)
-        rows.append({
-            "name": name,
-            "kind": spec.kind,
-            "family": spec.family,
-            "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
-            "bytes_per_worker_and_step": spec.traffic_formula(workers),
-            "model": shape.name,
-            "workers": workers,
-            "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
-            "state_per_parameter": kept / shape.parameters,
-            "state_bytes": 4 * kept,
-            "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
-            "description": first_line(type(spec).__doc__ or ""),
-            "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
-        })  # fmt: skip
+        try:
+            rows.append(_method_row(name, spec, shape, workers))
+        except Exception as error:  # as above
+            if not METHOD_KINDS.origin(spec.kind):
+                raise
+            tell(_unusable(name, error))
     return rows
 
 
-def problem_rows() -> CatalogueRows:
+def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict[str, Any]:
+    compressor = getattr(spec, "compressor", None)
+    kept = spec.kept_elements(shape.tensors, workers)
+    return {
+        "name": name,
+        "kind": spec.kind,
+        "family": spec.family,
+        "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
+        "bytes_per_worker_and_step": spec.traffic_formula(workers),
+        "model": shape.name,
+        "workers": workers,
+        "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
+        "state_per_parameter": kept / shape.parameters,
+        "state_bytes": 4 * kept,
+        "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
+        "description": first_line(type(spec).__doc__ or ""),
+        "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
+    }
+
+
+def problem_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Problems and their fields."""
     from syncline.problems import PROBLEMS
 
@@ -154,10 +176,10 @@ def problem_rows() -> CatalogueRows:
         defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in known}
         return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
 
-    return _rows_of(PROBLEMS, row, "description")
+    return _rows_of(PROBLEMS, row, tell)
 
 
-def spec_rows() -> CatalogueRows:
+def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
     """Bundled specs and the command that each is for."""
     from syncline.specs.load import command_of_kind
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
 from syncline.specs import network
-from syncline.units import parse_bytes, parse_seconds
+from syncline.units import number_or_text, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +120,7 @@ class CostQuestion:
         if rule not in get_args(Rule):
             raise SpecError("--rule", rule, one_of(get_args(Rule), rule))
         starts_s = None if starts is None else _starts(starts, workers)
-        size = parse_bytes(_number(nbytes), "--bytes")
+        size = parse_bytes(number_or_text(nbytes), "--bytes")
         found = tuple(network(name, "--network") for name in networks or (NETWORK,))
         question = cls(
             workers or (_places(found[0]) if starts_s is None else len(starts_s)),
@@ -171,20 +170,13 @@ def _places(on: Network) -> int:
     return sum(on.sites) if isinstance(on, Sites) and not isinstance(on.sites, int) else WORKERS
 
 
-def _number(text: str | float) -> str | float:
-    """A plain number as one, which is bytes or seconds; anything else stays text, to be read with its unit."""
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return text
-
-
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
     parts = text.split(",") if isinstance(text, str) else text
     if workers is not None and len(parts) != workers:
         raise SpecError(
             "--starts", text, f"{workers} times with commas between, one per worker; {len(parts)} are given"
         )
-    return tuple(parse_seconds(_number(part), f"--starts.{worker}") for worker, part in enumerate(parts))
+    return tuple(parse_seconds(number_or_text(part), f"--starts.{worker}") for worker, part in enumerate(parts))
 
 
 def collectives(question: CostQuestion) -> dict[str, Any]:

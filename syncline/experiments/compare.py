@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from syncline.costmodel import Network
+from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.experiments.curves import Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.limits import check_training
+from syncline.experiments.limits import check_training, tensors_of_problem
 from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
@@ -20,7 +21,7 @@ from syncline.experiments.streams import TrainingStream
 from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
 from syncline.sim import Clock, chrome_trace
-from syncline.specs import CompareSpec
+from syncline.specs import CompareSpec, MethodBase
 
 
 def compare(
@@ -83,9 +84,29 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
         partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name))
         for i, method in enumerate(spec.methods)
     ]
-    for trained in side_by_side(calls, jobs, progress):
+    turns = range(len(calls)) if jobs == 1 else longest_first(spec)
+    for trained in side_by_side([calls[i] for i in turns], jobs, progress, [spec.problem]):
         if trained.history.steps:
             yield trained
+
+
+def longest_first(spec: CompareSpec) -> list[int]:
+    """The methods in the order in which processes take them: a long one that begins last is waited for alone."""
+    work = [_added_work(spec, method) for method in spec.methods]
+    return sorted(range(len(work)), key=work.__getitem__, reverse=True)
+
+
+def _added_work(spec: CompareSpec, method: MethodBase) -> tuple[int, float, float]:
+    """What a method does beside the gradients, which take all as long: the more, the longer it trains.
+
+    Seeds that take turns; fp32 bytes that are encoded in a step; seconds of matrix products in an update.
+    """
+    turns = len(spec.seeds) if method.one_seed_at_a_time else 1
+    tensors = tensors_of_problem(spec.problem)
+    if tensors is None:
+        return turns, 0.0, 0.0
+    encoded = sum(float(one.encoded_bytes) / one.period for one in method.exchanges(tensors, spec.workers))
+    return turns, encoded, method.added_update_s(tensors, HARDWARE["cpu-core"])
 
 
 def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:

@@ -129,7 +129,9 @@ def environment() -> dict[str, Any]:
 def _worth_keeping(working: Path) -> bool:
     """Whether a working folder has more than its beginnings: a table, steps, or lines of real processes."""
     return any(
-        path.stat().st_size for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl") for path in working.glob(pattern)
+        path.stat().st_size
+        for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl")
+        for path in working.glob(pattern)
     )
 
 

@@ -82,5 +82,10 @@ def with_measured_step(spec: T) -> tuple[T, float | None]:
         spec.problem, spec.workers, spec.threads, seed=spec.seeds[0], device=training_device(spec.device),
         dtype=spec.dtype,
     )  # fmt: skip
+    return with_seconds(spec, step_s), step_s
+
+
+def with_seconds(spec: T, step_s: float) -> T:
+    """A spec with seconds that were measured."""
     compute = spec.compute.model_copy(update={"measure": False, "seconds": step_s})
-    return spec.model_copy(update={"compute": compute}), step_s
+    return spec.model_copy(update={"compute": compute})

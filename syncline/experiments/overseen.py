@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import multiprocessing
 import os
 import shutil
 import threading
@@ -65,8 +66,12 @@ def _end_with_parent(progress: SharedProgress) -> None:
         threading.Thread(target=_follow, args=(os.getppid(), progress), daemon=True).start()
 
 
-def _follow(parent: int, progress: SharedProgress) -> None:
-    while os.getppid() == parent:
-        time.sleep(POLL_S)
+def _follow(starter: int, progress: SharedProgress) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # who asked for this process, which a server may have started
+        parent.join()
+    else:
+        while os.getppid() == starter:
+            time.sleep(POLL_S)
     shutil.rmtree(progress.path.parent, ignore_errors=True)  # which the parent would have removed
     os._exit(1)

@@ -145,21 +145,18 @@ def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[Played]) -> No
 
     panels = []
     for network, group in groupby(played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda one: one.network):
-        drawn = []
-        for one in group:
-            spans = task_spans(one.timeline, spec.build_schedule(one.schedule))
-            drawn.append((one, [span for span in spans if span.stage < spec.stages]))
-        until_s = min(_most_s(tasks, spec.stages) for _, tasks in drawn)
-        for one, tasks in drawn:
-            shown = [task for task in tasks if task.end_s <= until_s]
-            cut = " (its beginning)" if len(shown) < len(tasks) else ""
+        drawn = [(one, one.timeline[one.timeline.worker < spec.stages]) for one in group]
+        until_s = min(_most_s(timeline, spec.stages) for _, timeline in drawn)
+        for one, timeline in drawn:
+            shown = task_spans(timeline, spec.build_schedule(one.schedule), until_s)
+            cut = " (its beginning)" if len(shown) < timeline.computes.sum() else ""
             panels.append(SchedulePanel(", ".join(_title(spec, one)) + cut, spec.stages, shown, network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
-def _most_s(tasks: Sequence[Any], stages: int) -> float:
+def _most_s(timeline: Timeline, stages: int) -> float:
     """When as many tasks as can be drawn are through."""
     least, most = MOST_DRAWN
     count = min(max(least, 2 * stages**2), most)
-    ends_s = sorted(task.end_s for task in tasks)
-    return ends_s[count] if len(ends_s) > count else float("inf")
+    ends_s = timeline.end_s[timeline.computes]
+    return float(np.partition(ends_s, count)[count]) if len(ends_s) > count else float("inf")

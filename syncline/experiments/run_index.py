@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from syncline.errors import SpecError, one_of
 from syncline.experiments.claims import Claim, is_alive, is_claimed
+from syncline.files import read_json
 from syncline.yamls import parse_yaml
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
@@ -80,15 +80,17 @@ def run_entries(folder: Path) -> list[RunEntry]:
     Raises:
         SpecError: there is no such folder.
     """
-    if not folder.is_dir():
-        raise SpecError("folder", str(folder), "a folder that has run folders")
-    found = (run_entry(path) for path in folder.iterdir())
+    try:
+        inside = list(folder.iterdir())
+    except OSError as error:  # none, or none that may be read
+        raise SpecError("folder", str(folder), f"a folder that has run folders ({error.strerror})") from None
+    found = (run_entry(path) for path in inside)
     return sorted((one for one in found if one is not None), key=lambda one: (-one.written_s, one.path.name))
 
 
 def run_entry(path: Path) -> RunEntry | None:
     """What a folder is; None if it is no run's."""
-    if path.is_symlink() or not path.is_dir():
+    if os.path.islink(path) or not os.path.isdir(path):  # Path's own raise where a name is too long
         return None
     noted, swept = _object_in(path / "run.json"), _object_in(path / "sweep.json")
     state = _state(path, noted, swept)
@@ -125,7 +127,7 @@ def find_run(name: str, folder: Path) -> RunEntry:
             return entry
     if os.path.lexists(name) or os.path.lexists(folder / name):
         raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
-    known = [one.path.name for one in run_entries(folder)] if folder.is_dir() else []
+    known = [one.path.name for one in run_entries(folder)] if os.path.isdir(folder) else []
     raise SpecError("run", name, (one_of(known, name) if known else "a run folder") + "; see 'syncline runs'")
 
 
@@ -178,7 +180,7 @@ def _has_beginnings(path: Path) -> bool:
 
 def _object_in(path: Path) -> Noted | None:
     try:
-        told = json.loads(path.read_bytes())
+        told = read_json(path)
     except (OSError, ValueError):
         return None
     return told if isinstance(told, dict) else None

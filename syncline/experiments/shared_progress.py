@@ -7,19 +7,20 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
+from joblib import cpu_count
 
 from syncline.errors import SynclineError
+from syncline.experiments.forked import answers
 from syncline.experiments.overseen import overseen
+from syncline.experiments.shipping import shipped
 
 T = TypeVar("T")
 
@@ -94,26 +95,14 @@ def shared_progress(trainings: int) -> Iterator[SharedProgress]:
                 signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def uninterrupted_children() -> Iterator[None]:
-    """Ctrl-C, which a terminal sends to all processes, never reaches those started in the block.
-
-    A blocked signal is inherited from the first instruction on, where a handler would come too late. Here it waits for
-    the end of the block.
-    """
-    resource_tracker.ensure_running()  # started later, with the first child, it would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress) -> Iterator[T]:
+def side_by_side(
+    calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
+) -> Iterator[T]:
     """What the calls return, as they finish, in so many processes; one per core if none is said.
 
     With more than one job, calls and results must be such that they can be sent to another process. Calls that were
-    asked to stop before they had anything are left out. If one raises, the others are asked to stop.
+    asked to stop before they had anything are left out. If one raises, the others are asked to stop. What is ``shared``
+    by the calls is sent once to each process.
 
     Raises:
         SynclineError: a process was ended from outside.
@@ -123,12 +112,9 @@ def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: S
         if jobs == 1:
             results: Iterable[T | None] = (overseen(call, progress) for call in calls)
         else:
-            with uninterrupted_children():
-                results = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="all")(
-                    delayed(overseen)(call, progress) for call in calls
-                )
+            results = in_processes(calls, jobs, progress, shared)
         yield from (result for result in results if result is not None)
-    except TerminatedWorkerError:
+    except BrokenProcessPool:
         progress.stop()
         raise SynclineError(
             "a process that trained was ended from outside, as a system does that is out of memory; "
@@ -137,6 +123,14 @@ def side_by_side(calls: Sequence[Callable[[], T]], jobs: int | None, progress: S
     except BaseException:
         progress.stop()
         raise
+
+
+def in_processes(
+    calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
+) -> Iterator[T | None]:
+    """What the calls return in so many other processes, as they finish; see `side_by_side`."""
+    sent = shipped(calls, shared, progress.path.parent)
+    return answers([partial(overseen, call, progress) for call in sent], jobs)
 
 
 class Watched:

@@ -6,21 +6,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.optim import Optimizer
 
     from syncline.methods import MethodBase
+    from syncline.optim import Method
     from syncline.problems import Task
 
 
 def stage_optimizer(
-    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], delay: int, delays: list[int]
-) -> Optimizer:
+    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
+) -> Method:
     """A stage's, with its matrices and what is none in groups of their own."""
     from syncline.comm import SimulatedCommunicator
+    from syncline.seeds import seed64
 
     groups = [
         {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
-        | {"delay": delay, "delays": tuple(delays)}
+        | {"delay": delays[stage], "delays": tuple(delays)}
         for matrix in (True, False)
     ]
-    return method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+    built = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+    built.seeds = (seed64(seed, "stage", stage),)  # what one stage draws, the others do not
+    return built

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from syncline.costmodel.traffic.call import columns_of
+from syncline.sim.timeline import Words
 
 if TYPE_CHECKING:
     from syncline.costmodel import Call
@@ -122,8 +124,16 @@ def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
 
 def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str, Any]:
     """Timelines of (method, network), one below the other."""
-    parts = [
-        {"method": np.full(len(t), method), "network": np.full(len(t), network), **t.to_columns()}
-        for method, network, t in timelines
-    ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+    parts: dict[str, list[pa.Array]] = {}
+    for method, network, timeline in timelines:
+        named = {"method": method, "network": network}
+        columns = {name: Words.repeated([word], [len(timeline)]) for name, word in named.items()}
+        for name, column in (columns | timeline.columns()).items():
+            parts.setdefault(name, []).append(_arrow(column))
+    return {name: pa.chunked_array(of) for name, of in parts.items()}
+
+
+def _arrow(column: Words | NDArray[Any]) -> pa.Array:
+    if isinstance(column, Words):
+        return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
+    return pa.array(column)

@@ -120,6 +120,11 @@ class MethodBase(Spec):
         """Whether seeds cannot train side by side, because what is sent depends on the values."""
         return False
 
+    @property
+    def same_for_any_group(self) -> bool:
+        """Whether what is sent and kept is the same however many workers there are, so that nobody asks for each P."""
+        return False
+
     @abstractmethod
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """What a worker sends in closed form, for a model in fp32 and a group of ``workers``."""

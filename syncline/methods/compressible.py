@@ -28,6 +28,12 @@ class CompressibleBase(MethodBase):
         return self
 
     @property
+    @override
+    def same_for_any_group(self) -> bool:
+        """Unless a compressor's integers are summed, of which few workers' fit into their bits."""
+        return self.compressor is None or self.compressor.kind != "lp"
+
+    @property
     def _suffix(self) -> str:
         return f"-{self.compressor.name}" if self.compressor else ""
 

@@ -63,6 +63,11 @@ class DeMoSpec(MethodBase):
         pairs = math.prod(shape) // block * min(self.k, block)
         return pairs_bytes(pairs, block, self.index_bits, self.value)
 
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        return True
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One all-gather per period."""

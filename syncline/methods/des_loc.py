@@ -59,6 +59,11 @@ class DESLOCSpec(MethodBase):
     def name(self) -> str:
         return self.label or ("des-loc" if self.base == "adam" else f"des-loc-{self.base}")
 
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        return True
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One exchange per state; those that are due together travel together."""

@@ -1,124 +1,24 @@
 """Functions that make methods for ``compare``, ``run`` and ``project``: ``local(torch.optim.AdamW, lr=1e-3)``.
 
 There is one for every kind of method that is registered or that an installed package offers, by the kind's name with
-underscores: ``functions.mt_dao``. What they return is a spec, as a mapping in a file would be.
+underscores: ``functions.mt_dao``. What they return is a spec, as a mapping in a file would be. ``functions.pyi`` has
+their signatures for editors and type checkers; a test holds it to the methods' fields.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from functools import cache
-from inspect import Parameter, Signature
-from typing import Any
 
-from pydantic.fields import FieldInfo
-
-from syncline.errors import SpecError, one_of
-from syncline.fields import validate
 from syncline.methods.base import MethodBase
-from syncline.methods.constructor import SHARED
-from syncline.methods.parts.torch_rule import from_optimizer, options_of
-from syncline.methods.registry import METHOD_KINDS, kind_named
-
-RETURNS = """
-Returns:
-    The method, as `syncline.compare`, `syncline.run` and `syncline.project` take it.
-
-Raises:
-    SpecError: names the knob, its value and what would be accepted.
-"""
-OPTIMIZER = """
-``rule`` is a rule's name or fields, or any optimizer written for torch: its class, ``functools.partial`` of it, or a
-function of a list of parameters. Further options are the optimizer's, and so is ``weight_decay`` then;
-``average_states`` names those of its states that travel with the parameters.
-"""
-
-
-def names() -> list[str]:
-    """The functions' names, of all kinds that there are."""
-    return sorted(_name(kind) for kind in METHOD_KINDS.names())
-
-
-@cache
-def function_of(kind: str) -> Callable[..., MethodBase]:
-    """The function that makes methods of a kind from its knobs.
-
-    >>> import torch
-    >>> from syncline.methods.functions import local, mt_dao
-    >>> mt_dao(period=32, lr=2e-3).period
-    32
-    >>> method = local(torch.optim.AdamW, lr=1e-3, period=16, betas=(0.9, 0.95), average_states=["exp_avg"])
-    >>> method.name, method.traffic_formula(8)
-    ('local-AdamW', '8 N / 16')
-    """
-    spec = kind_named(kind)
-    signature = _signature(spec)
-
-    def make(*args: Any, **knobs: Any) -> MethodBase:
-        given = {**dict(signature.bind_partial(*args).arguments), **knobs}
-        if len(given) < len(args) + len(knobs):
-            twice = next(name for name in signature.bind_partial(*args).arguments if name in knobs)
-            raise TypeError(f"{_name(kind)}() got multiple values for argument '{twice}'")
-        rule = from_optimizer(given.get("rule"))
-        if isinstance(rule, dict) and rule.get("kind") == "torch":
-            given["rule"] = rule | _options(spec, rule, given)
-        return validate(spec, {"kind": spec.model_fields["kind"].default} | given)
-
-    make.__name__ = make.__qualname__ = _name(kind)
-    make.__module__ = __name__
-    make.__signature__ = signature  # type: ignore[attr-defined]
-    about = inspect.cleandoc(spec.__doc__ or "").removesuffix("Args:").rstrip()
-    make.__doc__ = "\n".join([about, *([OPTIMIZER.rstrip()] if "rule" in spec.model_fields else []), RETURNS])
-    return make
-
-
-def _name(kind: str) -> str:
-    return kind.replace("-", "_")
-
-
-def _signature(spec: type[MethodBase]) -> Signature:
-    """What is the kind's own in its order, then by name what methods share; ``lr`` has no default."""
-    fields = spec.model_fields
-    shared = [name for name in fields if name in SHARED and name not in ("kind", "lr")]
-    plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    return Signature([
-        *(Parameter(name, plain, default=_default(fields[name])) for name in fields if name not in SHARED),
-        Parameter("lr", by_name),
-        *(Parameter(name, by_name, default=_default(fields[name])) for name in shared),
-        *([Parameter("options", Parameter.VAR_KEYWORD)] if "rule" in fields else []),
-    ])  # fmt: skip
-
-
-def _default(field: FieldInfo) -> Any:
-    """A part's by its name, as it can be given."""
-    if field.is_required():
-        return Parameter.empty
-    default = field.get_default(call_default_factory=True)
-    return default.kind if isinstance(getattr(default, "kind", None), str) else default
-
-
-def _options(spec: type[MethodBase], rule: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that are the optimizer's, taken from the others."""
-    taken = options_of(rule.get("target"))
-    known = {*spec.model_fields, "average_states", *(taken or [])} - {"kind"}
-    options = {name: value for name, value in given.items() if name not in spec.model_fields}
-    for name, value in options.items():
-        if taken is not None and name not in known:
-            raise SpecError(name, value, "no such argument or option of the optimizer, but " + one_of(known, name))
-    if taken is None or "weight_decay" in taken:
-        options |= {name: given[name] for name in ("weight_decay",) if name in given}
-    for name in options:
-        del given[name]
-    return options
+from syncline.methods.makers import function_of, kinds
 
 
 def __getattr__(name: str) -> Callable[..., MethodBase]:
-    for kind in METHOD_KINDS.names():
-        if _name(kind) == name:
-            return function_of(kind)
+    known = kinds()
+    if name in known:
+        return function_of(known[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *names()})
+    return sorted({*globals(), *kinds()})

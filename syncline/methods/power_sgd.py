@@ -39,6 +39,11 @@ class PowerSGDSpec(MethodBase):
     warmup_steps: int = Field(default=0, ge=0)
     always: bool = False
 
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        return True
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """All gradients in the warm-up; then those of what is not compressed, P and R of what is."""

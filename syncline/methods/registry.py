@@ -62,10 +62,15 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
             raise SpecError("presets", name, f"a name that is free; kind {METHODS[name]['kind']} has it")
 
 
-def load_offered() -> None:
-    """Import what other packages offer, so that ``METHODS`` has their presets too."""
+def load_offered() -> dict[str, SpecError]:
+    """Import what other packages offer, so that ``METHODS`` has their presets too; what cannot be used, and why."""
+    unusable = {}
     for name in METHOD_KINDS.names():
-        _add_presets(name, kind_named(name))
+        try:
+            _add_presets(name, kind_named(name))
+        except SpecError as error:
+            unusable[name] = error
+    return unusable
 
 
 def named(name: str, path: str = "") -> dict[str, Any]:

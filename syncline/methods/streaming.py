@@ -112,6 +112,11 @@ class StreamingDiLoCoSpec(MethodBase):
         self.stream.check([self.period])
         return self
 
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        return True
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         periods = {"params": self.period}

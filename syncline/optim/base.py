@@ -37,12 +37,15 @@ host.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, WireFormat
+
+if TYPE_CHECKING:
+    from syncline.optim.method import Method
 
 Hyperparameters = Mapping[str, Any]
 """One of torch's parameter groups: a part reads its knobs from there, so that groups and schedulers can set them."""
@@ -90,7 +93,7 @@ class Together(Protocol):
 class Stepping(UpdateRule, Protocol):
     """An update rule that gives no direction: each method has steppers of its own, which move the parameters."""
 
-    def of(self, method: torch.optim.Optimizer, worker_axis: bool) -> Steppers:
+    def of(self, method: Method, worker_axis: bool) -> Steppers:
         """Those of a method, which keep what they know of its parameters from step to step."""
         ...
 
@@ -100,6 +103,10 @@ class Steppers(Protocol):
 
     def step(self, rows: list[Row]) -> None:
         """Move these rows by their gradients, in place."""
+        ...
+
+    def adopt(self, place: int, source: int) -> None:
+        """What row ``place`` keeps that is no tensor of the method's becomes that of row ``source``."""
         ...
 
 

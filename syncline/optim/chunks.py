@@ -69,5 +69,17 @@ def transform(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
     """``(R, n, *b)`` multiplied by one matrix ``(b_i, b_i)`` per dimension; None leaves a dimension as it is."""
     for axis, matrix in enumerate(matrices, start=2):
         if matrix is not None:
-            blocks = torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
+            blocks = _along(blocks, matrix, axis)
     return blocks
+
+
+def _along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
+    """Along one axis: of the last two as products of small matrices, each block by itself, without moving anything."""
+    last = blocks.dim() - 1
+    if last == 2:
+        return blocks @ matrix.mT
+    if axis < last - 1:
+        return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
+    each = blocks.flatten(0, -3)
+    same = matrix.expand(len(each), *matrix.shape)
+    return (torch.bmm(each, same.mT) if axis == last else torch.bmm(same, each)).view(blocks.shape)

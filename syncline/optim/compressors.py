@@ -19,6 +19,7 @@ from syncline.comm import Communicator, PackedIntegers, SparsePairs, encoded_fro
 from syncline.comm.bits import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
+from syncline.optim.largest import largest
 from syncline.optim.noise import uniform
 from syncline.optim.quantisers import most_levels, power_mean, qsgd
 
@@ -97,23 +98,23 @@ class TopK(Compressor):
 
     @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        encoded = [self._encoded(flat(x)) for x in xs]
+        chosen = [largest(flat(x), self.kept(_count(x))) for x in xs]  # in order, so that equal sets are equal bytes
+        values = [flat(x).gather(1, index) for x, index in zip(xs, chosen, strict=True)]
+        encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(chosen, values, xs, strict=True)]
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
-        means = [_to_rows(self._sum(part, x) / comm.world_size, x) for part, x in zip(parts, xs, strict=True)]
-        own = [self._sum(part.unsqueeze(1), x).view_as(x) for part, x in zip(encoded, xs, strict=True)]
+        means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
+        own = [
+            flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
+            for x, index, value in zip(xs, chosen, values, strict=True)
+        ]
         return Arrived(means, own)
-
-    def _encoded(self, x: Tensor) -> Tensor:
-        index = x.abs().topk(self.kept(x.shape[1]), dim=1, sorted=False).indices
-        index, _ = index.sort(dim=1)  # in order, so that equal sets are equal bytes
-        return self.pairs.encode(index, x.gather(1, index), x.shape[1])
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Bytes ``(S, M, b)`` to the sum over M of the sparse tensors, ``(S, n)``."""
         count = _count(like)
         index, value = self.pairs.decode(encoded, self.kept(count), count, like.dtype)
-        return value.new_zeros(encoded.shape[0], count).scatter_add(1, index.flatten(1), value.flatten(1))
+        return value.new_zeros(encoded.shape[0], count).scatter_add_(1, index.flatten(1), value.flatten(1))
 
 
 @dataclass(frozen=True)
@@ -215,22 +216,28 @@ class QSGD(Compressor):
 
     @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        encoded = []
+        encoded, own = [], []
         for x, name in zip(xs, names, strict=True):
             u = uniform(comm.local_workers, _count(x), x.device, "qsgd", name, t)
             q, norm = qsgd(flat(x), self.levels, u)
-            bits = pack(q.long() + self.levels, self.bits)
-            encoded.append(torch.cat([norm.to(torch.float32).contiguous().view(torch.uint8), bits], 1))
+            norm = norm.to(torch.float32)
+            own.append((q * self._unit(norm, x)).view_as(x))
+            bits = pack((q if 8 % self.bits == 0 else q.long()).add_(self.levels), self.bits)
+            encoded.append(torch.cat([norm.contiguous().view(torch.uint8), bits], 1))
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._decoded(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
-        return Arrived(means, [self._decoded(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
+        return Arrived(means, own)
 
     def _decoded(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Bytes ``(..., b)`` to numbers ``(..., n)``."""
         norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like)) - self.levels
-        return q.to(like.dtype) * (norm.to(like.dtype) / self.levels)
+        q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like), torch.promote_types(like.dtype, torch.float32))
+        return q.sub_(self.levels).to(like.dtype).mul_(self._unit(norm, like))
+
+    def _unit(self, norm: Tensor, like: Tensor) -> Tensor:
+        """What one level stands for."""
+        return norm.to(like.dtype) / self.levels
 
 
 def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:

@@ -15,6 +15,7 @@ from syncline.comm import Communicator, SparsePairs, WireFormat, encoded_from, f
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row, UpdateRule
 from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
+from syncline.optim.largest import largest
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule, Unscaled, check_unit
 
@@ -139,13 +140,12 @@ class CoefficientMean(Reducer):
         sizes = chunk_shape(shape, self.chunk)
         flat = transform(to_blocks(momentum, sizes), self._matrices(row, t, inverse=False)).flatten(2)
         block = flat.shape[-1]
-        index = flat.abs().topk(min(self.k, block), dim=-1, sorted=False).indices
-        index, _ = index.sort(dim=-1)  # in order, so that equal sets are equal bytes
-        encoded = self.pairs.encode(index.flatten(1), flat.gather(-1, index).flatten(1), block)
+        index = largest(flat, min(self.k, block))  # in order, so that equal sets are equal bytes
+        value = flat.gather(-1, index)
+        encoded = self.pairs.encode(index.flatten(1), value.flatten(1), block)
         if h["alpha"]:
             # What the others will decode is what is taken out, rounding included.
-            _, sent = self.pairs.decode(encoded, index[0].numel(), block, flat.dtype)
-            kept = torch.zeros_like(flat).scatter_(-1, index, sent.view(index.shape))
+            kept = flat.zero_().scatter_(-1, index, self.pairs.rounded(value))
             blocks = transform(kept.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
             momentum.sub_(from_blocks(blocks, shape), alpha=h["alpha"])
         return encoded
@@ -160,12 +160,12 @@ class CoefficientMean(Reducer):
         index, value = self.pairs.decode(encoded, count * k, block, row.g.dtype)
         # (S, M, count * k) -> (S, count, M * k): all that arrived for a block side by side.
         index, value = (x.view(replicas, workers, count, k).transpose(1, 2).flatten(2) for x in (index, value))
-        flat = value.new_zeros(replicas, count, block)
-        total = flat.scatter_add(-1, index, value)
+        total = value.new_zeros(replicas, count, block).scatter_add_(-1, index, value)
         if self.average == "senders":
-            total = total / flat.scatter_add(-1, index, torch.ones_like(value)).clamp(min=1)
+            senders = torch.zeros_like(total).scatter_add_(-1, index, torch.ones_like(value))
+            total.div_(senders.clamp_(min=1))
         else:
-            total = total / workers
+            total.div_(workers)
         blocks = transform(total.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
         q = from_blocks(blocks, shape)
         return for_all(q, row.g.shape[0])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from syncline.comm import as_own_copies, computed_once, is_one_copy, the_copy
 from syncline.costmodel import dion_rank, is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
@@ -21,7 +22,7 @@ from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
 from syncline.optim.rules import check_unit
 from syncline.optim.sync import EveryStep
-from syncline.optim.triggers import MOMENTUM, Trigger
+from syncline.optim.triggers import MOMENTUM, Every, Trigger
 from syncline.seeds import seed64
 
 RIGHT = "right"
@@ -85,11 +86,15 @@ class DionRule:
         """Error feedback, the next right factor, and the direction, from the factors of M."""
         momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
-        tall(momentum).sub_(p @ r.mT, alpha=1 - h["betas"][0])
-        state[RIGHT].copy_(kept_where_zero(unit_columns(r, self.eps), state[RIGHT]))
-        direction = p @ state[RIGHT].mT
+        tall(momentum).sub_(computed_once(lambda p, r: p @ r.mT, p, r), alpha=1 - h["betas"][0])
+        if all(map(is_one_copy, (p, r, state[RIGHT]))):
+            p, r, right = the_copy(p), the_copy(r), the_copy(state[RIGHT])
+        else:
+            right = state[RIGHT] = as_own_copies(state[RIGHT])
+        right.copy_(kept_where_zero(unit_columns(r, self.eps), right))
+        direction = p @ right.mT
         scaled = (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
-        return scaled.reshape(state[MOMENTUM].shape)
+        return scaled.reshape(-1, *state[MOMENTUM].shape[1:])
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """One worker's own step."""
@@ -155,6 +160,11 @@ class DionMethod(Method):
         if compressor is not None:
             compressor.check(self.comm.world_size)
 
+    @property
+    @override
+    def keeps_workers_equal(self) -> bool:
+        return self.hold or (isinstance(self.trigger, Every) and self.trigger.period == 1)
+
     def _matrices(self, rows: list[Row]) -> list[Row]:
         return [row for row in rows if isinstance(row.rule, DionRule)]
 
@@ -196,13 +206,16 @@ class DionMethod(Method):
                 return self._compressor.mean(tensors, names, self.comm, t, label).means
             return self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label)
 
+        for row in factored:
+            row.state[MOMENTUM] = as_own_copies(row.state[MOMENTUM])  # of every worker's own gradients
         momenta = [row.rule.accumulate(row.g, row.state) for row in factored]  # type: ignore[attr-defined]
         factors = iter(power_iteration(momenta, [row.state[RIGHT] for row in factored], average))
+        others = iter(super().directions([row for row in rows if not self._is_factored(row)], t))
         directions: list[Tensor | None] = []
         for row in rows:
             if self._is_factored(row):
                 p, r = next(factors)
                 directions.append(row.rule.finish(p, r, row.state, row.group))  # type: ignore[attr-defined]
             else:
-                directions.append(row.rule.direction(row.g, row.state, row.group, t))
+                directions.append(next(others))
         return directions

@@ -65,7 +65,7 @@ class CompressedMean(Reducer):
         whole = [row.g + error for row, error in zip(rows, errors, strict=True)]
         means, own = self.compressor.mean(whole, names, comm, t, "gradient")
         for error, m, sent in zip(errors, whole, own, strict=True):
-            error.copy_(m - sent)
+            torch.sub(m, sent, out=error)
         return means
 
 
@@ -112,7 +112,7 @@ class CompressedAverages:
         out = []
         for (name, row), delta, mean, sent in zip(due, deltas, means, own, strict=True):
             if self.error_feedback:
-                row.state[_of(ERROR, name)].copy_(delta - sent)
+                torch.sub(delta, sent, out=row.state[_of(ERROR, name)])
             reference = row.state.get(_of(REFERENCE, name))
             out.append(mean if reference is None else reference.add_(mean))
         return out

@@ -7,6 +7,7 @@ numbers and what an instance writes into its groups stay its own; ``state_dict``
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.optim.base import Row
+from syncline.randomness import preserved, seed_all
 
 if TYPE_CHECKING:
+    from syncline.optim.method import Method
     from syncline.optim.torch_rule import TorchRule
 
 METHODS_OWN = ("params", "param_names", "step")
@@ -51,7 +54,7 @@ class Instances:
         worker_axis: whether the parameters' first dimension is the worker axis.
     """
 
-    def __init__(self, rule: TorchRule, method: torch.optim.Optimizer, worker_axis: bool) -> None:
+    def __init__(self, rule: TorchRule, method: Method, worker_axis: bool) -> None:
         self._rule, self._method, self._worker_axis = rule, method, worker_axis
         self._forget()
         self._make()
@@ -76,10 +79,44 @@ class Instances:
             g = row.g.contiguous() if len(row.g) > 1 else row.g  # an average is one tensor that all workers share
             for place, instance in enumerate(self._made):
                 instance.params[row.number].grad = self._part(g, place)
-        for instance in self._made:
-            instance.optimizer.step()
+        self._step_all(rows[0].x.device if rows else torch.device("cpu"))
         for row in rows:
             self._take(row.number, row.x, row.state)
+
+    def _built(self, place: int, given: list[Any], lr: float) -> torch.optim.Optimizer:
+        """An instance; what it draws when it is made is its worker's, and the same for all seeds."""
+        device = self._method.param_groups[0]["params"][0].device
+        with preserved(device):
+            seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
+            return self._rule.built(given, lr)
+
+    def adopt(self, place: int, source: int) -> None:
+        """Numbers of an instance, and whatever else is its own, become those of another one; tensors already are."""
+        if self._rule.probe.elementwise:
+            return
+        own = copy.deepcopy(self._own(self._made[source]))
+        for number, (_, kept) in self._numbered(self._made[source], own.get("state", {})):
+            kept |= {name: self._part(lent, place) for name, lent in self._lent[number].items()}
+        self._made[place].optimizer.load_state_dict(own)
+        for number, lent in enumerate(self._lent):
+            for name, tensor in lent.items():
+                self._lend_state(number, name, tensor)
+
+    def _step_all(self, device: torch.device) -> None:
+        """Step the instances, each on the stream of its seed, worker and step, where a training says its seeds.
+
+        In a loop of a user's own they draw from the global generators as they are.
+        """
+        seeds, workers = self._method.seeds, self._method.comm.local_workers
+        if self._rule.probe.elementwise or not seeds:
+            for instance in self._made:
+                instance.optimizer.step()
+            return
+        with preserved(device):
+            for place, (instance, worker) in enumerate(zip(self._made, workers, strict=True)):
+                seed = seeds[place * len(seeds) // len(workers)]
+                seed_all(device, seed, "optimizer", worker, self._method.steps_done)
+                instance.optimizer.step()
 
     def _part(self, x: Tensor, place: int) -> Tensor:
         return x.detach() if self._rule.probe.elementwise else x.detach()[place]
@@ -107,7 +144,7 @@ class Instances:
         if self._rule.is_class:
             given = [_options(g) | {"params": part} for g, part in zip(groups, proxies, strict=True)]
         if not self._made[place:]:
-            self._made.append(Instance(self._rule.built(given, groups[0]["lr"]), [], []))
+            self._made.append(Instance(self._built(place, given, groups[0]["lr"]), [], []))
         else:
             for group in given if self._rule.is_class else [{"params": given}]:
                 self._made[place].optimizer.add_param_group(group)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from syncline.comm import computed_once
 from syncline.optim.orthogonal import orthonormal_columns
 
 Average = Callable[[list[Tensor], str], list[Tensor]]
@@ -38,8 +39,12 @@ def power_iteration(
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
     left = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
-    left = [torch.where(nothing(p), 0.0, orthonormal_columns(p)) for p in left]
+    left = [computed_once(_orthonormal_or_zero, p) for p in left]
     return list(zip(left, average([m.mT @ p for m, p in zip(matrices, left, strict=True)], "R"), strict=True))
+
+
+def _orthonormal_or_zero(p: Tensor) -> Tensor:
+    return torch.where(nothing(p), 0.0, orthonormal_columns(p))
 
 
 def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:

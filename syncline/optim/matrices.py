@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
+from typing_extensions import override
 
 from syncline.costmodel.compute.layers import is_of
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.orthogonal import newton_schulz
-from syncline.optim.rules import Unscaled
+from syncline.optim.rules import States, Unscaled
 from syncline.optim.signs import finite_sign
 
 
@@ -100,6 +102,10 @@ def shape_scale(rows: int, columns: int, adjust: str) -> float:
     raise SpecError("adjust", adjust, "'original', 'match_rms_adamw', 'spectral' or 'none'")
 
 
+TOGETHER = 2**18
+"""Numbers of a matrix up to which several are iterated on at once."""
+
+
 @dataclass(frozen=True)
 class Orthogonalised(Unscaled):
     """The mixture of momenta is replaced by its polar factor, by Newton-Schulz iterations: Muon.
@@ -114,9 +120,28 @@ class Orthogonalised(Unscaled):
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """``scale polar(d)``."""
-        matrix = as_matrix(d)
-        scale = shape_scale(matrix.shape[-2], matrix.shape[-1], self.adjust)
-        return (newton_schulz(matrix, self.steps) * scale).view_as(d)
+        return self._orthogonal([d])[0]
+
+    @override
+    def after_all(self, ds: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+        # Small matrices of one shape are iterated on together; of large ones the arithmetic is all.
+        out = list(ds)
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for place, d in enumerate(ds):
+            size = d.numel() // d.size(0)
+            key = tuple(d.shape[1:]) if size <= TOGETHER else (place, -1)
+            alike.setdefault(key, []).append(place)
+        for places in alike.values():
+            for place, made in zip(places, self._orthogonal([ds[place] for place in places]), strict=True):
+                out[place] = made
+        return out
+
+    def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
+        """``scale polar(d)`` of tensors of one shape."""
+        matrices = [as_matrix(d) for d in ds]
+        scale = shape_scale(matrices[0].shape[-2], matrices[0].shape[-1], self.adjust)
+        polar = newton_schulz(torch.cat(matrices) if len(ds) > 1 else matrices[0], self.steps) * scale
+        return [part.view_as(d) for part, d in zip(polar.split([len(d) for d in ds]), ds, strict=True)]
 
 
 @dataclass(frozen=True)

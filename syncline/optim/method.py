@@ -11,14 +11,27 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import DENSE, Communicator, Details, ProcessGroupCommunicator, SimulatedCommunicator, WireFormat
+from syncline.comm import (
+    DENSE,
+    Communicator,
+    Details,
+    ProcessGroupCommunicator,
+    SimulatedCommunicator,
+    WireFormat,
+    as_own_copies,
+    for_rows,
+    is_one_copy,
+    the_copy,
+)
 from syncline.errors import SpecError
-from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, Together, UpdateRule
+from syncline.optim.allocator import keep_freed_memory
+from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
-from syncline.optim.sync import Periodic
+from syncline.optim.sharing import Shared, move, take_back
+from syncline.optim.sync import EveryStep, Periodic
 
 
 @dataclass(frozen=True)
@@ -127,8 +140,12 @@ class Method(torch.optim.Optimizer):
         self.clip_norm, self.worker_axis = clip_norm, worker_axis
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.comm = default_communicator() if comm is None else comm
+        self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
+        self._shared = Shared()
+        keep_freed_memory()
+        self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
@@ -148,6 +165,7 @@ class Method(torch.optim.Optimizer):
             part.pop("other_lr")
         super().add_param_group(joined_groups([checked(rule, part) for rule, part in parts]))
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
+        self._shares = None
 
     def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
         if not isinstance(self.sync, Periodic):
@@ -183,13 +201,39 @@ class Method(torch.optim.Optimizer):
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
-                state.update(rule.init(x, number) | self.reducer.init(x, number))
+                made = rule.init(the_copy(x) if is_one_copy(x) else x, number)
+                self._shared.kept[number] = tuple(made)
+                state.update({name: for_rows(value, len(x)) for name, value in made.items()})
+                state.update(self.reducer.init(x, number))
                 if self.outer:
                     state.update(self.outer.init(x))
                 if self._compressed:
                     state.update(self._references(self._compressed, x, state, rule))
             rows.append(Row(x, g, state, group, rule, number))
         return rows
+
+    @property
+    def keeps_workers_equal(self) -> bool:
+        """Whether workers that begin alike stay so, as all take the same steps: their parameters are one copy then."""
+        return isinstance(self.sync, EveryStep) and not isinstance(self.rule, Stepping)
+
+    def _share(self) -> None:
+        """Parameters, and the states of rules, that are equal on all workers become one copy; nothing where they part.
+
+        Absent workers stand still while others move, and replicas are separate runs.
+        """
+        alone = self.comm.replicas > 1 or getattr(self.comm, "membership", None) is not None
+        self._shares = self.worker_axis and len(self.comm.local_workers) > 1 and self.keeps_workers_equal and not alone
+        if not self._shares:
+            return
+        for number, (p, rule, _) in enumerate(placed(self.param_groups, self._rules)):
+            if p.numel():
+                self._shared.join(number, p, self.state[p], rule)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Torch's; what is equal on all workers becomes one copy again."""
+        super().load_state_dict(state_dict)
+        self._shares = None
 
     def buffers_due(self, t: int) -> BufferSync:
         """Where gradients or directions are exchanged, buffers are broadcast; where parameters are, averaged."""
@@ -216,6 +260,8 @@ class Method(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._shares is None:
+            self._share()
         t = self.comm.ledger.step = self.steps_done
         rows, due = self.rows(), self.sync.due(t)
         if "gradient" in due and rows:
@@ -225,12 +271,7 @@ class Method(torch.optim.Optimizer):
         directions = self.directions(rows, t)
         if "direction" in due:
             directions = self.exchange_directions(rows, directions, t)
-        for row, d in zip(rows, directions, strict=True):
-            if d is not None:
-                lr, weight_decay = row.group["lr"], row.group["weight_decay"]
-                if weight_decay:
-                    row.x.mul_(1 - lr * weight_decay)
-                row.x.add_(d, alpha=-lr)
+        move(rows, directions)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
         self.average(self.averaged_rows(rows) if names else rows, names)
         if self.buffers is not None:
@@ -245,27 +286,45 @@ class Method(torch.optim.Optimizer):
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """The direction of each row; a method whose rule talks to the other workers does so here."""
+        """The direction of each row, ``(1, *s)`` where it is one copy; a rule that talks to the others does so here.
+
+        None where a row rests, or its rule has moved it.
+        """
         out: list[Tensor | None] = [None] * len(rows)
         if self._steppers:
             self._steppers.step(rows)
             return out
+        seen = [self._shared.seen(row) for row in rows] if self._shares else rows
         together: dict[int, list[int]] = {}
-        for place, row in enumerate(rows):
-            if isinstance(row.rule, Together):
-                together.setdefault(id(row.rule), []).append(place)
-            else:
-                out[place] = row.rule.direction(row.g, row.state, row.group, t)
+        due = self.sync.due(t)
+        for place, row in enumerate(seen):
+            together.setdefault(id(row.rule), []).append(place)
         for places in together.values():
-            own = [rows[place] for place in places]
-            rule: Any = own[0].rule
-            for place, d in zip(places, rule.directions(own, t), strict=True):
+            own = [seen[place] for place in places]
+            rule = own[0].rule
+            # Not by ``isinstance``, which takes as long as a small parameter's step.
+            moves: Callable[[list[Row], int], bool] | None = getattr(rule, "move", None)
+            if moves and "direction" not in due and moves(own, t):
+                continue
+            at_once: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
+            made = at_once(own, t) if at_once else [rule.direction(row.g, row.state, row.group, t) for row in own]
+            for place, d in zip(places, made, strict=True):
                 out[place] = d
+        for row, one in zip(rows, seen, strict=True):
+            if one is not row:
+                take_back(row, one)
         return out
+
+    def adopt(self, place: int, source: int) -> None:
+        """Row ``place`` of the worker axis, whose tensors are row ``source``'s by now, is so in all else, too."""
+        if self._steppers:
+            self._steppers.adopt(place, source)
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """What takes the place of the directions of those rows that move."""
-        moving = [row._replace(g=d) for row, d in zip(rows, directions, strict=True) if d is not None]
+        moving = [
+            row._replace(g=for_rows(d, len(row.x))) for row, d in zip(rows, directions, strict=True) if d is not None
+        ]
         reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
         return [None if d is None else next(reduced) for d in directions]
 
@@ -294,7 +353,7 @@ class Method(torch.optim.Optimizer):
             averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label)
         for (name, row), average in zip(due, averages, strict=True):
             if name != "params":
-                row.state[name].copy_(average)
+                row.state[name] = as_own_copies(row.state[name]).copy_(average)
             elif self.outer:
                 self.outer.absorb(row.x, average, row.state, row.group)
             else:
@@ -307,7 +366,10 @@ def clip_rows(rows: list[Row], radius: float) -> list[Row]:
     """Each worker's gradient scaled into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
     if not rows:
         return rows
-    squares = [row.g.reshape(row.g.shape[0], -1).square().sum(1) for row in rows]
+    in_common = all(is_one_copy(row.g) for row in rows)
+    gradients = [the_copy(row.g) if in_common else row.g for row in rows]
+    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
     # Along the last dimension: torch's order of adding up then depends on no worker beside this one.
     scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
-    return [row._replace(g=row.g * scale.view(-1, *[1] * (row.g.dim() - 1))) for row in rows]
+    clipped = (g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients)
+    return [row._replace(g=for_rows(g, len(row.g))) for row, g in zip(rows, clipped, strict=True)]

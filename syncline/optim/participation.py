@@ -44,6 +44,10 @@ class PartialParticipation:
             for x in self._tensors():
                 grouped = self._grouped(x)
                 grouped[:, list(joining)] = grouped[:, list(source)]
+        for replica in range(self._replicas):
+            first = replica * self._membership.workers
+            for worker in joining:
+                self._method.adopt(first + worker, first + source[0])
 
     @contextmanager
     def frozen(self, step: int) -> Iterator[None]:

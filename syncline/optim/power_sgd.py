@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, WireFormat
+from syncline.comm import Communicator, WireFormat, computed_once
 from syncline.costmodel import is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
@@ -89,7 +89,7 @@ class FactorMean(Reducer):
         factors = power_iteration(matrices, right, average) if compressed else []
         approximations = []
         for row, whole, (p, q) in zip(compressed, wholes, factors, strict=True):
-            approximation = (p @ q.mT).view(whole.shape)
+            approximation = computed_once(lambda p, q, like=whole: (p @ q.mT).view(len(p), *like.shape[1:]), p, q)
             if self.error_feedback:
                 row.state[ERROR].copy_(whole - approximation)
             row.state[FACTOR].copy_(kept_where_zero(q, row.state[FACTOR]))

@@ -43,16 +43,20 @@ def power_mean(x: Tensor, p: float) -> Tensor:
         mean = flat.amax(1)
         if p != math.inf:
             safe = torch.where(mean > 0, mean, 1.0)
-            mean = mean * (_log_mean_exp(p * (flat.log() - safe.log().unsqueeze(1)), p) / p).exp()
+            logs = flat.log_().sub_(safe.log().unsqueeze(1)).mul_(p)
+            mean = mean * (_log_mean_exp(logs, p) / p).exp()
     return _beside(mean, x)
 
 
 def _log_mean_exp(logs: Tensor, p: float) -> Tensor:
-    """``log mean exp`` of a row whose largest is 0, so that nothing overflows; a row of ``-inf`` gives a number too."""
+    """``log mean exp`` of a row whose largest is 0, so that nothing overflows; a row of ``-inf`` gives a number too.
+
+    What it is given is overwritten.
+    """
     if p >= SMALL_P:
-        return logs.exp().mean(1).clamp(min=torch.finfo(logs.dtype).tiny).log()
+        return logs.exp_().mean(1).clamp(min=torch.finfo(logs.dtype).tiny).log()
     # All powers are near 1: their difference from it has the digits.
-    return torch.log1p(torch.expm1(logs).mean(1).clamp(min=torch.finfo(logs.dtype).eps - 1))
+    return torch.log1p(logs.expm1_().mean(1).clamp(min=torch.finfo(logs.dtype).eps - 1))
 
 
 SMALL_P = 0.1
@@ -146,8 +150,8 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """
     count = max(1, x[0].numel())
     norm = power_mean(x, 2.0) * math.sqrt(count)
-    scaled = _wide(x) / norm * _checked(levels, x)
-    return _stochastic(_zeros_kept(scaled, x), uniform).clamp(-levels, levels).to(x.dtype), norm.to(x.dtype)
+    scaled = (_wide(x) / norm).mul_(_checked(levels, x))
+    return _stochastic(_zeros_kept(scaled, x), uniform).clamp_(-levels, levels).to(x.dtype), norm.to(x.dtype)
 
 
 def ternary_sign(x: Tensor) -> Tensor:
@@ -205,7 +209,7 @@ def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:
 def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
     """``floor(scaled + uniform)``, but for the rounding of that sum, which could pass the next integer."""
     below = scaled.floor()
-    return below + (uniform >= 1 - (scaled - below))
+    return below.add_(uniform >= (scaled - below).neg_().add_(1))
 
 
 def _checked(levels: int, x: Tensor) -> int:

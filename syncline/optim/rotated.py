@@ -233,7 +233,7 @@ class RotatedAdam(UpdateRule, Together):
     def _source(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
         """The symmetric matrix whose eigenvectors are wanted on a side, given the momentum in original coordinates."""
         if callable(self.source):
-            return self.source(t)
+            return self.source(t)[: len(part.g)]  # one for all workers where these are one copy
         if self.source == "2nd":
             return part.state[COVARIANCES[side]]
         if self.source == "gradient":

@@ -21,9 +21,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, UpdateRule
+from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
+from syncline.optim.fused import Moments, fused_adam, is_worth_fusing
+from syncline.optim.sharing import decay, with_equal
 
 SECOND_MOMENT = "second_moment"
+
+States = list[dict[str, Tensor]]
+"""Of several parameters."""
 
 
 def momentum_names(count: int) -> tuple[str, ...]:
@@ -52,9 +57,18 @@ class Scaling(Protocol):
         """The direction."""
         ...
 
+    def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+        """``before`` of several parameters of a group; by itself one after the other."""
+        seen = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
+        return None if any(one is None for one in seen) else [one for one in seen if one is not None]
+
+    def after_all(self, ds: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+        """``after`` of several, likewise."""
+        return [self.after(d, state, h, t) for d, state in zip(ds, states, strict=True)]
+
 
 @dataclass(frozen=True)
-class Unscaled:
+class Unscaled(Scaling):
     """The gradient as it is: SGD."""
 
     states: tuple[str, ...] = ()
@@ -73,7 +87,7 @@ class Unscaled:
 
 
 @dataclass(frozen=True)
-class AdamScaling:
+class AdamScaling(Scaling):
     """``v <- beta2 v + (1 - beta2) g^2``; the mixture is divided by ``sqrt(v_hat) + eps`` (Kingma & Ba, 2015).
 
     ``v_hat = v / (1 - beta2^(t+1))`` with bias correction, else ``v``. Per ``tensor`` the mean of ``g^2`` takes the
@@ -107,14 +121,29 @@ class AdamScaling:
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """``d / (sqrt(v_hat) + eps)``."""
-        root = state[SECOND_MOMENT].sqrt()
+        return self.after_all([d], [state], h, t)[0]
+
+    @override
+    def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+        if self.per == "tensor":
+            return [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
+        vs = [state[SECOND_MOMENT] for state in states]
+        torch._foreach_mul_(vs, h["beta2"])
+        torch._foreach_addcmul_(vs, gs, gs, value=1 - h["beta2"])
+        return gs
+
+    @override
+    def after_all(self, ds: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+        roots = list(torch._foreach_sqrt([state[SECOND_MOMENT] for state in states]))
         if self.bias_correction:
-            root.div_((1 - h["beta2"] ** (t + 1)) ** 0.5)
-        return d.div_(root.add_(h["eps"]))
+            torch._foreach_div_(roots, (1 - h["beta2"] ** (t + 1)) ** 0.5)
+        torch._foreach_add_(roots, h["eps"])
+        torch._foreach_div_(ds, roots)
+        return ds
 
 
 @dataclass(frozen=True)
-class AdoptScaling:
+class AdoptScaling(Scaling):
     """Normalise the gradient by the *previous* second moment, clip it, then smooth it (Taniguchi et al., 2024).
 
     ``v_0 = g_0^2`` and no move at t = 0; then ``g~ = clip(g / max(sqrt(v), eps), t^clip_exponent)`` and
@@ -154,7 +183,7 @@ class AdoptScaling:
 
 
 @dataclass(frozen=True)
-class MomentumRule(UpdateRule):
+class MomentumRule(UpdateRule, Together):
     """N first momenta, the weight of each in the direction, and a scaling.
 
     Args:
@@ -223,22 +252,65 @@ class MomentumRule(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        seen = self.scaling.before(g, state, h, t)
+        made = self._of_group([g], [state], h, t)
+        return made[0] if made else None
+
+    @override
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        # Those with the same knobs take each operation together: of small ones a call costs more than its arithmetic.
+        out: list[Tensor | None] = [None] * len(rows)
+        for places in with_equal(rows, tuple(self.hyperparameters())):
+            some = [rows[place] for place in places]
+            made = self._of_group([row.g for row in some], [row.state for row in some], some[0].group, t)
+            for place, d in zip(places, made or (), strict=made is not None):
+                out[place] = d
+        return out
+
+    def move(self, rows: list[Row], t: int) -> bool:
+        """Move parameters and moments in one pass, where Adam has a kernel for it; whether it has."""
+        if not (isinstance(self.scaling, AdamScaling) and all(self._is_adam(row.group) for row in rows)):
+            return False
+        names = (*momentum_names(1), SECOND_MOMENT)
+        if not is_worth_fusing([*(row.x for row in rows), *(row.state[name] for row in rows for name in names)]):
+            return False
+        for places in with_equal(rows, ("lr", "weight_decay", *self.hyperparameters())):
+            some = [rows[place] for place in places]
+            xs, h = [row.x for row in some], some[0].group
+            decay(xs, h)
+            moments = Moments([row.g for row in some], *([row.state[name] for row in some] for name in names))
+            fused_adam(xs, moments, h["lr"], (h["betas"][0], h["beta2"]), h["eps"], t)
+        return True
+
+    def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+        """Directions of parameters that have one set of knobs; None to make no step."""
+        seen = self.scaling.before_all(gs, states, h, t)
         if seen is None:
             return None
         # What the gradient itself weighs; rounding in 1 - sum(omega) must not leave a stray 1e-17.
         betas, omegas = momenta_at(h, t) if self.betas else ((), ())
         rest = 1.0 - sum(omegas)
-        d = seen * rest if rest > 1e-12 else None
+        ds = list(torch._foreach_mul(seen, rest)) if rest > 1e-12 else None
         for j, (name, beta, omega) in enumerate(zip(momentum_names(len(self.betas)), betas, omegas, strict=True)):
-            u = state[name]
+            us = [state[name] for state in states]
             if self.form == "ema":
-                u.lerp_(seen, 1 - beta)
+                torch._foreach_lerp_(us, seen, 1 - beta)
             else:
-                u.mul_(beta).add_(seen)
+                torch._foreach_mul_(us, beta)
+                torch._foreach_add_(us, seen)
             weight = omega / (1 - zero_share(h, j, t)) if self.bias_correction else omega
-            d = u * weight if d is None else d.add_(u, alpha=weight)
-        return self.scaling.after(torch.zeros_like(g) if d is None else d, state, h, t)
+            if ds is None:
+                ds = list(torch._foreach_mul(us, weight))
+            else:
+                torch._foreach_add_(ds, us, alpha=weight)
+        return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, states, h, t)
+
+    def _is_adam(self, h: Hyperparameters) -> bool:
+        """Whether it is Adam as it was published, for which there are kernels."""
+        scaling = self.scaling
+        if not (isinstance(scaling, AdamScaling) and scaling.per == "coordinate" and scaling.bias_correction):
+            return False
+        plain = self.form == "ema" and self.bias_correction and not h.get("switch_step")
+        return plain and len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
 
     def least(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
         """Of Adam's second moment what no history of gradients can undercut: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,10 @@ from typing_extensions import override
 from syncline.errors import SpecError, one_of, said
 from syncline.optim.base import Hyperparameters, Stepping, UpdateRule
 from syncline.optim.instances import METHODS_OWN, Instances, is_state
+from syncline.randomness import preserved
+
+if TYPE_CHECKING:
+    from syncline.optim.method import Method
 
 ELEMENTWISE = (
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax,
@@ -134,7 +138,7 @@ class TorchRule(Stepping):
         return None
 
     @override
-    def of(self, method: torch.optim.Optimizer, worker_axis: bool) -> Instances:
+    def of(self, method: Method, worker_axis: bool) -> Instances:
         if method.defaults["weight_decay"]:
             raise SpecError("weight_decay", method.defaults["weight_decay"], "none: the optimizer's own is an option")
         return Instances(self, method, worker_axis)
@@ -197,7 +201,7 @@ class TorchRule(Stepping):
     def _stepped(self, tensors: list[Tensor]) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], Groups]:
         """An instance after a step, its parameters, and the options of its groups as it was made."""
         params = [torch.nn.Parameter(x) for x in tensors]
-        with torch.random.fork_rng(devices=[]):  # one that draws random numbers leaves the generator as it was
+        with preserved(torch.device("cpu")):  # one that draws random numbers leaves the generators as they were
             optimizer = self.built(list(params), PROBE_LR)
             for kind, expected in REFUSED.items():
                 if isinstance(optimizer, kind):

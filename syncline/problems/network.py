@@ -7,7 +7,6 @@ from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from syncline.problems.base import Rows
@@ -37,6 +36,34 @@ def shape_only(module: Callable[[], T]) -> T:
 def parameter_count(module: torch.nn.Module) -> int:
     """How many numbers are learned."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+class WithWeights:
+    """A module that is called with weights that are not its own, as ``torch.func.functional_call`` does.
+
+    Where each weight belongs is looked up once, not in every call, which for a small module takes as long as the call.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        own: dict[int, str] = {id(p): name for name, p in module.named_parameters()}  # a tied one once
+        self._places = [
+            (part._parameters, key, p, own[id(p)])
+            for part in module.modules()
+            for key, p in part._parameters.items()
+            if p is not None
+        ]
+
+    def __call__(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """What the module makes of inputs with these weights, by name."""
+        try:
+            for holder, key, _, name in self._places:
+                holder[key] = weights[name]  # type: ignore[assignment]
+            out: Tensor = self._module(inputs)
+        finally:
+            for holder, key, p, _ in self._places:
+                holder[key] = p
+        return out
 
 
 class NetworkTask:
@@ -76,6 +103,7 @@ class NetworkTask:
         self.matrices = matrices
         self.flops_per_step: float | None = flops_per_step
         self._data, self._how, self._facts = data, how, facts
+        self._at_work = WithWeights(module)
 
     def step_gradients(self, step: int) -> Tensor:
         """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
@@ -106,8 +134,7 @@ class NetworkTask:
         return {"parameters": parameter_count(self.module), **self._facts}
 
     def _logits(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self.module, weights, (inputs,))
-        return logits
+        return self._at_work(weights, inputs)
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         return _cross_entropy(self._logits(weights, inputs), targets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -13,6 +13,76 @@ from numpy.typing import NDArray
 from syncline.costmodel.network.paths import Floats, Ints
 
 Strings: TypeAlias = NDArray[np.str_]
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A column of words, of which many are the same: each is kept once.
+
+    It compares and is indexed as an array of strings, which ``np.asarray`` makes of it.
+
+    Args:
+        codes: ``(N,)`` which word each is.
+        words: all different.
+    """
+
+    codes: Ints
+    words: Strings
+
+    @classmethod
+    def of(cls, column: Words | Iterable[str]) -> Words:
+        """These words; a column of them is left as it is."""
+        if isinstance(column, Words):
+            return column
+        known: dict[str, int] = {}
+        column = column.tolist() if isinstance(column, np.ndarray) else column
+        codes = [known.setdefault(word, len(known)) for word in column]
+        return cls(np.array(codes, dtype=np.int32), np.array(list(known), dtype=np.str_))
+
+    @classmethod
+    def repeated(cls, words: Sequence[str], counts: Sequence[int]) -> Words:
+        """Each word so many times."""
+        few = cls.of(words)
+        return few[np.repeat(np.arange(len(words)), counts)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        made = self.words[self.codes] if len(self.words) else np.empty(0, np.str_)
+        return made if dtype is None else made.astype(dtype)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        codes = self.codes[rows]
+        return Words(codes, self.words) if np.ndim(codes) else self.words[codes]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    def __eq__(self, other: object) -> Any:
+        return self.isin([other]) if isinstance(other, str) else np.asarray(self) == np.asarray(other)
+
+    def __ne__(self, other: object) -> Any:
+        return ~(self == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def isin(self, words: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of the column are one of these, ``(N,)``."""
+        wanted = np.isin(self.words, words)
+        return wanted[self.codes] if len(wanted) else np.zeros(len(self), dtype=np.bool_)
+
+    def rank(self) -> Ints:
+        """Numbers that are in order as the words are, ``(N,)``."""
+        ranks = np.empty(len(self.words), dtype=np.int32)
+        ranks[np.argsort(self.words)] = np.arange(len(ranks))
+        return ranks[self.codes] if len(ranks) else self.codes
+
+    def tolist(self) -> list[str]:
+        """As strings."""
+        words = self.words.tolist()
+        return [words[code] for code in self.codes.tolist()]
+
 
 WAITING = ("wait", "recv")
 """What spans on the compute stream are in which nothing computes."""
@@ -57,9 +127,9 @@ class Timeline:
 
     workers: int
     worker: Ints
-    stream: Strings
-    what: Strings
-    label: Strings
+    stream: Words
+    what: Words
+    label: Words
     start_s: Floats
     end_s: Floats
     nbytes: Floats
@@ -75,20 +145,25 @@ class Timeline:
     def of_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
         """The timeline of the columns of such spans."""
         kinds: dict[str, type] = {name: np.float64 for name in ("start_s", "end_s", "nbytes")}
-        kinds |= {name: np.str_ for name in ("stream", "what", "label")} | {"worker": np.int64, "step": np.int64}
-        arrays: dict[str, NDArray[Any]] = {name: np.asarray(columns[name], dtype=kinds[name]) for name in Span._fields}
-        return cls(workers, **arrays)[np.lexsort((arrays["stream"], arrays["worker"]))]
+        kinds |= {"worker": np.int64, "step": np.int64}
+        arrays: dict[str, Any] = {name: np.asarray(columns[name], dtype=kind) for name, kind in kinds.items()}
+        arrays |= {name: Words.of(columns[name]) for name in ("stream", "what", "label")}
+        return cls(workers, **arrays)[np.lexsort((arrays["stream"].rank(), arrays["worker"]))]
 
     def __getitem__(self, rows: NDArray[Any]) -> Timeline:
         """The spans in these rows: indices, or a mask."""
-        return replace(self, **{name: column[rows] for name, column in self.to_columns().items()})
+        return replace(self, **{name: column[rows] for name, column in self.columns().items()})
 
     def __len__(self) -> int:
         return len(self.worker)
 
+    def columns(self) -> dict[str, Words | NDArray[Any]]:
+        """The columns by name, as they are kept."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
+
     def to_columns(self) -> dict[str, NDArray[Any]]:
         """The columns by name, ready for a table."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
+        return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
         """The spans of the first ``steps`` steps, and those that name no step."""
@@ -115,7 +190,7 @@ class Timeline:
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
         """In which spans the worker computes."""
-        return (self.stream == "compute") & ~np.isin(self.what, WAITING)
+        return (self.stream == "compute") & ~self.what.isin(WAITING)
 
     def compute_s(self) -> Floats:
         """Seconds that each worker computes, ``(P,)``."""
@@ -131,7 +206,7 @@ class Timeline:
 
     def exposed_communication_s(self) -> Floats:
         """Seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
-        return self._total(self.duration_s, np.isin(self.what, WAITING))
+        return self._total(self.duration_s, self.what.isin(WAITING))
 
     def _total(self, values: Floats, mask: NDArray[np.bool_]) -> Floats:
         total = np.zeros(self.workers)

@@ -32,7 +32,7 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
     names = [f"worker {worker}" for worker in range(timeline.workers)] if names is None else names
     if len(names) != timeline.workers:
         raise SpecError("names", list(names), f"a name for each of the {timeline.workers} workers")
-    streams = list(dict.fromkeys([*STREAMS, *np.unique(timeline.stream).tolist()]))
+    streams = list(dict.fromkeys([*STREAMS, *sorted(set(timeline.stream.tolist()))]))
     number = {name: index for index, name in enumerate(streams)}
     stream = np.array([number[name] for name in timeline.stream.tolist()], dtype=np.int64)
     events: list[dict[str, Any]] = []

@@ -3,18 +3,20 @@
 from syncline.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
-from syncline.specs.experiment import CompareSpec, ComputeSpec, Experiment, ProjectSpec, RunSpec, Training
+from syncline.specs.compute import ComputeSpec
+from syncline.specs.experiment import CompareSpec, Experiment, ProjectSpec, RunSpec, Training
 from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of, load_spec, validate
 from syncline.specs.models import model, model_fields
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.study import STUDIES, Study, study_of
-from syncline.specs.validation import VALIDATIONS, StepTimesSpec, ValidationSpec
+from syncline.specs.validation import VALIDATIONS, ClustersSpec, StepTimesSpec, ValidationSpec
 
 __all__ = [
     "KINDS",
     "METHODS",
     "STUDIES",
     "VALIDATIONS",
+    "ClustersSpec",
     "CompareSpec",
     "ComputeSpec",
     "Experiment",

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.fields import kind_of_model, validate
 from syncline.methods import named
+from syncline.specs.compute import fields_of_word
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.study import STUDIES, study_of_kind
@@ -229,7 +230,9 @@ def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any)
     for depth, part in enumerate(parents):
         key = _key(here, part, told)
         inner = here[key] if not isinstance(here, dict) else here.setdefault(key, {})
-        if isinstance(inner, str):
+        if path.startswith("compute.") and isinstance(inner, str | int | float):
+            inner = here[key] = fields_of_word(inner)
+        elif isinstance(inner, str):
             is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
             # A method's name stands for all its fields; any other name is a kind.
             inner = here[key] = named(inner, told) if is_method else {"kind": inner}

@@ -17,10 +17,10 @@ from syncline.registry import PYTHON
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
     Experiment,
-    HardwareField,
     NetworkField,
     check_distinct,
 )
+from syncline.specs.memory import HardwareField
 from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
@@ -54,7 +54,7 @@ ScheduleName = Annotated[
 ]
 """One of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 
-MOST_TASKS = 400_000
+MOST_TASKS = 1 << 20
 """Forward passes of a schedule, beyond which an answer would take minutes."""
 
 FREE = Link(0.0, 1e15, "free")

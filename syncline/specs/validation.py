@@ -8,7 +8,8 @@ from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, StepConstants
 from syncline.costmodel.presets import preset
-from syncline.fields import parsed, refusal
+from syncline.fields import Spec, parsed, refusal
+from syncline.specs.clock import BandwidthField
 from syncline.specs.experiment import Experiment
 from syncline.specs.memory import HardwareField
 
@@ -21,13 +22,21 @@ ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainS
 """The name of constants that are known."""
 
 
+class NodeSpec(Spec):
+    """What joins nodes: ``devices`` in each, ``bandwidth`` of all network cards of a node together."""
+
+    devices: int = Field(ge=1)
+    bandwidth: BandwidthField
+
+
 class StepTimesSpec(Experiment):
     """Measured step times of GPTs on GPUs against `syncline.costmodel.compute.transformer_time`.
 
     One part in ``folds`` of the points on single nodes calibrates, the rest is predicted: a point is in the part that
     a hash of its configuration says, so that no order and no choice is involved. ``constants`` that are known need no
     calibration; the same points are predicted with them. ``repeats`` random parts of the same size tell how much of
-    the result is luck.
+    the result is luck. Not fitted: ``hardware``'s measured all-reduces, which time sums of more bytes than were
+    calibrated on, and ``node``, what travels between nodes.
     """
 
     kind: Literal["step-times"]
@@ -35,6 +44,7 @@ class StepTimesSpec(Experiment):
     single_node: str = Field(min_length=1)
     multi_node: str | None = None
     hardware: HardwareField
+    node: NodeSpec | None = None
     constants: ConstantsField | None = None
     folds: int = Field(default=5, ge=2, le=100)
     fold: int = Field(default=0, ge=0)
@@ -54,8 +64,24 @@ class StepTimesSpec(Experiment):
         return self
 
 
-ValidationSpec = StepTimesSpec
-"""What ``syncline validate`` takes."""
+class ClustersSpec(Experiment):
+    """Measurements on others' clusters against the constants that ship.
 
-VALIDATIONS: tuple[type[ValidationSpec], ...] = (StepTimesSpec,)
+    Without ``measurements`` those that come with the package, and by how much predictions are off when constants are
+    fitted without a group of them; ``left_out: false`` leaves these fits out.
+    """
+
+    kind: Literal["clusters"]
+    measurements: tuple[str, ...] = ()
+    left_out: bool = True
+
+    def warnings(self) -> list[str]:
+        """None."""
+        return []
+
+
+ValidationSpec = StepTimesSpec | ClustersSpec
+"""What ``syncline validate`` takes beside trainings."""
+
+VALIDATIONS: tuple[type[StepTimesSpec] | type[ClustersSpec], ...] = (StepTimesSpec, ClustersSpec)
 """All of them."""

@@ -196,6 +196,19 @@ def test_a_sweep_is_what_the_command_prints_and_ranks(small, command):
     assert {row["steps"] for row in again.rows} == {8} and result_spec.steps == 12
 
 
+def test_a_sweeps_folder_is_its_result_again(small, command, tmp_path):
+    command("sweep", str(small), "--grid", "method.lr=0.01,0.02", "--jobs", "1", "--out", "rates")
+    made = sl.sweep(small, {"method.lr": [0.01, 0.02]}, jobs=1, out="rates")
+    kept = sl.load("rates")
+    assert type(kept) is type(made) and kept.json() == made.json() and str(kept) == str(made)
+    assert kept.best().equals(made.best()) and kept.summary.equals(made.summary)
+    shown = command("show", "rates", "--json")
+    assert json.loads(shown.out) == made.json() and "8 configurations by loss" in shown.err
+    (tmp_path / "none").mkdir()
+    with pytest.raises(sl.SpecError, match=r"a run folder, with a run\.json, or a sweep's"):
+        sl.load(tmp_path / "none")
+
+
 def test_data_frames_and_picture_of_a_training(small, tmp_path):
     import matplotlib
 

@@ -11,7 +11,7 @@ import pytest
 
 import syncline as sl
 
-HEAVY = ("torch", "numba", "simpy", "numpy", "pandas", "pyarrow", "pydantic", "matplotlib", "rich", "yaml")
+HEAVY = ("torch", "simpy", "numpy", "pandas", "pyarrow", "pydantic", "matplotlib", "rich", "yaml", "numba")
 
 
 def test_importing_loads_nothing_heavy() -> None:
@@ -23,7 +23,7 @@ def test_importing_loads_nothing_heavy() -> None:
 def test_an_answer_in_closed_form_loads_neither_torch_nor_matplotlib_nor_pandas() -> None:
     code = (
         "import sys, syncline as sl; sl.project(); sl.collectives(); "
-        "print(sorted({'torch', 'matplotlib', 'pandas'} & sys.modules.keys()))"
+        "print(sorted({'torch', 'matplotlib', 'pandas', 'numba'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")

@@ -18,6 +18,7 @@ import pytest
 from torch.distributed import HashStore
 
 from syncline.experiments.launching import torchrun
+from syncline.specs import load_spec
 from tests.torchrun import TORCHRUN, run
 
 FIELDS = {
@@ -57,7 +58,7 @@ if dist.get_rank() == 0:
     print("equal", torch.equal(*weights), "bytes", optimizer.comm.ledger.payload_bytes())
 dist.destroy_process_group()
 
-sys.argv[1:] = ["tiny.yaml", "--device", "cpu"]
+sys.argv[1:] = ["tiny.yaml", "--device", "cpu", "--set", "compute=measure"]
 runpy.run_module("syncline.torchrun", run_name="__main__")
 """
 
@@ -72,6 +73,8 @@ def test_an_ordinary_loop_and_a_run_under_torchrun(here: Path) -> None:
     (row,) = told["rows"]
     assert (row["workers"], row["steps"], row["network"], told["failed"]) == (2, 6, "measured", None)
     assert len(pq.read_table(here / "runs" / "tiny" / "ledger.parquet")) == 6
+    assert told["measured_step_s"] > 0  # by rank 0, for the simulated row
+    assert load_spec(here / "runs" / "tiny" / "spec.yaml").compute.seconds == told["measured_step_s"]
 
 
 def test_files_of_another_machine_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,15 +143,47 @@ def test_a_port_in_use(here: Path) -> None:
     assert (codes, told) == ([2], f"error: MASTER_PORT: got '{port}'; expected a free port (address already in use)\n")
 
 
-def test_who_dies_is_named_and_the_folder_has_what_was_measured(here: Path) -> None:
-    long = ["--set", "steps=100000", "--timeout", "20 s", "--out", "out"]
-    started = ranks(here, free_port(), long, long)
+def under_way(here: Path, processes: int, timeout: str) -> list[BaseProcess]:
+    """A long training that has come some steps far."""
+    long = ["--set", "steps=100000", "--timeout", timeout, "--out", "out"]
+    started = ranks(here, free_port(), *[long] * processes)
     until = time.monotonic() + 60
     while time.monotonic() < until:
         files = list(here.glob(".out.partial-*/ranks/1.jsonl"))
         if files and files[0].read_text().count("\n") > 5:
             break
         time.sleep(0.02)
+    return started
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_all_are_asked_to_end(here: Path, number: int) -> None:
+    """As torchrun does after Ctrl-C, and when it is asked itself: nobody is blamed, and nothing measured is lost."""
+    started = under_way(here, 2, "20 s")
+    for process in started:
+        assert process.pid is not None
+        os.kill(process.pid, number)
+    codes, told = ended(started, here)
+    assert codes == [130, 1]
+    assert "interrupted: what was measured until then" in told and "error" not in told
+    found = json.loads((here / "out" / "run.json").read_text())
+    assert found["interrupted"] and found["failed"] is None and found["rows"][0]["steps"] > 3
+
+
+def test_who_stands_still_is_named(here: Path) -> None:
+    """Not the first, also where both are inside of one collective, so that nobody is behind."""
+    started = under_way(here, 2, "3 s")
+    stopped = started[1].pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    started[0].join(60)
+    os.kill(stopped, signal.SIGKILL)
+    codes, told = ended(started, here)
+    assert codes[0] == 1 and "error: rank 1 did nothing for 3 s in step " in told
+
+
+def test_who_dies_is_named_and_the_folder_has_what_was_measured(here: Path) -> None:
+    started = under_way(here, 2, "20 s")
     started[1].kill()
     codes, told = ended(started, here)
     assert codes == [1, -signal.SIGKILL]

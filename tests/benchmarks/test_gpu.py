@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, stopwatch
+from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, stopwatch, workers
 from benchmarks.gpu.__main__ import PARTS, SKIPPED, main
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.setting import TINY, Setting, preset_of
+from benchmarks.gpu.workers import GPT_16M, SMALLEST
 from syncline.costmodel import HARDWARE
 from syncline.costmodel.compute.models import MODELS
 from syncline.problems.gpt import training_flops_per_token
@@ -66,6 +69,10 @@ def test_rates_are_work_over_seconds(result):
     for row in rows_of(result, "compute"):
         flops = TINY.flops_per_token * row["micro_batch"] * TINY.sequence
         assert row["flops"] == flops
+        pairs = sum(range(1, TINY.sequence + 1))  # of a token and one that it attends to, among a sequence's
+        attention = 12 * TINY.layers * TINY.query_width * pairs
+        weights = 6 * TINY.matmul_parameters * TINY.sequence
+        assert row["causal_flops"] == pytest.approx((weights + attention) * row["micro_batch"])
         assert row["mfu"] == pytest.approx(flops / row["median_s"] / core.peak_flops)
         assert row["predicted_s"] == pytest.approx(flops / (core.mfu * core.peak_flops))
         assert (1 + row["error"]) * row["median_s"] == pytest.approx(row["predicted_s"])
@@ -76,6 +83,19 @@ def test_rates_are_work_over_seconds(result):
         else:
             counted = 2 if row["what"] == "device copy" else 1  # read and written
             assert row["bytes_per_s"] * row["median_s"] == pytest.approx(counted * row["nbytes"])
+
+
+def test_tokens_of_workers_are_beside_those_of_one(result):
+    rows, tokens = rows_of(result, "workers"), SMALLEST.batch_size * SMALLEST.context
+    assert [(row["method"], row["workers"]) for row in rows] == [(m, w) for m in workers.METHODS for w in (1, 4)]
+    for alone, together in zip(rows[::2], rows[1::2], strict=True):
+        assert alone["of_one"] == 1 and alone["tokens_per_s"] * alone["median_s"] == pytest.approx(tokens)
+        assert together["tokens_per_s"] * together["median_s"] == pytest.approx(4 * tokens)
+        assert together["of_one"] == together["tokens_per_s"] / alone["tokens_per_s"]
+
+
+def test_the_gpt_of_many_workers_has_16_million_parameters():
+    assert workers.parameter_count(GPT_16M.module()) == pytest.approx(16e6, rel=0.02)
 
 
 def test_a_cycle_of_a_rotation_has_one_renewal(result):
@@ -135,15 +155,20 @@ def hangs(setting):
     time.sleep(60)
 
 
+def hangs_with_a_rank(setting):
+    rank = subprocess.Popen(["sleep", "60"])
+    yield {"rank": rank.pid}
+    rank.wait()
+
+
 def goes_on(setting):
     for number in range(1000):
         yield {"number": number}
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_a_part_that_raises_keeps_its_rows(apart):
-    told = run(Part("raises", raises, 60.0, starts_processes=not apart), CPU, 100.0)
+def test_a_part_that_raises_keeps_its_rows():
+    told = run(Part("raises", raises, 60.0), CPU, 100.0)
     assert told["rows"] == [{"number": 1}] and told["failed"] == "RuntimeError: no such kernel"
 
 
@@ -157,9 +182,27 @@ def test_a_part_that_dies_or_hangs_keeps_its_rows(monkeypatch):
     assert told["seconds"] < 30
 
 
+def test_a_part_that_hangs_ends_what_it_has_started(monkeypatch):
+    monkeypatch.setattr(parts, "GRACE_S", 0.5)
+    monkeypatch.setattr(parts, "LEAST_S", 0.0)
+    (row,) = run(Part("hangs", hangs_with_a_rank, 2.0), CPU, 100.0)["rows"]
+    deadline = time.monotonic() + 30
+    while is_running(row["rank"]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(row["rank"])
+
+
+def is_running(pid):
+    """Whether there is such a process that has not ended; whoever started it may never ask."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_a_part_begins_no_row_after_its_time(monkeypatch):
     monkeypatch.setattr(parts, "LEAST_S", 0.0)
-    told = run(Part("goes on", goes_on, 0.05, starts_processes=True), CPU, 100.0)
+    told = run(Part("goes on", goes_on, 0.05), CPU, 100.0)
     assert 1 <= len(told["rows"]) < 1000 and told["stopped"] == "after 0 s" and "failed" not in told
     assert run(Part("goes on", goes_on, 60.0), CPU, 3.0) == {"skipped": "3 s were left", "rows": []}
 

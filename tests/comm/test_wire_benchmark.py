@@ -16,7 +16,7 @@ def test_rows_of_a_tiny_run(capsys: pytest.CaptureFixture[str]) -> None:
         wire.main(["--size", "100", "--threads", "1", "--device", "cpu", "--rounds", "1", "--json"])
     finally:
         torch.set_num_threads(threads)
-    rows = {row["format"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["format"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert {name: row["bits_per_value"] for name, row in rows.items()} == {
         "copy": 32, "bf16": 16, "fp16": 16, "packed signs": 1,
         "2-bit integers": 2, "4-bit integers": 4, "5-bit integers": 683 * 32 / 4096, "8-bit integers": 8,

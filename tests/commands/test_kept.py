@@ -185,5 +185,32 @@ def test_only_folders_of_runs_are_removed(command, tmp_path):
     assert {"precious", "it", "link"} <= {*os.listdir(".")} and Path("it/run.json").is_file()
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000, "\N{DIGIT ONE}" * 5000], ids=["long", "deep", "longest"])
+def test_a_name_that_no_file_can_have_is_a_mistake(name, command):
+    for arguments in (("runs", name), ("show", name), ("rm", name), ("rm", "--partial", "x", "--folder", name)):
+        done = command(*arguments)
+        assert done.code == 2 and done.err.startswith("error: ") and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ('{"rows": [{}]}', "is not as it was written (KeyError: "),
+        ('{"rows": [{"method": [1], "network": {}, "loss": "x", "steps": null}]}', "is not as it was written ("),
+        ('{"rows": 1}', "got 'runs/it'; expected"),
+        ("[" * 5000, "got 'runs/it'; expected"),
+    ],
+    ids=["nothing", "other", "none", "deep"],
+)
+def test_results_that_somebody_has_changed_are_a_mistake(told, line, command):
+    command(*TRAINED, "--out", "runs/it")
+    path = Path("runs/it/run.json")
+    path.write_text(told if told.startswith("[") else json.dumps(json.loads(path.read_text()) | json.loads(told)))
+    for arguments in (("show", "runs/it"), ("show", "runs/it", "--json")):
+        done = command(*arguments)
+        assert done.code == 2 and done.err.startswith("error: ") and line in done.err and done.err.count("\n") == 1
+    assert command("runs").code == 0
+
+
 def test_nothing_to_remove_is_a_mistake(command):
     assert command("rm").err == "error: run: got nothing; expected run folders, or --partial; see 'syncline runs'\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,21 @@ REFUSED = [
     (("sweep", "digits-faults", "--grid", "workers=x", "--out", "out"), "error: --grid workers: got 'x'; expected"),
     (("best", "nowhere"), "error: folder: got 'nowhere'; expected a sweep's folder"),
 ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"runs": [1]}, {"runs": [{}]}, {"name": None, "runs": [{"run": 1}]}, {"rows": [{"run": []}]}, {"rows": 1}],
+    ids=str,
+)
+def test_a_sweep_that_somebody_has_changed_is_a_mistake(changed, command):
+    fields = {"name": "it", "runs": [], "rows": []}
+    Path("it").mkdir()
+    Path("it/sweep.json").write_text(json.dumps(fields))
+    assert command("best", "it").code == 0
+    Path("it/sweep.json").write_text(json.dumps(fields | changed))
+    done = command("best", "it")
+    assert done.code == 2 and done.err.startswith("error: folder: ") and done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("arguments", "line"), REFUSED, ids=lambda value: " ".join(value)[-40:])

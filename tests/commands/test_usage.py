@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import os
 import shlex
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from syncline.cli import app
+from syncline.commands.usage import PLUGINS
 from syncline.specs import bundled
 
 REFUSED = [
@@ -93,3 +97,13 @@ def test_every_option_says_what_it_is(name):
 @pytest.fixture
 def standard_input(monkeypatch):
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_a_short_command_leaves_the_process_as_it_was(monkeypatch):
+    monkeypatch.delenv(PLUGINS, raising=False)
+    for words in (["project", "--method", "ddp-adam", "--json"], ["project", "--grid", "workers=x"]):
+        CliRunner().invoke(app, words)
+        assert gc.isenabled() and PLUGINS not in os.environ
+    monkeypatch.setenv(PLUGINS, "some")
+    CliRunner().invoke(app, ["project", "--method", "ddp-adam", "--json"])
+    assert os.environ[PLUGINS] == "some"

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.experiments.catalogue import model_rows, network_rows
+from syncline.errors import SpecError
+from syncline.experiments.catalogue import CATALOGUES, network_rows
 from syncline.experiments.display import catalogue_table
+from syncline.methods import method_of
 from syncline.specs import network
 
 
@@ -23,16 +26,43 @@ def test_listed_networks_can_be_made_of_their_fields() -> None:
         assert (row["latency_s"], row["bandwidth_bytes_per_s"]) == numbers
 
 
-def test_of_what_cannot_be_used_a_list_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = {"syncline.networks": "syncline.costmodel:NOTHING", "syncline.models": "syncline.costmodel:MODELS"}
+OFFERS = {
+    "problems": "nowhere.problem:Bowl",
+    "methods": "nowhere:Seldom",
+    "networks": "syncline.costmodel:NOTHING",
+    "hardware": "syncline.costmodel:MODELS",
+    "models": "syncline.costmodel:MODELS",
+    "schedules": "syncline.costmodel:MODELS",
+    "studies": "nowhere:STUDY",
+}
+
+
+@pytest.mark.parametrize("what", OFFERS)
+def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
+    what: str, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    """And to name it is a mistake in one line."""
+    known = CATALOGUES[what]()
     monkeypatch.setattr(
         "syncline.registry.entry_points",
-        lambda group: [EntryPoint("theirs", offered[group], group)] if group in offered else [],
+        lambda group: [EntryPoint("theirs", OFFERS[what], group)] if group == f"syncline.{what}" else [],
     )
-    for rows in (network_rows(), model_rows()):
-        assert rows[-1]["name"] == "theirs" and rows[-1].keys() == rows[0].keys()
-        assert len(rows) > 5 and all("cannot be used" not in str(row) for row in rows[:-1])
-        assert "theirs" in str(rows[-1]) and "cannot be used" in str(rows[-1])
+    told: list[str] = []
+    assert CATALOGUES[what](tell=told.append) == known
+    assert len(told) == 1 and told[0].startswith("theirs cannot be used") and "\n" not in told[0]
+    done = command("list", what)
+    assert done.code == 0 and done.err.splitlines()[0] == f"warning: {told[0]}"
+
+
+def test_a_method_that_cannot_be_imported_hinders_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "syncline.registry.entry_points",
+        lambda group: [EntryPoint("theirs", "nowhere:Seldom", group)] if group == "syncline.methods" else [],
+    )
+    with pytest.raises(SpecError, match="got 'theirs'; expected a module that imports; it says: ModuleNotFound"):
+        method_of("theirs")
+    with pytest.raises(SpecError, match=r"got 'local-adm'; expected one of .*did you mean 'local-adam'"):
+        method_of("local-adm")
 
 
 def test_the_list_of_networks_fits_a_terminal_with_its_sources() -> None:

@@ -12,7 +12,8 @@ from syncline.costmodel import GLOO, MODELS, Link, compute_s, gloo_s
 from syncline.errors import SpecError
 from syncline.experiments.collectives import CostQuestion, collectives
 from syncline.experiments.faults import faulty_clock
-from syncline.experiments.projection.project import ProjectionPlan, project
+from syncline.experiments.projection.plan import ProjectionPlan
+from syncline.experiments.projection.project import project
 from syncline.experiments.projection.projections import Options, projection_rows, variants
 from syncline.experiments.projection.thresholds import speedups
 from syncline.experiments.trained import time_method, train_method
@@ -89,7 +90,7 @@ def test_a_projection_is_of_the_cluster(cluster: Path) -> None:
     assert row["compute_s"] == pytest.approx(computing_s)
     assert row["communication_s"] == pytest.approx(sum_s(cluster, 4, 4.0 * shape.parameters))
     assert row["update_s"] > 0  # by the memory's bandwidth
-    over = speedups(ProjectionPlan(spec), 1, spec.networks[0], np.array([1e6, 125e6]))  # type: ignore[arg-type]
+    over = speedups(ProjectionPlan([spec]), 1, spec.networks[0], np.array([1e6, 125e6]))  # type: ignore[arg-type]
     assert over[1] == pytest.approx(project(spec)[1]["speedup"])
     assert over[0] > over[1]
 

@@ -10,7 +10,7 @@ import pytest
 
 from syncline.costmodel import ring_all_reduce_s
 from syncline.errors import SpecError
-from syncline.experiments.compare import compare
+from syncline.experiments.compare import compare, longest_first
 from syncline.experiments.plain import plain
 from syncline.experiments.run import run
 from syncline.experiments.shared_progress import SharedProgress
@@ -107,6 +107,12 @@ def test_an_input_error_of_a_training_in_another_process_arrives_as_it_is(tmp_pa
     with pytest.raises(SpecError, match=r"^workers: got 2000; expected at most 1438 workers, one per training image$"):
         compare(digits("workers=2000", "methods=[ddp-adam, local-adam]"), tmp_path / "out", jobs=2)
     assert not list(tmp_path.iterdir())
+
+
+def test_processes_take_the_methods_first_that_do_most_beside_the_gradients():
+    spec = digits("methods=[local-adam, ddp-muon, ddp-adam, demo, curvadion, lion-cub]", "seeds=3")
+    turns = [spec.methods[i].name for i in longest_first(spec)]
+    assert turns == ["curvadion", "demo", "lion-cub", "ddp-muon", "local-adam", "ddp-adam"]
 
 
 def test_a_landscape_without_a_time_per_step_is_refused_before_it_is_trained(tmp_path):

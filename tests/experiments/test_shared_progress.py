@@ -11,8 +11,9 @@ import time
 import pytest
 
 from syncline.errors import SynclineError
+from syncline.experiments.forked import uninterrupted_children
 from syncline.experiments.overseen import overseen
-from syncline.experiments.shared_progress import shared_progress, side_by_side, uninterrupted_children
+from syncline.experiments.shared_progress import shared_progress, side_by_side
 
 
 def test_what_one_process_reports_another_one_reads():

@@ -10,8 +10,7 @@ from syncline.costmodel import mean_step
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.experiments.trained import task_tensors, time_method, train_method
 from syncline.problems import Rows
-from syncline.specs import CompareSpec, RunSpec, load_spec, validate
-from syncline.specs.experiment import ComputeSpec
+from syncline.specs import CompareSpec, ComputeSpec, RunSpec, load_spec, validate
 
 LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}
 DIGITS = {"kind": "digits", "hidden": 16, "batch_size": 4}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -67,3 +68,19 @@ class Steady(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.total = state_dict["total"]
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "total"})
+
+
+class Restless(torch.optim.Optimizer):
+    """SGD with noise out of two global generators, and one direction that is drawn when it is made."""
+
+    def __init__(self, params: Iterable[Any], lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr})
+        self.drift = float(torch.rand(()))
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    noise = torch.randn_like(p) + np.random.random()  # noqa: NPY002
+                    p.sub_(p.grad + noise + self.drift, alpha=group["lr"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
@@ -15,7 +16,9 @@ import torch
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.methods import METHOD_KINDS, MethodBase, functions, method_of
+from syncline.methods.makers import kinds
 from syncline.specs import CompareSpec, validate
+from tests.methods import stub
 from tests.methods.own import Lamb
 from tests.methods.table import METHODS
 
@@ -23,7 +26,7 @@ KINDS = {kind.replace("-", "_"): kind for kind in METHOD_KINDS.names()}
 
 
 def test_there_is_one_of_every_kind_also_in_the_package() -> None:
-    assert functions.names() == sorted(KINDS)
+    assert sorted(kinds()) == sorted(KINDS)
     assert set(KINDS) <= set(sl.__all__) and set(KINDS) <= set(dir(functions))
     with pytest.raises(AttributeError, match="no attribute 'mt_doa'"):
         functions.mt_doa  # noqa: B018
@@ -38,6 +41,13 @@ def test_a_function_is_its_spec(name: str) -> None:
     defaults = {key: one.default for key, one in knobs.items() if one.default is not one.empty}
     assert make(lr=0.1) == make(lr=0.1, **defaults) == method_of({"kind": KINDS[name], "lr": 0.1})
     assert make.__doc__.startswith((spec.__doc__ or "").split("\n")[0]) and "Args:\n\n" not in make.__doc__
+
+
+def test_what_type_checkers_are_told_is_what_the_functions_take() -> None:
+    """As text: the two differ in line breaks alone. Run ``python -m tests.methods.stub`` after a change of fields."""
+    told, made = (ast.unparse(ast.parse(text)) for text in (stub.FILE.read_text(encoding="utf-8"), stub.stub()))
+    assert told == made
+    assert "period: int=32" in told and "base: Literal['adam', 'adopt', 'sgdm', 'muon']='adam'" in told
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -17,8 +17,10 @@ from syncline.errors import SpecError
 from syncline.methods import Local, method_of
 from syncline.optim import Method, adam, torch_rule
 from syncline.optim.torch_rule import TorchRule
-from tests.methods.own import Lamb, Steady
-from tests.methods.worlds import relative_difference
+from syncline.randomness import GlobalState
+from syncline.training import parameter_groups, rows_of, train
+from tests.methods.own import Lamb, Restless, Steady
+from tests.methods.worlds import DIGITS, relative_difference
 
 SHAPES = ((4, 3), (5,), ())
 RULES: dict[str, Any] = {
@@ -374,3 +376,59 @@ def test_what_has_no_name_trains_and_says_so_when_it_is_read_again() -> None:
             SpecError, match=r"rule.target: got .*; expected module:name or file.py:name; what a notebook"
         ):
             method_of(spec.model_dump(mode="json"))
+
+
+class Part(SimulatedCommunicator):
+    """The workers of one process of a group of four, where nothing is exchanged."""
+
+    def __init__(self, *workers: int, replicas: int = 1) -> None:
+        super().__init__(len(workers), replicas)
+        self._here = list(workers) * replicas
+
+    @property
+    def world_size(self) -> int:
+        return 4
+
+    @property
+    def local_workers(self) -> list[int]:
+        return self._here
+
+
+def drawn(comm: Part, seeds: tuple[int, ...]) -> torch.Tensor:
+    """A parameter ``(R, *s)`` after three steps of an optimizer that draws."""
+    task = DIGITS.build(rows_of(comm, seeds))
+    method = method_of({"kind": "local", "lr": 0.01, "rule": Restless, "period": 9}).build(parameter_groups(task), comm)
+    train(task, method, seeds, 3)
+    return next(iter(task.params.values())).detach()
+
+
+def test_what_an_optimizer_draws_is_of_seed_worker_and_step_in_every_world() -> None:
+    cpu = torch.device("cpu")
+    together = drawn(Part(0, 1, 2, 3, replicas=2), (3, 4))
+    torch.rand(7)  # draws elsewhere change nothing
+    for number, seed in enumerate((3, 4)):
+        in_pairs = torch.cat([drawn(Part(0, 1), (seed,)), drawn(Part(2, 3), (seed,))])
+        each = torch.cat([drawn(Part(worker), (seed,)) for worker in range(4)])
+        assert torch.equal(in_pairs, each)
+        assert torch.equal(together[4 * number : 4 * number + 4], each)
+    assert len({tuple(row.flatten()[:3].tolist()) for row in together}) == 8
+    before = GlobalState.now(cpu)
+    drawn(Part(0), (3,))
+    # Python's generator aside, from which the tests' checks of types draw.
+    assert before.same_as(GlobalState.now(cpu)._replace(of_python=before.of_python))
+
+
+def test_in_a_loop_of_ones_own_an_optimizer_draws_as_it_does_by_itself() -> None:
+    params = stacked(1)
+    (own,) = alone(params)
+    serial, method = Restless(own, lr=0.02), built("ddp", Restless, params, 1)
+    for instance in method._steppers._made:  # type: ignore[union-attr]
+        instance.optimizer.drift = serial.drift
+    state = GlobalState.now(torch.device("cpu"))
+    run(method, params, 0, 2)
+    state.restore(torch.device("cpu"))
+    for t in range(2):
+        for q, g in zip(own, gradients([q[None] for q in own], t), strict=True):
+            q.grad = g[0]
+        serial.step()
+    assert all(torch.equal(p[0], q) for p, q in zip(params, own, strict=True))

@@ -125,3 +125,26 @@ def test_a_worker_axis_is_needed():
     method = DDP([torch.nn.Parameter(torch.zeros(2))], 0.1, sgdm())
     with pytest.raises(SpecError, match="worker_axis"):
         PartialParticipation(method, Membership(2, [Absence(1)]))
+
+
+def test_a_worker_that_joins_adopts_numbers_and_attributes_of_an_optimizer():
+    """Which of Steady decide its steps: with the same gradients two workers then go the same way, bit for bit."""
+    membership = Membership(3, [Absence(1, 2, 5)])
+    comm = SimulatedCommunicator(3, replicas=2, membership=membership)
+    x = torch.nn.Parameter(torch.ones(6, 4))
+    rule = {"kind": "torch", "target": "tests.methods.own:Steady"}
+    method = Local([x], 0.02, rule, 100, comm=comm, worker_axis=True)
+    participation = PartialParticipation(method, membership)
+    draw = torch.Generator().manual_seed(0)
+    for t in range(8):
+        participation.join(t)
+        x.grad = torch.randn(6, 4, generator=draw)
+        if t >= 5:
+            x.grad[1::3] = x.grad[0::3]  # worker 1 of both replicas sees what worker 0 does
+        with participation.frozen(t):
+            method.step()
+    made = [one.optimizer for one in method._steppers._made]
+    for replica in (0, 3):
+        assert torch.equal(x[replica + 1], x[replica]) and not torch.equal(x[replica + 2], x[replica])
+        assert made[replica + 1].total == made[replica].total != made[replica + 2].total
+    assert not torch.equal(x[0], x[3])

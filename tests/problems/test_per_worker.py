@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
+from syncline.problems.network import WithWeights
 from syncline.problems.per_worker import MANY_ROWS, per_worker_gradients
 
 ROWS = Rows.whole_group(3, seeds=(0, 1))
@@ -60,3 +61,14 @@ def test_an_unknown_way_is_refused():
     params, inputs, targets = linear_rows(1)
     with pytest.raises(SpecError, match=r"problem\.how: got 'vmp'; expected one of .* \(did you mean 'vmap'\?\)"):
         per_worker_gradients(quadratic, params, inputs, targets, "vmp")
+
+
+def test_a_module_with_other_weights_is_a_functional_call() -> None:
+    """Also where weights are tied; its own are back afterwards."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
+    module[2].weight = module[0].weight
+    before = dict(module.named_parameters())
+    weights = {name: torch.randn(p.shape, generator=torch.Generator().manual_seed(0)) for name, p in before.items()}
+    x = torch.ones(2, 4)
+    assert torch.equal(WithWeights(module)(weights, x), torch.func.functional_call(module, weights, (x,)))
+    assert all(p is before[name] for name, p in module.named_parameters())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,14 +66,16 @@ ONE_PROCESS = {"compare": ("--jobs", "1")}
 
 
 class Case(NamedTuple):
-    """A command line, and the text of the spec that it names, if it names ``spec.yaml``."""
+    """A command line; the text of the spec that it names, if it names ``spec.yaml``; and other files that are there."""
 
     number: int
     arguments: tuple[str, ...]
     text: str | None = None
+    files: Mapping[str, str] = {}
 
     def __str__(self) -> str:
-        return f"case {self.number}: syncline {' '.join(self.arguments)}\n{self.text or ''}"
+        files = f"beside {', '.join(self.files)}\n" if self.files else ""
+        return f"case {self.number}: syncline {' '.join(self.arguments)}\n{self.text or ''}{files}"
 
 
 def case(number: int) -> Case:
@@ -87,26 +89,26 @@ def case(number: int) -> Case:
 
 def _spec_case(number: int, draw: random.Random) -> Case:
     """A bundled spec, as it is written or with all its defaults, with one to three places changed."""
-    fields = _small(*_base(draw), draw)
-    for _ in range(draw.choice([1, 1, 2, 3])):
-        (_fit if draw.random() < 0.8 else _break)(fields, draw)
+    name = draw.choice([name for name in bundled() if not name.startswith("vtrain")])
+    fields = small(spec_fields(name, draw), draw)
+    changed(fields, draw, draw.choice([1, 1, 2, 3]))
     text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
     if draw.random() < 0.03:
-        text = _garbled(text, draw)
+        text = garbled(text, draw)
     kind = fields.get("kind") if isinstance(fields, dict) else None
     command = (command_of_kind(kind) if isinstance(kind, str) else "") or "run"
     return Case(number, (command, "spec.yaml", *ONE_PROCESS.get(command, ())), text)
 
 
-def _base(draw: random.Random) -> tuple[str, dict[str, Any]]:
-    name = draw.choice([name for name in bundled() if not name.startswith("vtrain")])
+def spec_fields(name: str, draw: random.Random) -> dict[str, Any]:
+    """Fields of a bundled spec, as it is written or with all its defaults."""
     fields: dict[str, Any] = yaml.safe_load(bundled()[name].read_text(encoding="utf-8"))
     if draw.random() < 0.4:
         fields = load_spec(name).model_dump(mode="json")
-    return name, fields
+    return fields
 
 
-def _small(_: str, fields: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+def small(fields: dict[str, Any], draw: random.Random) -> dict[str, Any]:
     """A landscape in place of a network, more often than not, and few steps: so that what is accepted can be run."""
     if fields.get("kind") in ("run", "compare"):
         fields |= {"steps": 3, "schedule": {}, "seeds": [0, 1], "workers": 4}
@@ -115,6 +117,12 @@ def _small(_: str, fields: dict[str, Any], draw: random.Random) -> dict[str, Any
         if draw.random() < 0.7:
             fields["problem"] = draw.choice(["rosenbrock", "quadratic", {"kind": "rosenbrock", "noise_std": 1.0}])
     return fields
+
+
+def changed(fields: dict[str, Any], draw: random.Random, times: int) -> None:
+    """Change so many places, four times out of five to something that could stand there."""
+    for _ in range(times):
+        (_fit if draw.random() < 0.8 else _break)(fields, draw)
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -180,7 +188,7 @@ def _break(fields: dict[str, Any], draw: random.Random) -> None:
         parent += copy.deepcopy(parent)
 
 
-def _garbled(text: str, draw: random.Random) -> str:
+def garbled(text: str, draw: random.Random) -> str:
     """No YAML, or more of it than somebody meant."""
     laughs = "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else '0'}]" for i in range(12))
     at = draw.randrange(len(text))
@@ -214,7 +222,7 @@ def _set_case(number: int, draw: random.Random) -> Case:
 
 
 def _collectives_case(number: int, draw: random.Random) -> Case:
-    options = _options(draw, {
+    options = some_options(draw, {
         "--workers": (["1", "2", "3", "8", "16", "100"], ["0", "-1", "1000000000", "1e3", "x"]),
         "--bytes": (["1 B", "4 kB", "619MiB", "1e6", "0"], ["-1", "nan", "1e400", "inf", "1 parsec", ""]),
         "--network": ([*NETWORKS, "50us,10Gbit/s", "0 s,1 bit/s"], ["wann", "1ms,0bit/s", "1e300 s,1e300 bit/s", ","]),
@@ -227,7 +235,7 @@ def _collectives_case(number: int, draw: random.Random) -> Case:
 
 
 def _project_case(number: int, draw: random.Random) -> Case:
-    options = _options(draw, {
+    options = some_options(draw, {
         "--workers": (["1", "2", "8,64", "512", "7"], ["0", "8,,8", "-1", "1e9", "99999999999999999999", "x"]),
         "--model": (["gpt-160m", "olmo-1b", "gpt-160m,olmo-1b"], ["gpt", "", "config.json"]),
         "--sequence": (["1", "128", "2048"], ["0", "-5", "x"]),
@@ -242,7 +250,7 @@ def _project_case(number: int, draw: random.Random) -> Case:
 
 
 def _pipeline_case(number: int, draw: random.Random) -> Case:
-    options = _options(draw, {
+    options = some_options(draw, {
         "--schedule": (list(SCHEDULES.names()), ["1f2b", "gpipe,gpipe", ""]),
         "--stages": (["1", "2", "4", "8"], ["0", "-1", "1000000000"]),
         "--microbatches": (["1", "4", "8", "12"], ["0", "1000000000"]),
@@ -262,11 +270,11 @@ def _pipeline_case(number: int, draw: random.Random) -> Case:
 
 def _list_case(number: int, draw: random.Random) -> Case:
     what = draw.choice(["methods", "models", "networks", "hardware", "problems", "specs", "schedules", "nothing"])
-    options = _options(draw, {"--model": (["gpt-160m", "olmo-1b"], ["gpt-16"])})
+    options = some_options(draw, {"--model": (["gpt-160m", "olmo-1b"], ["gpt-16"])})
     return Case(number, ("list", what, *options))
 
 
-def _options(draw: random.Random, known: dict[str, tuple[list[str], list[str]]]) -> list[str]:
+def some_options(draw: random.Random, known: dict[str, tuple[list[str], list[str]]]) -> list[str]:
     """One to three of these, now and then with a value that is wrong; as JSON every other time."""
     out = []
     for name in draw.sample(list(known), min(draw.choice([1, 2, 3]), len(known))):
@@ -276,6 +284,8 @@ def _options(draw: random.Random, known: dict[str, tuple[list[str], list[str]]])
 
 
 def write(one: Case, folder: Path) -> None:
-    """The spec of a case where its command looks for it."""
-    if one.text is not None:
-        (folder / "spec.yaml").write_text(one.text, encoding="utf-8")
+    """The spec of a case where its command looks for it, and the other files."""
+    given = dict(one.files) if one.text is None else {**one.files, "spec.yaml": one.text}
+    for name, text in given.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")

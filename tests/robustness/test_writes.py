@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
+import shutil
 import signal
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,17 +20,27 @@ import torch
 
 import syncline as sl
 from syncline.analysis import figures
+from syncline.backend.watchdog import Failure
+from syncline.costmodel import Link
+from syncline.costmodel.collectives.gloo.times import SHAPED
 from syncline.errors import SynclineError
 from syncline.experiments import streams
 from syncline.experiments.calibration.cluster_file import ClusterFile
 from syncline.experiments.compare import compare
 from syncline.experiments.folder import RunFolder
+from syncline.experiments.launching import launch as launching
+from syncline.experiments.launching.parts import RankPart, last_step, lines_of
+from syncline.experiments.launching.process import Launch
 from syncline.experiments.pipeline import pipeline
 from syncline.experiments.projection.projections import write_csv
 from syncline.experiments.run import run
+from syncline.experiments.studies import run_study
 from syncline.experiments.sweep.sweep import sweep
-from syncline.specs import load_spec
+from syncline.experiments.validation import step_times
+from syncline.experiments.validation.processes import Question, validate_processes
+from syncline.specs import CompareSpec, load_spec
 from tests.experiments.examples import bowl
+from tests.experiments.validation.test_step_times import made_up, spec_of, written
 
 TRAINING = {
     "kind": "run", "name": "tiny", "problem": "rosenbrock", "workers": 2, "steps": 3, "method": "ddp-adam",
@@ -39,8 +53,8 @@ STAGES = {
 
 WRITES = [
     (Path, "write_text"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "rename"), (Path, "replace"), (Path, "open"),
-    (pq, "write_table"), (pq, "ParquetWriter"),  (streams, "append"),
-    (figures.axes.Figure, "savefig"),
+    (pq, "write_table"), (pq, "ParquetWriter"), (streams, "append"), (figures.axes.Figure, "savefig"),
+    (torch, "save"), (shutil, "copyfile"), (RankPart, "_line"),
 ]  # fmt: skip
 """Where something is put on a disk, or given its name."""
 
@@ -65,10 +79,97 @@ def _sweep(out):
     sweep(TRAINING, {"method.lr": [0.1, 0.2]}, out=out, jobs=1)
 
 
+def _launch(out):
+    """A launch whose one process, of two workers, is this one."""
+
+    def in_this_one(target, processes, args, how, parts, on_progress):
+        try:
+            target(0, *args)
+        except OSError as error:
+            return launching.Ended(Failure(0, None, f"failed ({error})"), False, 1.0)
+        return launching.Ended(None, False, 1.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launching, "on_local_processes", in_this_one)
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        how = Launch(device="cpu", workers_per_process=2, keep_parameters=True)
+        launching.launch(load_spec(TRAINING), out, how, exact=True)
+
+
+TRAININGS = CompareSpec.model_validate({
+    "kind": "compare", "name": "small", "problem": "rosenbrock", "workers": 2, "steps": 3, "networks": ["wan"],
+    "methods": ["ddp-adam", "ddp-sgdm"], "compute": {"seconds": "1 ms"},
+})  # fmt: skip
+
+
+LINES: list[dict[str, object]] = [
+    {"machine": "a", "device": "cpu", "offset_ns": 0, "problem": {}, "flops_per_step": 1.0, "elements": [2]},
+    *({"seed": 0, "step": step, "loss": 1.0, "begun_ns": step * 10**6, "ended_ns": (step + 1) * 10**6,
+       "laps": [["compute", "compute", "", step * 10**6, step * 10**6 + 10**5, 0, step]], "ledger": [],
+       "readbacks": 0, "carried": [], "stood_in_ns": 0} for step in range(3)),
+]  # fmt: skip
+"""What a process leaves."""
+
+
+class MadeUpHosts:
+    """Hosts whose steps take what is written here, on two links."""
+
+    def links(self, networks):
+        return [Link(2e-5, 2e9, name, gloo=SHAPED) for name in ("near", "far")]
+
+    def segment_bytes(self, link):
+        return 1448
+
+    def run(self, link, workers, arguments, timeout_s):
+        plan = json.loads(Path(arguments[-1]).read_text())
+        for case in plan["cases"]:
+            for way in ("software/0", "measured/0"):
+                folder = Path(plan["folder"], case["name"], way)
+                os.makedirs(folder)  # not by what is counted: these are the hosts' writes
+                for rank in range(workers):
+                    with open(folder / f"{rank}.jsonl", "w") as file:
+                        file.writelines(json.dumps(line) + "\n" for line in LINES)
+
+
+def _trainings(out):
+    validate_processes(Question((TRAININGS,), (2,), 1), MadeUpHosts(), out, exact=True, on_progress=lambda line: None)
+
+
+@cache
+def published():
+    """A spec of measurements, and what comes of it: a fit takes a second."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec = spec_of(written(Path(folder) / "measured", made_up()))
+        return spec, step_times.validate_step_times(spec)
+
+
+def _published(out):
+    spec, result = published()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_times, "validate_step_times", lambda spec: result)
+        step_times.validate_published(spec, out, exact=True)
+
+
+@cache
+def a_result():
+    """Of a run, in a folder of its own."""
+    return sl.run(TRAINING)
+
+
+def _study(out):
+    run_study(load_spec("lion-cub-ties", ["votes=100", "distributions=[gaussian]"]), out, exact=True, jobs=1)
+
+
 WRITERS = {
     "run": Writer(lambda out: run(load_spec(TRAINING), out, exact=True, figures=False)),
     "compare": Writer(lambda out: compare(bowl(steps=3), out, exact=True, jobs=1, figures=False)),
+    "run with figures": Writer(lambda out: run(load_spec(TRAINING), out, exact=True)),
     "pipeline": Writer(lambda out: pipeline(load_spec(STAGES), out, exact=True)),
+    "study": Writer(_study),
+    "launch": Writer(_launch),
+    "validate trainings": Writer(_trainings),
+    "validate": Writer(_published),
+    "save": Writer(lambda out: a_result().save(out)),
     "sweep": Writer(_sweep),
     "project --csv": Writer(_csv, ".csv"),
     "calibrate": Writer(_cluster, ".yaml"),
@@ -143,19 +244,31 @@ def tried(writer: Writer, folder: Path, at: int, happens, forked: bool) -> int:
     return len(seen)
 
 
+def unfinished(folder: Path) -> set[str]:
+    """Tables, and lines of processes, in folders that were never whole: under whatever name these are now."""
+    left = [one for one in folder.iterdir() if one.is_dir() and (".partial-" in one.name or "-killed" in one.name)]
+    found = [path for one in left for path in one.rglob("*") if path.suffix in (".parquet", ".jsonl")]
+    return {path.name for path in found if path.stat().st_size and not path.name.startswith(".")}
+
+
 def check(writer: Writer, folder: Path, wanted: dict[str, int] | None) -> None:
     """Either there is no result or it is whole; and the same command makes it now."""
     out = folder / f"out{writer.suffix}"
+    measured = unfinished(folder) if writer not in (WRITERS["sweep"], WRITERS["save"]) else set()
     if writer is WRITERS["sweep"]:
         before = {p: p.stat().st_ino for p in out.glob("runs/[!.]*/run.json")} if out.exists() else {}
         writer.write(out)
         assert all(path.stat().st_ino == inode for path, inode in before.items()), "a finished run was made again"
     elif not out.exists():
         writer.write(out)
+    elif (out / "run.json").is_file() and sl.load(out).failed:  # which nobody takes for whole, and has what there was
+        shutil.rmtree(out)
+        writer.write(out)
     else:
         assert content(out) == wanted
     if out.is_dir() and (out / "run.json").is_file():
         assert sl.load(out).rows
+    assert measured <= unfinished(folder), "what was finished of a run that was not is gone"
     got = content(out)
     assert got is not None and wanted is not None and set(got) == set(wanted)
 
@@ -163,6 +276,7 @@ def check(writer: Writer, folder: Path, wanted: dict[str, int] | None) -> None:
 def writes_of(name: str, folder: Path) -> tuple[int, dict[str, int] | None]:
     """How many writes a result takes, and its files."""
     folder.mkdir()
+    WRITERS[name].write(folder / f"first{WRITERS[name].suffix}")  # what is made once is there now
     count = tried(WRITERS[name], folder, -1, full, forked=False)
     return count, content(folder / f"out{WRITERS[name].suffix}")
 
@@ -178,7 +292,7 @@ def every_fault(name, tmp_path, faults, every):
             check(WRITERS[name], folder, wanted)
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("compare", "pipeline")])
+@pytest.mark.parametrize("name", ["run", "save", "sweep", "project --csv", "calibrate"])
 def test_a_full_disk_leaves_nothing_half(name, tmp_path):
     every_fault(name, tmp_path, [full], 3)
 
@@ -187,6 +301,64 @@ def test_a_full_disk_leaves_nothing_half(name, tmp_path):
 @pytest.mark.parametrize("name", WRITERS)
 def test_of_every_write_that_fails_or_is_the_last_nothing_is_left_half(name, tmp_path):
     every_fault(name, tmp_path, [full, read_only, killed], 1)
+
+
+DRAWN = ("run with figures", "pipeline", "study", "launch", "validate trainings", "validate")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_figure_that_cannot_be_written_loses_nothing_else(name, tmp_path):
+    out = tmp_path / "out"
+    WRITERS[name].write(out)
+    wanted = {path for path in content(out) or () if not path.startswith("figures/")}
+    shutil.rmtree(out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures.axes.Figure, "savefig", lambda *_, **__: full())
+        with pytest.raises(OSError, match="No space left") as told:
+            WRITERS[name].write(out)
+    (left,) = tmp_path.glob(".out.partial-*")
+    assert str(left) in told.value.__notes__[0] and not out.exists()
+    assert wanted <= set(content(left) or ()) and sl.load(left).rows
+
+
+def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(tmp_path, monkeypatch):
+    real, written_lines = RankPart._line, []
+
+    def line(part, fields):
+        written_lines.append(fields)
+        if fields.get("step") == 2:
+            part._file.write('{"seed": 0, "st')  # as far as there was room
+            part._file.flush()
+            full()
+        real(part, fields)
+
+    monkeypatch.setattr(RankPart, "_line", line)
+    _launch(tmp_path / "out")
+    result = sl.load(tmp_path / "out")
+    assert "No space left" in str(result.failed) and result.rows[0]["steps"] == 2
+    assert len(written_lines) > 3 and not (tmp_path / "out" / "ranks").exists()
+
+
+def test_a_line_that_was_cut_off_is_none(tmp_path):
+    whole = "".join(json.dumps(line) + "\n" for line in LINES)
+    for at in range(0, len(whole), 7):
+        (tmp_path / "0.jsonl").write_text(whole[:at])
+        assert list(lines_of(tmp_path / "0.jsonl")) == LINES[: whole[: at + 1].count("\n")]  # of one, its end alone
+    assert last_step(tmp_path, 0) == 2 and last_step(tmp_path, 1) == -1
+
+
+def test_parameters_that_could_not_be_written_leave_no_half_file(tmp_path, monkeypatch):
+    """A process that dies in the middle of its parameters has none; the launch has all the rest."""
+
+    def half(_, path):
+        Path(path).write_bytes(b"PK")
+        full()
+
+    monkeypatch.setattr(torch, "save", half)
+    _launch(tmp_path / "out")
+    result = sl.load(tmp_path / "out")
+    assert "No space left" in str(result.failed) and result.rows[0]["steps"] == 3
+    assert not list(tmp_path.rglob("*.pt"))
 
 
 def test_a_table_whose_bytes_do_not_fit_is_not_there(tmp_path):
@@ -238,3 +410,13 @@ def test_no_parameters_are_unpickled(tmp_path):
     torch.save({"x": torch.zeros(2), "bad": Path}, tmp_path / "p.pt")
     with pytest.raises(Exception, match="weights_only"):
         torch.load(tmp_path / "p.pt", weights_only=True)
+
+
+def test_what_hosts_measured_before_a_kill_is_kept(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "table", lambda *_: killed())
+        in_a_process(lambda: _trainings(tmp_path / "out"))
+    (left,) = tmp_path.glob(".out.partial-*")
+    before = content(left)
+    _trainings(tmp_path / "out")
+    assert content(tmp_path / "out-killed") == before and any(name.endswith(".jsonl") for name in before or ())

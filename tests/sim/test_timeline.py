@@ -5,6 +5,7 @@ import pytest
 
 from syncline.costmodel.network.link import Link
 from syncline.sim import Collective, Compute, Recv, Send, Span, Timeline, Wait, run_events
+from syncline.sim.timeline import Words
 
 LINK = Link(10.0, 1.0)
 
@@ -90,3 +91,23 @@ def test_an_empty_timeline():
         timeline.exposed_communication_s,
     ):
         assert query().tolist() == [0.0, 0.0]
+
+
+def test_a_column_of_words_is_an_array_of_strings():
+    words = Words.of(["b", "a", "b", "", "a"])
+    assert words.tolist() == list(words) == np.asarray(words).tolist() == ["b", "a", "b", "", "a"]
+    assert len(words.words) == 3 and len(words) == 5
+    assert (words == "a").tolist() == [False, True, False, False, True]
+    assert (words != "a").tolist() == [True, False, True, True, False]
+    assert (words == np.array(["b", "b", "b", "b", "b"])).tolist() == [True, False, True, False, False]
+    assert words.isin(["a", "b"]).tolist() == [True, True, True, False, True]
+    assert words[1] == "a" and words[words == "b"].tolist() == ["b", "b"] and words[3:].tolist() == ["", "a"]
+    assert np.argsort(words.rank(), kind="stable").tolist() == [3, 1, 4, 0, 2]
+    assert Words.of(words) is words
+    assert Words.repeated(["x", "y", "x"], [2, 0, 1]).tolist() == ["x", "x", "x"]
+
+
+@pytest.mark.parametrize("none", [Words.of([]), Words.repeated([], [])])
+def test_a_column_without_words(none):
+    assert len(none) == 0 and none.tolist() == [] and np.asarray(none).shape == (0,)
+    assert (none == "a").tolist() == none.isin(["a"]).tolist() == none.rank().tolist() == []

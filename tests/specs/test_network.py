@@ -16,6 +16,8 @@ DESCRIBED = {
     "50us,10Gbit/s": (Link, "50us,10Gbit/s"),
     "{latency: 50us, bandwidth: 10 Gbit/s}": (Link, "50 us, 10 Gbit/s"),
     "{preset: wan, loss: 1e-2, streams: 4}": (Link, "wan"),
+    "{preset: wan, tcp: {connections: 1, window: 1 MiB, loss: 0.001}}": (Link, "wan"),
+    "{preset: wan, tcp: true}": (Link, "wan"),
     "{latency: 1ms, bandwidth: 1 Gbit/s, upload: 1 Mbit/s, overhead: 1us}": (
         Link,
         "1 ms, 1 Gbit/s down, 1 Mbit/s up, 1 us per message",

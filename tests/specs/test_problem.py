@@ -13,7 +13,7 @@ from torch import nn
 from syncline.errors import SpecError
 from syncline.fields import validate
 from syncline.problems import TorchProblem
-from syncline.specs import RunSpec
+from syncline.specs import RunSpec, load_spec
 from tests.problems.torch_problem.models import TiedFrozen, sentences, token_loss
 
 MODULE = """
@@ -113,7 +113,7 @@ def test_an_object_is_taken_as_it_is_and_leaves_its_name(command, tmp_path):
 @pytest.mark.parametrize(
     ("compute", "line"),
     [
-        ("mesure", "compute: got 'mesure'; expected measure, or fields"),
+        ("mesure", "compute: got 'mesure'; expected a time, as in 5 ms, or measure, or fields"),
         ({"measure": True, "seconds": 1}, "compute.measure: got True; expected no seconds beside it"),
         ({"measure": True, "hardware": "a100"}, "compute.measure: got True; expected no hardware beside it"),
     ],
@@ -122,6 +122,33 @@ def test_measure_stands_alone(compute, line):
     with pytest.raises(SpecError) as caught:
         validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute})
     assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize("compute", ["10 ms", 0.01, {"seconds": "10 ms"}])
+def test_a_time_is_seconds(compute):
+    assert validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute}).compute.seconds == 0.01
+
+
+@pytest.mark.parametrize(
+    ("compute", "line"),
+    [
+        ("10 parsecs", "compute.seconds: got '10 parsecs'; expected a time with its unit"),
+        (-1, "compute.seconds: got -1"),
+        (True, "compute: got True"),
+        ([1], "compute: got [1]"),
+    ],
+)
+def test_what_is_no_time_is_refused(compute, line):
+    with pytest.raises(SpecError) as caught:
+        validate(RunSpec, FIELDS | {"problem": "digits", "compute": compute})
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(("compute", "field", "value"), [("10 ms", "seconds", 0.01), ("measure", "measure", True)])
+def test_fields_beside_a_word(compute, field, value):
+    fields = FIELDS | {"problem": "digits", "compute": compute}
+    spec = load_spec(fields, ["compute.jitter=0.1"], RunSpec)
+    assert (getattr(spec.compute, field), spec.compute.jitter) == (value, 0.1)
 
 
 def test_where_seconds_come_from_is_told(sums, command):

@@ -38,7 +38,7 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, levels, node_count
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, Levels, flat_link, levels, node_count
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
@@ -117,7 +117,7 @@ def collective_s(
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     of = TABLE[kind][name]
     if isinstance(of, Hierarchy):
-        return _hierarchical_s(name, int(workers), nbytes, network, rule, group)
+        return hierarchy_s(name, levels(network, int(workers), group), nbytes, rule)
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -151,10 +151,16 @@ def _directions(kind: str, name: str, of: Algorithm, workers: IntOrArray) -> int
     return of.directions
 
 
-def _hierarchical_s(
-    name: str, workers: int, nbytes: FloatOrArray, network: Network | Topology, rule: Rule, group: int | None
-) -> FloatOrArray:
-    of, on = HIERARCHIES[name], levels(network, workers, group)
+def hierarchy_s(name: str, on: Levels, nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
+    """Seconds of an all-reduce in two levels, whose nodes may be of several numbers, as an array.
+
+    Args:
+        name: one of ``HIERARCHIES``.
+        on: what it sees of a network.
+        nbytes: n.
+        rule: when a message starts.
+    """
+    of = HIERARCHIES[name]
     if on.exchanges:  # shares of a half-duplex link that are right if all send and receive
         _directions("all_reduce", name, FLAT["all_reduce"][of.between], on.nodes)
     between = on.crossing(1 if of.leaders else on.group)

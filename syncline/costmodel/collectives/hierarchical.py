@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syncline.costmodel.arrays import IntOrArray
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
@@ -54,14 +55,14 @@ class Levels(NamedTuple):
 
     Attributes:
         group: g, workers of a node.
-        nodes: m.
+        nodes: m, or an array of several.
         inner: the link inside a node.
         crossing: the link between nodes while so many workers of each send and receive.
         exchanges: whether that one holds only if everybody sends and receives: a half-duplex link that is shared.
     """
 
     group: int
-    nodes: int
+    nodes: IntOrArray
     inner: Link
     crossing: Callable[[int], Link]
     exchanges: bool = False

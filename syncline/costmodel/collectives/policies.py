@@ -20,7 +20,8 @@ GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latenc
 then runs is named by the nearest algorithm here: a broadcast is a pipelined ring in NCCL, and a scatter and an
 all-gather here; its double tree is pipelined in chunks, ours is not. On nodes its rings take turns over all network
 cards, so that the nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
-`hierarchical-rabenseifner`, with the same bytes and latencies between nodes.
+`hierarchical-rabenseifner`, with the same bytes and latencies between nodes. What its pipelined rings and chains take
+over sockets is in `syncline.costmodel.collectives.nccl.sockets`, for calls that start together; no clock takes it.
 
 Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
 constants, about 2.25), without the parts named above.
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.hierarchical import node_size
@@ -150,13 +152,13 @@ def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -
     if workers < 2:
         return "ring"
     estimates = nccl_estimates_s(workers, nbytes, network)
-    ring = min(estimates, key=estimates.__getitem__)[0] == "ring"
+    ring = min(estimates, key=lambda name: float(estimates[name]))[0] == "ring"
     if "hierarchical" in algorithms_on("all_reduce", network, workers):
         return "hierarchical" if ring else "hierarchical-rabenseifner"
     return "ring" if ring else "double-binary-tree"
 
 
-def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], float]:
+def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], FloatOrArray]:
     """Seconds that NCCL's model gives an all-reduce, by algorithm (``ring``, ``tree``) and protocol.
 
     Workers with a plain link are nodes of one GPU each, unless its ``fabric`` is ``nvlink`` or ``pcie``: then they are
@@ -166,7 +168,8 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
     Args:
         workers: P, at least 2.
         nbytes: n.
-        network: a link, or nodes; of another network no bandwidth is known, so the latencies alone count.
+        network: a link, whose fields may be arrays, or nodes; of another network no bandwidth is known, so the
+            latencies alone count.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
@@ -174,7 +177,7 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
     nodes, inside, bus = _as_nccl_sees(network, workers)
     local, steps = workers // nodes, 2 * (workers - 1)
     between = 2 * (nodes - 1)
-    estimates = {}
+    estimates: dict[tuple[str, str], FloatOrArray] = {}
     for p, protocol in enumerate(PROTOCOLS):
         if protocol == "LL128" and inside != "nvlink":
             continue
@@ -189,18 +192,18 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
             BASE_US["tree"][p] + 2 * ((local - 1) * inner["tree"] + (nodes.bit_length() - 1) * net["tree"])
         )
         most = LL_BYTES_PER_S[min(nodes, 3) - 1]
-        ring_rate = {"LL": min(most, bus / 2), "LL128": 0.92 * bus, "Simple": bus}[protocol]
+        ring_rate = {"LL": np.minimum(most, bus / 2), "LL128": 0.92 * bus, "Simple": bus}[protocol]
         tree_part = 7 / 9 if nodes == 1 else 120 / 128
         tree_rate = 0.92 * bus * {"LL": 1 / 3.8, "LL128": tree_part, "Simple": 1.0}[protocol]
         size = int(np.log2(max(nbytes, 64.0) / 64))
         correction = TREE_CORRECTION[p][size] if nbytes >= 64 and size < len(TREE_CORRECTION[p]) else 1.0
-        tree_rate = (min(most, tree_rate) if protocol == "LL" else tree_rate) * correction / 2
+        tree_rate = (np.minimum(most, tree_rate) if protocol == "LL" else tree_rate) * correction / 2
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
         estimates["tree", protocol] = tree_s + nbytes / tree_rate
     return estimates
 
 
-def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, float]:
+def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, FloatOrArray]:
     """Nodes, what joins the GPUs of one, and bytes per second of all channels of one."""
     if isinstance(network, TwoLevel):
         local = network.group(workers)
@@ -209,7 +212,7 @@ def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, 
         cards = network.nics * float(network.outer.goodput_bytes_per_s)
         return nodes, inside, inner if nodes == 1 else min(inner, cards)
     if isinstance(network, Link):
-        rate, inside = float(network.goodput_bytes_per_s), network.fabric
+        rate, inside = network.goodput_bytes_per_s, network.fabric
         return (workers, "pcie", rate) if inside == "network" else (1, inside, rate)
     size = node_size(network, workers)
     return workers // (size or 1), "pcie", np.inf

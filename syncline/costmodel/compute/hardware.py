@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.collectives.measured import MeasuredTimes, nvlink_all_reduce
 from syncline.errors import SpecError
 
 
@@ -24,6 +25,7 @@ class Hardware:
         source: where the numbers come from.
         memory_bytes: M, what one worker's tensors have to fit into, in bytes; None if it is not known.
         memory_bytes_per_s: bandwidth of that memory, in bytes/s; None if it is not known.
+        collectives: times that were measured among several of them in one node.
 
     Raises:
         SpecError: a peak, a utilisation or a memory out of range.
@@ -38,6 +40,11 @@ class Hardware:
     source: str
     memory_bytes: float | None = None
     memory_bytes_per_s: float | None = None
+    collectives: tuple[MeasuredTimes, ...] = ()
+
+    def measured(self, kind: str) -> MeasuredTimes | None:
+        """The measured times of a collective, if there are any."""
+        return next((times for times in self.collectives if times.kind == kind), None)
 
     def __post_init__(self) -> None:
         if not 0 < self.peak_flops < float("inf"):
@@ -65,6 +72,8 @@ _V100 = f"Peak and memory: NVIDIA V100 SXM2 data sheet (no bf16), {{}}. {_MEGATR
 # Vendors write GB for powers of two: of a "40 GB" A100 a driver reports 42,405,855,232 bytes, which is 98.7% of 40 GiB
 # and more than 40e9. Bandwidths are decimal.
 _GIB = 2.0**30
+
+_NVLINK_2, _NVLINK_3 = ((nvlink_all_reduce(gpu),) for gpu in ("v100", "a100"))
 
 HARDWARE: dict[str, Hardware] = {
     preset.name: preset
@@ -99,10 +108,10 @@ HARDWARE: dict[str, Hardware] = {
             80 * _GIB,
             3.35e12,
         ),
-        Hardware("a100", 312e12, 0.44, "bf16", _A100.format("80 GB at 2,039 GB/s"), 80 * _GIB, 2039e9),
-        Hardware("a100-40gb", 312e12, 0.44, "bf16", _A100.format("40 GB at 1,555 GB/s"), 40 * _GIB, 1555e9),
-        Hardware("v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9),
-        Hardware("v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9),
+        Hardware("a100", 312e12, 0.44, "bf16", _A100.format("80 GB at 2,039 GB/s"), 80 * _GIB, 2039e9, _NVLINK_3),
+        Hardware("a100-40gb", 312e12, 0.44, "bf16", _A100.format("40 GB at 1,555 GB/s"), 40 * _GIB, 1555e9, _NVLINK_3),
+        Hardware("v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9, _NVLINK_2),
+        Hardware("v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9, _NVLINK_2),
         Hardware(
             "rtx-4090",
             165.2e12,

@@ -19,9 +19,13 @@ Source: S. Rajbhandari et al., "ZeRO" (2020), section 3.1, of mixed precision.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.model_shape import ModelShape
@@ -51,24 +55,31 @@ class Memory:
         wire_bytes: buffers of the largest call, both ways.
         activations_bytes: an estimate of what the backward pass needs; 0 if it is not counted.
 
+    Numbers may be arrays, for many workers at once.
+
     >>> adam = model_memory(1_000, state_elements=2_000)
     >>> adam.total_bytes
     16000.0
     """
 
-    weights_bytes: float
-    gradients_bytes: float
-    optimizer_state_bytes: float
-    error_feedback_bytes: float = 0.0
-    wire_bytes: float = 0.0
-    activations_bytes: float = 0.0
+    weights_bytes: FloatOrArray | IntOrArray
+    gradients_bytes: FloatOrArray | IntOrArray
+    optimizer_state_bytes: FloatOrArray | IntOrArray
+    error_feedback_bytes: FloatOrArray | IntOrArray = 0.0
+    wire_bytes: FloatOrArray = 0.0
+    activations_bytes: FloatOrArray = 0.0
 
     @property
-    def total_bytes(self) -> float:
-        """The sum."""
-        return float(sum(astuple(self)))
+    def parts(self) -> dict[str, FloatOrArray | IntOrArray]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def fits(self, hardware: Hardware | None) -> bool | None:
+    @property
+    def total_bytes(self) -> FloatOrArray:
+        """The sum."""
+        return 1.0 * sum(self.parts.values())
+
+    def fits(self, hardware: Hardware | None) -> bool | NDArray[np.bool_] | None:
         """Whether it is no more than the hardware's memory; None if that is not known."""
         if hardware is None or hardware.memory_bytes is None:
             return None
@@ -77,11 +88,11 @@ class Memory:
 
 def model_memory(
     parameters: int,
-    state_elements: int = 0,
-    error_elements: int = 0,
+    state_elements: IntOrArray = 0,
+    error_elements: IntOrArray = 0,
     precision: Precision = "fp32",
-    wire_bytes: float = 0.0,
-    activations_bytes: float = 0.0,
+    wire_bytes: FloatOrArray = 0.0,
+    activations_bytes: FloatOrArray = 0.0,
 ) -> Memory:
     """The memory of a model and a method.
 
@@ -113,7 +124,7 @@ def model_memory(
     )
 
 
-def call_bytes(call: Call, workers: int) -> float:
+def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
     """Bytes of the buffers of one collective call on the worker that needs most: what it sends, and what it receives.
 
     With n bytes of payload and P workers: an all-reduce sums in place and needs n, as a broadcast does; an all-to-all
@@ -128,7 +139,7 @@ def call_bytes(call: Call, workers: int) -> float:
     return call.payload_bytes * (1.0 + received.get(call.collective, 0.0))
 
 
-def largest_call_bytes(patterns: Iterable[CallPattern], workers: int, together: bool = False) -> float:
+def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, together: bool = False) -> FloatOrArray:
     """Bytes of wire buffers: those of the largest call, as calls follow each other and free what they took.
 
     Args:
@@ -136,10 +147,12 @@ def largest_call_bytes(patterns: Iterable[CallPattern], workers: int, together: 
         workers: P; one worker needs none.
         together: whether all calls of a step are under way at once, as in a stream.
     """
-    if workers == 1:
-        return 0.0
     of_steps = ([call_bytes(call, workers) for call in pattern.calls] for pattern in patterns)
-    return max((sum(calls) if together else max(calls) for calls in of_steps if calls), default=0.0)
+    largest: FloatOrArray = 0.0
+    for calls in of_steps:
+        for size in [sum(calls)] if together else calls:
+            largest = np.maximum(largest, size)
+    return np.where(np.greater(workers, 1), largest, 0.0)[()]
 
 
 def activation_bytes(
@@ -189,7 +202,7 @@ def activation_bytes(
     return layers + tokens * (shape.width + 4 * shape.vocabulary) + 2 * inputs
 
 
-def update_s(memory: Memory, hardware: Hardware) -> float:
+def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
     """Seconds of an update that memory bounds: everything read once, weights and states written once.
 
         (gradients + 2 (weights + optimizer state + error feedback)) / bandwidth

@@ -4,6 +4,7 @@ Of a layer with b sequences of s tokens, width h, a heads, split over t devices,
 
     device  g = (24 b s h^2 + 4 b s^2 h) / (t R) + ((13 b a s^2 + 20 b s h) / t + 22 b s h) / B
     layer   n / 3 (serial + max(launch, 3 g)) + 2 (n - 1) [t > 1] (call + 2 (t - 1) / t w b s h / B_t)
+            or 2 (n - 1) T(w b s h, t) with measured all-reduces T, of more bytes than were calibrated on
 
 R is the rate of matrix products, B that of the memory, through which pass, in 16 bits: of each of attention's scores
 13 bytes (written by the product; read and written by softmax; read and written, with a mask, by dropout); of each
@@ -18,7 +19,9 @@ devices. Beyond the layers:
     after   step + 28 N / (d B) + 2 (d - 1) / d w N / B_link
 
 of a stage with N = (12 h^2 l + V h at both ends) / t parameters on a device: d replicas reduce-scatter the gradient,
-each updates its share of fp32 weights and moments (28 bytes per parameter with Adam), and they gather the weights.
+each updates its share of fp32 weights and moments (28 bytes per parameter with Adam), and they gather the weights. Over
+several nodes of D devices, t d > D, the rings of the min(t, D) devices that share a layer share a node's cards instead:
+B_link = B_node / min(t, D).
 Where K does not divide L the first stages have one layer more.
 
 The step is done when its slowest stage is.
@@ -33,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.collectives.measured import MeasuredTimes
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 
 WORD_BYTES = 2
@@ -122,6 +126,23 @@ class Layouts:
 
 
 @dataclass(frozen=True)
+class Node:
+    """What joins nodes.
+
+    Args:
+        devices: D, in a node.
+        bytes_per_s: B_node, of all cards of a node together, each way.
+    """
+
+    devices: int
+    bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        require(self.devices >= 1, "node.devices", self.devices, "at least 1")
+        require(self.bytes_per_s > 0, "node.bandwidth", self.bytes_per_s, "positive")
+
+
+@dataclass(frozen=True)
 class StepConstants:
     """What a machine and its software make of it: each a number, or an array of them that broadcasts before ``(N,)``.
 
@@ -136,6 +157,10 @@ class StepConstants:
         link_bytes_per_s: B_link, between replicas and between stages.
         tensor_call_s: call.
         tensor_bytes_per_s: B_t, of the links between devices that share a layer.
+        tensor_times: T, all-reduces that were measured between such devices.
+        tensor_calibrated_bytes: of the largest sum that B_t was fitted to; beyond it T is what is known.
+        node: what joins nodes; without it all devices are as in one.
+        calibrated_on: ``(folds, fold)`` of the measurements that the constants were fitted to, where they are known.
         name: for people.
         source: where the numbers come from.
     """
@@ -150,6 +175,10 @@ class StepConstants:
     link_bytes_per_s: FloatOrArray
     tensor_call_s: FloatOrArray
     tensor_bytes_per_s: FloatOrArray
+    tensor_times: MeasuredTimes | None = None
+    tensor_calibrated_bytes: float = 0.0
+    node: Node | None = None
+    calibrated_on: tuple[int, int] | None = None
     name: str = ""
     source: str = ""
 
@@ -162,10 +191,10 @@ class StepConstants:
 TENSOR_FIELDS = ("tensor_call_s", "tensor_bytes_per_s")
 """The constants of tensor parallelism."""
 
-STEP_FIELDS = tuple(
-    field.name for field in fields(StepConstants) if field.name not in (*TENSOR_FIELDS, "name", "source")
-)
-"""All others."""
+STEP_FIELDS = (
+    "serial_s", "launch_s", "matmul_flops", "memory_bytes_per_s", "head_s", "head_flops", "step_s", "link_bytes_per_s",
+)  # fmt: skip
+"""All others that are fitted."""
 
 
 def layer_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
@@ -176,9 +205,18 @@ def layer_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     passes_bytes = split_bytes / of.tensor + WHOLE_BYTES * tokens * of.width
     device_s = products / (of.tensor * c.matmul_flops) + passes_bytes / c.memory_bytes_per_s
     passes = np.where(of.recomputed, 4, 3)
-    wire_bytes = 2 * (of.tensor - 1) / of.tensor * WORD_BYTES * tokens * of.width
-    sums_s = 2 * (passes - 1) * np.where(of.tensor > 1, c.tensor_call_s + wire_bytes / c.tensor_bytes_per_s, 0.0)
+    sums_s = 2 * (passes - 1) * np.where(of.tensor > 1, _sum_s(of, c), 0.0)
     return np.asarray(passes / 3 * (c.serial_s + np.maximum(c.launch_s, 3 * device_s)) + sums_s)
+
+
+def _sum_s(of: Layouts, c: StepConstants) -> NDArray[np.float64]:
+    """Seconds of one sum over the devices that share a layer."""
+    nbytes = 1.0 * WORD_BYTES * of.micro_batch * of.sequence * of.width
+    fitted_s = np.asarray(c.tensor_call_s + 2 * (of.tensor - 1) / of.tensor * nbytes / c.tensor_bytes_per_s)
+    if c.tensor_times is None:
+        return fitted_s
+    measured_s = c.tensor_times.time_s(nbytes, of.tensor)
+    return np.where((nbytes > c.tensor_calibrated_bytes) & np.isfinite(measured_s), measured_s, fitted_s)
 
 
 def step_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
@@ -211,7 +249,11 @@ def _after_s(of: Layouts, c: StepConstants, stage: int) -> NDArray[np.float64]:
     parameters = of.parameters_of(stage)
     update_s = UPDATE_BYTES * parameters / (of.data * c.memory_bytes_per_s)
     wire_bytes = 2 * (of.data - 1) / of.data * WORD_BYTES * parameters
-    return np.asarray(c.step_s + update_s + wire_bytes / c.link_bytes_per_s)
+    rate = c.link_bytes_per_s
+    if c.node is not None:
+        rings = np.minimum(of.tensor, c.node.devices)
+        rate = np.where(of.tensor * of.data > c.node.devices, np.minimum(rate, c.node.bytes_per_s / rings), rate)
+    return np.asarray(c.step_s + update_s + wire_bytes / rate)
 
 
 def _alike(of: Layouts) -> dict[tuple[int, int], NDArray[np.intp]]:
@@ -237,6 +279,8 @@ STEP_TIMES: dict[str, StepConstants] = {
             link_bytes_per_s=138.627e9,
             tensor_call_s=51.3766e-6,
             tensor_bytes_per_s=89.84e9,
+            tensor_calibrated_bytes=2.0**25,
+            calibrated_on=(5, 0),
             name="a100-megatron-deepspeed",
             source="Fitted by `syncline validate vtrain-a100` to 136 of vTrain's measurements (J. Bang et al., MICRO "
             "2024; github.com/VIA-Research/vTrain) of Megatron-DeepSpeed on nodes of up to 8 A100.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -117,6 +117,16 @@ class Link:
         bandwidth = self.bandwidth_bytes_per_s * share
         return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full")
 
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fields that are arrays, by name."""
+        return {name: value for name, value in vars(self).items() if np.ndim(value)}
+
+    def with_numbers(self, numbers: Mapping[str, FloatOrArray]) -> Link:
+        """The link with other numbers, by the names of their fields."""
+        changed: dict[str, Any] = dict(numbers)
+        return replace(self, **changed) if changed else self
+
     def describe(self) -> str:
         """What it is, for people: ``50 us one way, 10 Gbit/s``."""
         rate = format_bandwidth(float(self.bandwidth_bytes_per_s))
@@ -133,6 +143,18 @@ class Link:
     def among(self, workers: int) -> Topology:
         """The topology of so many workers with this link each."""
         return star(self, workers)
+
+
+NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "upload_bytes_per_s")
+"""The fields of a link that are numbers."""
+
+
+def stacked_links(links: Sequence[Link]) -> Link:
+    """Links that differ in numbers alone as one, whose numbers are arrays ``(1, n)``; its name is the first's."""
+    columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
+    return links[0].with_numbers(
+        {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
+    )
 
 
 def star(links: Link | Sequence[Link], workers: int) -> Star:

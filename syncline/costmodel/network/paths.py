@@ -6,13 +6,16 @@ A *network* is what a user describes, and ``among(P)`` makes it the *topology* o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.kept import frozen
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
@@ -76,6 +79,21 @@ class DerivedTopology:
         return self.whole.gloo
 
 
+class ByValue:
+    """A topology that equals others made of the same: what is worked out of one is kept by that."""
+
+    @property
+    def value(self) -> Hashable:
+        """All that it is."""
+        raise NotImplementedError
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is type(self) and self.value == other.value)
+
+
 class Network(Protocol):
     """What a user describes: a `Link` that every worker has, nodes, sites, a graph."""
 
@@ -102,7 +120,7 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Star:
+class Star(ByValue):
     """Every worker has a link to one switch that is never the bottleneck.
 
     A message from i to j passes i's link up and j's link down; its latency is the mean of the two links' (half of the
@@ -124,10 +142,22 @@ class Star:
     half_duplex: NDArray[np.bool_]
     gloo: GlooCosts | None = None
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, frozen(value))
+
     @property
     def workers(self) -> int:
         """P."""
         return len(self.latency_s)
+
+    @cached_property
+    def value(self) -> Hashable:
+        """All that it is."""
+        of = (getattr(self, field.name) for field in fields(self))
+        return tuple(each.tobytes() if isinstance(each, np.ndarray) else each for each in of)
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Up the sender's link and down the receiver's."""

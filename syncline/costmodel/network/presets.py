@@ -26,6 +26,8 @@ def _rails(link: Link, rails: int) -> Link:
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 
+_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink")
+_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink")
 _NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink")
 _HDR = Link(2e-6, 25e9, "ib-hdr")
 _NDR = Link(2e-6, 50e9, "ib-ndr")
@@ -37,6 +39,18 @@ _TCP_S = "Latency: as 10gbe, for TCP in the kernels dominates it."
 _VERIZON = "Latency: half the round trip of Verizon's service level agreement between hub routers"
 
 NETWORKS: dict[str, Preset] = {
+    "nvlink2": Preset(
+        _NVLINK2,
+        "NVLink 2: the V100s of one node",
+        "Bandwidth: NVIDIA V100 SXM2 data sheet, 300 GB/s for both directions together (6 links of 25 GB/s each way). "
+        "Latency: as nvlink4.",
+    ),
+    "nvlink3": Preset(
+        _NVLINK3,
+        "NVLink 3 through NVSwitch: the A100s of one node",
+        "Bandwidth: NVIDIA A100 data sheet, 600 GB/s for both directions together (12 links of 25 GB/s each way). "
+        "Latency: as nvlink4.",
+    ),
     "nvlink4": Preset(
         _NVLINK4,
         "NVLink 4 through NVSwitch: the GPUs of one node",
@@ -113,10 +127,28 @@ NETWORKS: dict[str, Preset] = {
         "NVIDIA DGX H100 user guide: 8 GPUs on NVSwitch, 8 ConnectX-7 cards of 400 Gbit/s. Links: nvlink4, ib-ndr.",
     ),
     "dgx-a100": Preset(
-        TwoLevel(8, Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink"), _HDR, name="dgx-a100"),
+        TwoLevel(8, _NVLINK3, _HDR, name="dgx-a100"),
         "DGX A100 machines: 8 GPUs, one HDR card each",
         "NVIDIA DGX A100 data sheet: NVLink 3, 600 GB/s for both directions together; 8 cards of 200 Gbit/s for the "
-        "GPUs. Latency inside: as nvlink4. Cards: ib-hdr.",
+        "GPUs. Links: nvlink3, ib-hdr.",
+    ),
+    "p3.2xlarge": Preset(
+        Link(0.87e-3, 1.119e9, "p3.2xlarge"),
+        "AWS p3.2xlarge machines (one V100 each), as NCCL finds their cards of up to 10 Gbit/s",
+        "Both fitted to NCCL's calls on 4 to 32 of them, unshaped (GitHub: BinhangYuan/tc_cluster_setting, "
+        "2022): syncline.costmodel.clusters.p3. The latency contains the software of a call.",
+    ),
+    "g6e.2xlarge": Preset(
+        Link(50e-6, 14.9e9 / 8, "g6e.2xlarge"),
+        "AWS g6e.2xlarge machines (one L40S each), as NCCL finds their cards of up to 20 Gbit/s",
+        "Bandwidth: NCCL's all-reduce among 4 of them from 4 MiB on, 14.9 Gbit/s (GitHub: Adnan082/diloco-measured, "
+        "NCCL 2.29 over 16 sockets). Latency: as 10gbe, not measured.",
+    ),
+    "p4d.24xlarge": Preset(
+        TwoLevel(8, _NVLINK3, Link(15.5e-6, 12.5e9, "efa-100"), 4, "p4d.24xlarge"),
+        "AWS p4d.24xlarge machines: 8 A100 and 4 EFA cards of 100 Gbit/s each",
+        "AWS, EC2 P4 instances: 8 A100 on NVSwitch, 400 Gbit/s. Links: nvlink3. Latency of a card: AWS's own of EFA "
+        "(HPC blog, 2020), 15.5 us.",
     ),
     "two-sites": Preset(
         Sites(2, _TEN, replace(_WAN, latency_s=12.5e-3), name="two-sites"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.kept import frozen
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Ints, Paths
+from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
 
 
@@ -114,7 +117,7 @@ class Sites:
 
 
 @dataclass(frozen=True, eq=False)
-class SitesTopology:
+class SitesTopology(ByValue):
     """The workers of some sites.
 
     Channels: the P workers' local links up, the same down, then the S sites' uplinks up, and down. Of a half-duplex
@@ -130,6 +133,9 @@ class SitesTopology:
     network: Sites
     site: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "site", frozen(self.site))
+
     @property
     def name(self) -> str:
         """For people."""
@@ -139,6 +145,11 @@ class SitesTopology:
     def workers(self) -> int:
         """P."""
         return len(self.site)
+
+    @cached_property
+    def value(self) -> Hashable:
+        """All that it is."""
+        return self.network, self.site.tobytes()
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:

@@ -1,8 +1,11 @@
-"""Packets that are lost: what is left of a link's bandwidth."""
+"""What TCP makes of a link: windows, their opening after idling, connections side by side, losses."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, require
 
@@ -51,3 +54,99 @@ def tcp_bytes_per_s(
     if loss == 0:
         return math.inf
     return streams * segment_bytes / round_trip_s * math.sqrt(1.5 / loss)
+
+
+WINDOW_BYTES = 3 * 2**20
+"""The most that a connection has under way: half of the 6 MiB that Linux lets a receiver's buffer grow to.
+
+Source: Linux, Documentation/networking/ip-sysctl: tcp_rmem (4096, 131072, 6291456) and tcp_adv_win_scale (1: half).
+"""
+
+INITIAL_SEGMENTS = 10
+"""Of a connection that begins, or begins again after idling. Source: RFC 6928; RFC 2861, section 3.2."""
+
+DOUBLINGS = 48
+"""More than any window takes to open."""
+
+
+@dataclass(frozen=True)
+class Tcp:
+    """How transfers from one worker to another use TCP: by default a connection with Linux's buffers.
+
+    With a round trip r and the line's R bytes per second, c connections carry at most
+
+        rate = min(R, c window / r, c flow, Mathis's bound for a loss p),
+
+    and after idling their windows begin at 10 segments and double every round trip until they hold ``rate r``.
+
+    Args:
+        window_bytes: the most that one connection has under way; positive.
+        connections: c, side by side, over which a transfer is spread; at least 1.
+        slow_start: whether windows begin small after idling (Linux: net.ipv4.tcp_slow_start_after_idle = 1).
+        loss: p, the part of the packets that is lost; from 0 to below 1.
+        segment_bytes: MSS, payload of a segment; positive.
+        flow_bytes_per_s: what the network lets one connection carry, whatever its window; positive.
+
+    Raises:
+        SpecError: a field out of range.
+    """
+
+    window_bytes: float = WINDOW_BYTES
+    connections: int = 1
+    slow_start: bool = True
+    loss: float = 0.0
+    segment_bytes: int = SEGMENT_BYTES
+    flow_bytes_per_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        repeated_part(self.loss)
+        require(self.window_bytes > 0, "tcp.window", self.window_bytes, "bytes, positive")
+        require(self.connections >= 1, "tcp.connections", self.connections, "a number of connections, at least 1")
+        require(self.segment_bytes > 0, "tcp.segment", self.segment_bytes, "bytes of a segment, positive")
+        require(self.flow_bytes_per_s > 0, "tcp.flow", self.flow_bytes_per_s, "bytes per second, positive")
+
+    def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
+        """What the connections carry with open windows.
+
+        Args:
+            line_bytes_per_s: R.
+            round_trip_s: r; at 0 no window is too small.
+        """
+        with np.errstate(divide="ignore", over="ignore"):
+            windows = np.divide(self.connections * self.window_bytes, round_trip_s)
+        most = np.minimum(windows, self.connections * self.flow_bytes_per_s)
+        if self.loss:
+            lossy = tcp_bytes_per_s(self.loss, round_trip_s, self.connections, self.segment_bytes)
+            most = np.minimum(most, lossy)
+        return np.minimum(line_bytes_per_s, most)
+
+    def after_idling_s(
+        self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray
+    ) -> FloatOrArray:
+        """Seconds until n bytes have left, from windows that begin small: a round trip for each until they are open.
+
+        Without ``slow_start`` it is ``n / rate``.
+
+        Args:
+            nbytes: n.
+            line_bytes_per_s: R.
+            round_trip_s: r.
+
+        >>> mib = 2**20
+        >>> tcp = Tcp(segment_bytes=8949)  # 64 MiB over 20 ms there and back: 6 round trips, then 3 MiB in each
+        >>> f"{tcp.after_idling_s(64 * mib, 620e6, 20e-3):.3f}, {tcp.rate_bytes_per_s(620e6, 20e-3) / 1e6:.0f} MB/s"
+        '0.511, 157 MB/s'
+        """
+        rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
+        left = np.asarray(nbytes, dtype=np.float64)
+        begun: FloatOrArray = 0.0
+        if self.slow_start:
+            window = float(self.connections * INITIAL_SEGMENTS * self.segment_bytes)
+            for _ in range(DOUBLINGS):
+                opening = (window < rate * round_trip_s) & (left > window)
+                if not np.any(opening):
+                    break
+                left = np.where(opening, left - window, left)
+                begun = begun + np.where(opening, round_trip_s, 0.0)
+                window *= 2
+        return (begun + left / rate)[()]

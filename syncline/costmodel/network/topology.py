@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.kept import by_value, kept
 from syncline.costmodel.network.link import Link, star
-from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
+from syncline.costmodel.network.paths import ByValue, DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.errors import SpecError
 
-__all__ = ["DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "among", "topology"]
+__all__ = ["ByValue", "DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "among", "topology"]
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
@@ -23,10 +25,26 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     """
     if isinstance(network, Sequence):
         return star(network, workers)
-    made = network.among(workers) if hasattr(network, "among") else network
+    made: Topology
+    if not hasattr(network, "among"):
+        made = network
+    elif by_value(network):
+        made = _among(network, workers)  # type: ignore[arg-type]
+    else:  # hashed by its identity, it could change
+        made = network.among(workers)
     if made.workers != workers:
         raise SpecError("workers", workers, f"{made.workers}, as the topology has")
     return made
+
+
+def _nbytes_of(made: Topology) -> float:
+    """About what it takes in memory, with its value; unknown of one that grows as it is asked for paths."""
+    return 1e3 + 100.0 * made.workers if by_value(made) else math.inf
+
+
+@kept(64e6, _nbytes_of)
+def _among(network: Network, workers: int) -> Topology:
+    return network.among(workers)
 
 
 def among(whole: Topology, members: ArrayLike) -> Topology:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Ints, Paths
+from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
 
 
@@ -96,7 +97,7 @@ class TwoLevel:
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes:
+class Nodes(ByValue):
     """The workers of some nodes.
 
     Channels: the P workers' inner links up, the same down, then every node's network cards up, and down. Of a
@@ -118,6 +119,11 @@ class Nodes:
     def name(self) -> str:
         """For people."""
         return self.network.name
+
+    @property
+    def value(self) -> Hashable:
+        """All that it is."""
+        return self.network, self.workers, self.nodes
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:

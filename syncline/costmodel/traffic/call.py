@@ -14,6 +14,8 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.errors import SpecError, one_of
 
@@ -72,9 +74,9 @@ class Call(NamedTuple):
         """
         if self.collective not in COLLECTIVES:
             raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
-        if not (math.isfinite(self.payload_bytes) and self.payload_bytes >= 0):
+        if not _is_size(self.payload_bytes):
             raise SpecError(f"{path}.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
-        if not (math.isfinite(self.encoded_bytes) and self.encoded_bytes >= 0):
+        if not _is_size(self.encoded_bytes):
             raise SpecError(f"{path}.encoded_bytes", self.encoded_bytes, "a finite number of bytes, at least 0")
         if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
             raise SpecError(f"{path}.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
@@ -82,6 +84,13 @@ class Call(NamedTuple):
             raise SpecError(f"{path}.ready", self.ready, "a part of the compute time, from 0 to 1")
         if self.group is not None and not isinstance(self.group, range | tuple):
             raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
+
+
+def _is_size(nbytes: Any) -> bool:
+    """Whether it is a number of bytes; a projection's, for many numbers of workers, is an array."""
+    if isinstance(nbytes, np.ndarray):
+        return bool(np.all(np.isfinite(nbytes) & (nbytes >= 0)))
+    return math.isfinite(nbytes) and nbytes >= 0
 
 
 @lru_cache(maxsize=256)

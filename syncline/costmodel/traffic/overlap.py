@@ -116,7 +116,8 @@ def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[C
     """
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, str(overlap)))
-    call = call._replace(payload_bytes=float(call.payload_bytes))
+    sent = call.payload_bytes
+    call = call._replace(payload_bytes=sent.astype(np.float64) if isinstance(sent, np.ndarray) else float(sent))
     if overlap == "async":
         return [call._replace(wait_steps=max(call.wait_steps, 1))]
     if overlap == "none" or not call.in_backward or buckets == WHOLE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
@@ -10,7 +10,7 @@ from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import Exchange, call_s, calls_by_step
+from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, call_s, calls_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, exposed_s, split
 from syncline.errors import SpecError
 
@@ -100,10 +100,31 @@ def mean_step(
             for one in split(call, overlap, buckets)
         ]
 
+    return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, timed, trigger_s)
+
+
+def priced_step(
+    compute_s: FloatOrArray,
+    exchanges: Sequence[Exchange],
+    patterns: Sequence[CallPattern],
+    steps: int,
+    timed: Callable[[Call], Sequence[PricedCall]],
+    trigger_s: FloatOrArray = 0.0,
+) -> StepTime:
+    """The mean step of a training whose calls somebody else prices.
+
+    Args:
+        compute_s: see `mean_step`.
+        exchanges: what is sent, and how often.
+        patterns: of these exchanges, by `calls_by_step`.
+        steps: T, at least 1.
+        timed: the calls in which a call travels, and what they take, whatever its step.
+        trigger_s: see `mean_step`.
+    """
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
     overlaps = False
-    for pattern in calls_by_step(exchanges, steps):
+    for pattern in patterns:
         for call in pattern.calls:
             for one in timed(call):
                 communication_s = communication_s + pattern.steps * one.cost_s

@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 import yaml
 
+from syncline.backend.collective_times import TIMED_BYTES
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
@@ -22,11 +24,15 @@ from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
 from syncline.experiments.claims import claimed
 from syncline.specs.cluster.links import link_fields
+from syncline.units import format_bytes, format_seconds
 from syncline.version import __version__
 
 Fields = dict[str, Any]
 
 FP32_BYTES = 4
+
+TOLD = 0.5
+"""A relative standard error of the bandwidth from which on twice it covers bytes that take no time at all."""
 
 DIGITS = 5
 """Significant digits in the file."""
@@ -85,7 +91,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     rows = [row for one in measured for row in one["collectives"]]
     runs = "gloo" if facts["backend"] == "gloo" else "textbook"
     of = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
-    fit = fit_link(of, plan.link, runs)
+    fit = _told_by(of, plan, runs)
     collectives = [
         {
             "collective": row["collective"],
@@ -130,6 +136,27 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         "constants": constants_of(fit, given=plan.link is not None),
         "residuals": residuals_of(collectives),
     }
+
+
+def _told_by(of: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
+    """The fit, unless the times show no bandwidth.
+
+    Raises:
+        SpecError: they do not: of small sizes nearly all is latency.
+    """
+    if plan.link is not None:
+        return fit_link(of, plan.link, runs)
+    with suppress(SpecError):
+        fit = fit_link(of, None, runs)
+        if fit.spread["bandwidth"] < TOLD:
+            return fit
+    lost = "what a byte takes is lost in the noise of these times"
+    if max(plan.timing.sizes) < max(TIMED_BYTES):
+        sizes = ", ".join(map(format_bytes, plan.timing.sizes))
+        most = format_bytes(max(TIMED_BYTES))
+        raise SpecError("--sizes", sizes, f"larger ones beside them, as {most}, or --network: {lost}")
+    expected = f"a longer one, a machine that does nothing else, or --network: {lost}"
+    raise SpecError("--budget", format_seconds(plan.timing.budget_s), expected)
 
 
 def network_section(fit: LinkFit, runs: str) -> Fields:

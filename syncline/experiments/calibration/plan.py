@@ -14,7 +14,7 @@ from syncline.experiments.limits import check_processes
 from syncline.problems import PROBLEMS, Problem
 from syncline.specs import CompareSpec, RunSpec, load_spec, network
 from syncline.specs.load import Overrides
-from syncline.units import parse_bytes, parse_seconds
+from syncline.units import number_or_text, parse_bytes, parse_seconds
 
 BUSY = 0.5
 """Of the cores; a load beyond it is worth a warning."""
@@ -91,10 +91,12 @@ def planned(
     given: dict[str, Any] = {}
     if sizes is not None:
         parts = [part.strip() for part in sizes.split(",")] if isinstance(sizes, str) else sizes
-        given["sizes"] = tuple(int(parse_bytes(part, "--sizes")) for part in parts)
+        given["sizes"] = tuple(int(parse_bytes(number_or_text(part), "--sizes")) for part in parts)
+        if link is None and len(set(given["sizes"])) == 1 and min(given["sizes"]) > 0:
+            raise SpecError("--sizes", sizes, "small and large ones, which tell latency from bandwidth; or --network")
     if budget is not None:
-        given["budget_s"] = parse_seconds(budget, "--budget")
-    more: dict[str, Any] = {} if window is None else {"window_s": parse_seconds(window, "--window")}
+        given["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
+    more: dict[str, Any] = {} if window is None else {"window_s": parse_seconds(number_or_text(window), "--window")}
     if loaded is None:
         return Calibration(PROBLEMS["digits"](), timing=Timing(**given), link=link, **more)
     return Calibration(loaded.problem, loaded.threads, loaded.seeds[0], Timing(**given), link=link, **more)

@@ -27,7 +27,8 @@ from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.experiments.trained import time_method
-from syncline.sim import Timeline, chrome_trace
+from syncline.files import whole_file
+from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.specs.problem import check_kept
 
@@ -185,39 +186,51 @@ def write_launch(
     """
     failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
     measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
+    clock, simulated = (measured.clock, None) if measured is not None else (None, None)
+    if measured is not None and clock is not None:
+        simulated = time_method(spec, measured.trained, spec.network)
     told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
     told["measured_step_s"] = measured_step_s
     told |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
     told |= {"device": measured.device if measured else None, "dtype": spec.dtype}
     if measured is not None:
-        told |= _write(folder, spec, how, measured)
+        told |= _told(spec, measured, simulated)
     folder.json("run", environment() | told)
     kept = {rank: parts / f"{rank}.pt" for rank in range(processes)}
     if how.keep_parameters and all(path.exists() for path in kept.values()):
         _join_parameters(kept, folder.working / "parameters.pt")
-    shutil.rmtree(parts)
+    if measured is not None:
+        _write(folder, spec, how, measured, simulated)
+    shutil.rmtree(parts)  # last: if anything could not be written, all is still there
     return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
-def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun) -> dict[str, Any]:
+def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None) -> dict[str, Any]:
+    """Rows, and what is known beside them."""
     trained, clock = measured.trained, measured.clock
-    folder.long_table("metrics", metrics_tables([trained]))
-    folder.table("ledger", ledger_columns([trained]))
     rows = run_records(trained, clock, spec.network, spec.workers)
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
-    if clock is None:
+    if clock is None or simulated is None:
         return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
     split = {
         "step_time_median_s": float(np.median(measured.steps["step_s"].max(1))),
         "optimizer_s": float(measured.steps["optimizer_s"].mean()),
     }
     rows = [row | {"network": MEASURED} | split for row in rows]
+    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated), **facts}
+
+
+def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun, simulated: Clock | None) -> None:
+    """Tables, trace and, last, figures."""
+    trained, clock = measured.trained, measured.clock
+    folder.long_table("metrics", metrics_tables([trained]))
+    folder.table("ledger", ledger_columns([trained]))
+    if clock is None or simulated is None:
+        return
     steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
     place = "worker" if how.workers_per_process == 1 else "process"
     columns: dict[str, Any] = {"step": steps, place: ranks}
     folder.table("steps", columns | {name: of.ravel() for name, of in measured.steps.items()})
-    simulated = time_method(spec, trained, spec.network)
-    assert simulated is not None
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
     kept = clock.timeline.head(spec.timeline_steps)
@@ -226,7 +239,6 @@ def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun)
     worlds = {f"{MEASURED}: {place}": kept, "simulated: worker": simulated.timeline}
     folder.trace(chrome_trace(*worlds_together(worlds)))
     run_figures(folder, spec, trained, replace(clock, timeline=kept))
-    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated), **facts}
 
 
 def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
@@ -246,4 +258,5 @@ def _join_parameters(kept: dict[int, Path], target: Path) -> None:
     import torch
 
     ranks = [torch.load(path, weights_only=True) for path in kept.values()]
-    torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, target)
+    with whole_file(target) as working:
+        torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

@@ -21,6 +21,7 @@ from syncline.experiments.launching.stage_process import stage_process
 from syncline.experiments.limits import check_processes
 from syncline.experiments.pipeline import schedule_row
 from syncline.experiments.tables import timeline_columns
+from syncline.files import whole_file
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.timeline import WAITING
 from syncline.specs import PipelineSpec
@@ -189,4 +190,7 @@ def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
         name: [torch.load(parts / f"{name}.{k}.pt", weights_only=True) for k in range(spec.stages)]
         for name in spec.schedules
     }
-    torch.save({name: {key: p for stage in stages for key, p in stage.items()} for name, stages in of.items()}, target)
+    with whole_file(target) as working:
+        torch.save(
+            {name: {key: p for stage in stages for key, p in stage.items()} for name, stages in of.items()}, working
+        )

@@ -24,6 +24,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.experiments.launching.parts import RankPart
 from syncline.experiments.plain import plain
 from syncline.experiments.trained import base_s, build_task, task_tensors
+from syncline.files import whole_file
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train
 
@@ -154,7 +155,8 @@ def take_part(
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
             if how.keep_parameters and number == 0:
                 kept = {name: p.detach().cpu() for name, p in built.params.items()}
-                torch.save(kept, folder / f"{place.rank}.pt")
+                with whole_file(folder / f"{place.rank}.pt") as working:
+                    torch.save(kept, working)
         dist.barrier()  # nobody leaves while others still talk
 
 

@@ -18,6 +18,7 @@ from syncline.backend.stopwatch import Stopwatch
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.experiments.launching.process import Launch, meet
 from syncline.experiments.stage_optimizer import stage_optimizer
+from syncline.files import whole_file
 from syncline.problems import Rows, cut
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs import PipelineSpec
@@ -47,8 +48,10 @@ class Stages:
         owned = [torch.nn.ModuleList(self.parts[k :: spec.stages]) for k in range(spec.stages)]
         names = {id(p): name for name, p in self.model.named_parameters()}
         self.optimizers = [
-            stage_optimizer(spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], late, delays)
-            for of, late in zip(owned, delays, strict=True)
+            stage_optimizer(
+                spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], k, delays, self._seed
+            )
+            for k, of in enumerate(owned)
         ]
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
@@ -94,5 +97,6 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
                 mine_only = torch.nn.ModuleList(stages.parts[rank :: spec.stages])
                 names = {id(p): key for key, p in stages.model.named_parameters()}
                 kept = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}
-                torch.save(kept, folder / f"{name}.{rank}.pt")
+                with whole_file(folder / f"{name}.{rank}.pt") as working:
+                    torch.save(kept, working)
         dist.barrier()

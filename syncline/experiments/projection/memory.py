@@ -41,17 +41,29 @@ def memory_of(
         method.kept_elements(tensors, workers) - errors,
         errors,
         spec.precision if spec else "fp32",
-        largest_call_bytes(patterns, workers, together=hasattr(method, "stream")),
+        largest_call_bytes(patterns, workers, together=sends_together(method)),
     )
+
+
+def sends_together(method: MethodBase) -> bool:
+    """Whether all calls of a step are under way at once, as in a stream."""
+    return hasattr(method, "stream")
 
 
 def with_activations(memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec) -> Memory:
     """The same with an estimate of the activations of one micro-batch, if the spec asks for it."""
     if spec.activations is None or not isinstance(shape, ModelShape):
         return memory
+    return dataclasses.replace(memory, activations_bytes=activations_of(shape, tokens_per_worker, spec))
+
+
+def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec) -> float:
+    """Bytes of the activations of one micro-batch; 0 unless the spec asks for them."""
+    if spec.activations is None or not isinstance(shape, ModelShape):
+        return 0.0
     sequences = tokens_per_worker / shape.sequence / spec.micro_batches
     width = 2 if spec.precision == "mixed" else 4
-    return dataclasses.replace(memory, activations_bytes=activation_bytes(shape, sequences, spec.activations, width))
+    return activation_bytes(shape, sequences, spec.activations, width)
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
@@ -60,7 +72,7 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
     ``update_s``, the least time that an update takes by the memory's bandwidth, is part of no step time.
     """
     timed = hardware is not None and hardware.memory_bytes_per_s is not None
-    return dataclasses.asdict(memory) | {
+    return memory.parts | {
         "memory_bytes": memory.total_bytes,
         "fits": memory.fits(hardware),
         "update_s": update_s(memory, hardware) if hardware is not None and timed else None,

@@ -14,8 +14,10 @@ import numpy as np
 from syncline.costmodel import NETWORKS, Link, ModelShape
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
-from syncline.experiments.projection.project import ProjectionPlan, project
+from syncline.experiments.projection.plan import ProjectionPlan
+from syncline.experiments.projection.project import project, project_all
 from syncline.experiments.projection.thresholds import speedups
+from syncline.fields import MANY
 from syncline.files import whole_file
 from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PANELS = 6
+MOST_LINES = 4
+"""About numbers of workers that one method cannot serve."""
 POINTS = 161
 RANGE = 1.25e6, 1.25e11
 """Bytes per second from and to which speedups are drawn: 10 Mbit/s to 1 Tbit/s, more if a network has less or more."""
@@ -71,12 +75,12 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
             raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
     models = _models(spec, options)
-    machines = [hardware(name, "--hardware") for name in _names(options.hardware)]
+    machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
     computing = [spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": one}) for one in machines]
-    workers = _counts(options.workers) if options.workers else [spec.workers]
+    workers = counts_of(options.workers) if options.workers else [spec.workers]
     changed: dict[str, Any] = {}
     if options.methods:
-        changed["methods"] = _names(options.methods)
+        changed["methods"] = names_of(options.methods)
         for one in changed["methods"]:
             if isinstance(one, str):
                 named(one, "--method")
@@ -89,16 +93,16 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
             raise SpecError(f"--{name}", value, one_of(choices, value))
         if value is not None:
             changed[name] = value
-    specs = [
-        validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": count})
-        for shape, compute, count in product(models, computing or [spec.compute], workers)
-    ]
-    return [_able(one) for one in specs] if len(workers) > 1 else specs  # type: ignore[return-value]
+    specs: list[Experiment] = []
+    for shape, compute in product(models, computing or [spec.compute]):
+        one = validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": workers[0]})
+        specs += with_workers(one, workers, refused_by(one.methods, workers)) if len(workers) > 1 else [one]
+    return specs
 
 
 def _models(spec: ProjectSpec, options: Options) -> list[Any]:
     """Those of the options, or the spec's; with the sequence that is asked for."""
-    models = [model(one, "--model") for one in _names(options.models)] or [spec.model]
+    models = [model(one, "--model") for one in names_of(options.models)] or [spec.model]
     for one in models:
         if sum(one.name == other.name for other in models) > 1:
             raise SpecError("--model", one.name, "different models: two are called so (a config's 'name' changes it)")
@@ -113,12 +117,31 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
         raise SpecError("--sequence", options.sequence, error.expected) from None
 
 
-def _able(spec: ProjectSpec) -> ProjectSpec:
-    """The spec without the methods that cannot serve so many workers, but for the first; `left_out` says which."""
-    kept = [
-        method for number, method in enumerate(spec.methods) if not number or refusal_of(method, spec.workers) is None
-    ]
-    return spec if len(kept) == len(spec.methods) else spec.model_copy(update={"methods": tuple(kept)})
+def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[set[int]]) -> list[ProjectSpec]:
+    """The spec with each number of workers, without methods that refuse it; `left_out` says which.
+
+    Args:
+        spec: of any number.
+        workers: one after another.
+        refused: by each of the spec's methods, of `refused_by`; nothing by any if it is empty.
+    """
+    if not any(refused):
+        return [spec.model_copy(update={"workers": count}) for count in workers]
+    specs = []
+    for count in workers:
+        able = tuple(method for method, too_many in zip(spec.methods, refused, strict=True) if count not in too_many)
+        kept = spec.methods if len(able) == len(spec.methods) else able
+        specs.append(spec.model_copy(update={"workers": count, "methods": kept}))
+    return specs
+
+
+def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
+    """Those of the numbers of workers that each method cannot serve; of the first, the baseline, none is told."""
+    refused: list[set[int]] = [set()]
+    for method in methods[1:]:
+        same = method.same_for_any_group and refusal_of(method, workers[-1]) is None
+        refused.append(set() if same else {one for one in workers if refusal_of(method, one) is not None})
+    return refused
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
@@ -131,18 +154,30 @@ def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
 
 
 def left_out(specs: Sequence[Experiment]) -> list[str]:
-    """A line for each method that some of the specs do not have, as it cannot serve so many workers."""
+    """Lines that say which methods some of the specs do not have, as they cannot serve so many workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     methods = {method.name: method for spec in projections for method in spec.methods}
+    lacking: dict[str, dict[int, None]] = {}
+    for spec in projections:
+        if len(spec.methods) < len(methods):
+            names = {one.name for one in spec.methods}
+            for name in methods:
+                if name not in names:
+                    lacking.setdefault(name, {})[spec.workers] = None
+    return [line for name, numbers in lacking.items() for line in refusals(methods[name], list(numbers))]
+
+
+def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
+    """What a method says to numbers of workers that it cannot serve: a line each, or one for many."""
+    if len(workers) <= MOST_LINES:
+        return [f"{method.name}: left out for {one:,} workers: {refusal_of(method, one)}" for one in workers]
     return [
-        f"{name}: left out for {spec.workers:,} workers: {refusal_of(method, spec.workers)}"
-        for spec in projections
-        for name, method in methods.items()
-        if name not in {one.name for one in spec.methods}
+        f"{method.name}: left out for {len(workers):,} numbers of workers from {min(workers):,} to {max(workers):,}; "
+        f"for {workers[0]:,}: {refusal_of(method, workers[0])}"
     ]
 
 
-def _names(given: Iterable[Any]) -> list[Any]:
+def names_of(given: Iterable[Any]) -> list[Any]:
     """What is between the commas of texts, unless they are in braces, and what is no text, each once."""
     parts = [
         part
@@ -152,17 +187,18 @@ def _names(given: Iterable[Any]) -> list[Any]:
     return [one for number, one in enumerate(parts) if one not in parts[:number]]
 
 
-def _counts(given: str | Sequence[int]) -> list[int]:
+def counts_of(given: str | Sequence[int]) -> list[int]:
+    """Numbers of workers, each once."""
     parts = given.split(",") if isinstance(given, str) else given
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
-    if min(counts, default=0) < 1:
+    if not (counts and min(counts) >= 1 and max(counts) <= MANY):
         raise SpecError("--workers", given, "whole numbers, at least 1, with commas between: 8,64,512")
     return list(dict.fromkeys(counts))
 
 
-def projection_rows(specs: Iterable[Experiment]) -> list[dict[str, Any]]:
-    """The rows of all of them."""
-    return [row for spec in specs for row in project(spec)]
+def projection_rows(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
+    """The rows of all of them; see `project_all`."""
+    return project_all(specs, thresholds)
 
 
 def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
@@ -186,7 +222,7 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def plot_projection(specs: Sequence[Experiment], file: Path, rows: list[dict[str, Any]] | None = None) -> Path:
+def plot_projection(specs: Sequence[Experiment], file: Path, rows: Sequence[dict[str, Any]] | None = None) -> Path:
     """Draw `projection_figure` into a file.
 
     Raises:
@@ -203,7 +239,7 @@ def plot_projection(specs: Sequence[Experiment], file: Path, rows: list[dict[str
         raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
 
-def projection_figure(specs: Sequence[Experiment], rows: list[dict[str, Any]] | None = None) -> Figure:
+def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
     """A figure of a paper, of its rows if they are there, or speedups against the bandwidth.
 
     Raises:
@@ -213,9 +249,9 @@ def projection_figure(specs: Sequence[Experiment], rows: list[dict[str, Any]] | 
     return _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
 
 
-def _study_figure(spec: Experiment, rows: list[dict[str, Any]] | None) -> Any:
+def _study_figure(spec: Experiment, rows: Sequence[dict[str, Any]] | None) -> Any:
     study = study_of(spec)
-    for _, figure in study.figures(spec, [], project(spec) if rows is None else rows):
+    for _, figure in study.figures(spec, [], project(spec) if rows is None else list(rows)):
         return figure
     raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
 
@@ -234,7 +270,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     several = {name: len({of(spec) for spec in specs}) > 1 for name, of in LABELS.items()}
     panels = []
     for spec in specs[:MOST_PANELS]:
-        plan = ProjectionPlan(spec)
+        plan = ProjectionPlan([spec])
         curves, points = {}, {}
         for number, method in enumerate(spec.methods[1:], start=1):
             curves[method.name] = speedups(plan, number, links[0], bandwidths)

@@ -36,12 +36,10 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     if len(counts) > 1:
         columns.append(count_of("workers"))
     columns += clock_columns(rows)
-    columns += [
-        ("speedup", times_of("speedup")),
-        ("faster\nat bit/s", _worth("faster")),
-        ("5% more\nat bit/s", _worth("faster_by_5_percent")),
-        ("memory", _memory),
-    ]
+    columns.append(("speedup", times_of("speedup")))
+    if any("faster" in row for row in rows):
+        columns += [("faster\nat bit/s", _worth("faster")), ("5% more\nat bit/s", _worth("faster_by_5_percent"))]
+    columns.append(("memory", _memory))
     tables = []
     for (model, machine), alike in groupby(projections, key=_subject):
         group = list(alike)
@@ -56,7 +54,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
             shown = [row for row in of if row["network"] == network.name]
             tables.append((title, shown))
     note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
-    if any(row["faster"] for row in rows):
+    if any(row.get("faster") for row in rows):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
     note += model_note(projections) + memory_note(rows, projections)
     return [

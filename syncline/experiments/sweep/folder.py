@@ -15,6 +15,7 @@ from syncline.errors import SpecError
 from syncline.experiments.claims import Claim, claimed
 from syncline.experiments.plain import plain
 from syncline.experiments.sweep.runs import failed_record, read_run
+from syncline.files import read_json
 from syncline.specs import RunSpec
 
 NAME = "sweep.json"
@@ -76,7 +77,7 @@ class SweepFolder:
     def about(self) -> dict[str, Any]:
         """What ``sweep.json`` says of the sweep that was here last; nothing if there was none."""
         try:
-            told = json.loads((self.path / NAME).read_bytes())
+            told = read_json(self.path / NAME)
         except (OSError, ValueError):
             return {}
         return told if isinstance(told, dict) else {}
@@ -135,6 +136,11 @@ class Kept:
     asked: list[dict[str, Any]]
     rows: list[dict[str, Any]]
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The fields that are swept."""
+        return tuple(dict.fromkeys(path for one in self.asked for path in one["values"]))
+
 
 def read_sweep(path: Path) -> Kept:
     """A sweep's folder, also of one that goes on or was killed.
@@ -143,7 +149,7 @@ def read_sweep(path: Path) -> Kept:
         SpecError: it is none.
     """
     try:
-        about = json.loads((path / NAME).read_bytes())
+        about = read_json(path / NAME)
         asked = about.pop("runs")
         told = {row["run"]: row for row in about.pop("rows")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -56,7 +56,7 @@ class Grid:
             raise SpecError(self.told, self.path, expected)
         if not self.values:
             raise SpecError(self.told, [], "at least one value")
-        object.__setattr__(self, "shown", self.shown or tuple(map(_flat, self.values)))
+        object.__setattr__(self, "shown", self.shown or tuple(map(flat_value, self.values)))
 
     @classmethod
     def parse(cls, text: str) -> Grid:
@@ -182,7 +182,7 @@ class SweptSpec:
         except SpecError as error:
             # What is set below a grid's field is to blame itself.
             to_blame = [] if any(_is_in(error.path, one.path) for one in below) else settings
-            raise _blamed(error, to_blame, settings) from None
+            raise blamed(error, to_blame, settings) from None
         return spec
 
     def check_apart(self, grids: Sequence[Grid]) -> None:
@@ -297,18 +297,18 @@ def _is_in(path: str, other: str) -> bool:
     return path == other or _is_below(path, other)
 
 
-def _blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
+def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
     """The error in terms of the grids; where none of them is to blame, with the configuration."""
     if any(error.path == grid.told for grid, _ in settings):
         return error
     for grid, _ in sorted(to_blame, key=lambda one: -one[0].path.count(".")):  # the innermost field first
         if _is_in(error.path, grid.path):
             return SpecError(grid.told + error.path.removeprefix(grid.path), error.value, error.expected)
-    chosen = ", ".join(f"{grid.path}={_flat(value)}" for grid, value in settings)
+    chosen = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
     return SpecError(error.path, error.value, error.expected + (f" (with {chosen})" if chosen else ""))
 
 
-def _flat(value: Any) -> Any:
+def flat_value(value: Any) -> Any:
     """A value as a cell of a table."""
     if value is None or isinstance(value, bool | int | float | str):
         return value

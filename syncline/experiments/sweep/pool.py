@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from joblib import Parallel, cpu_count, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
+from joblib import cpu_count
 
 from syncline.experiments.overseen import overseen
-from syncline.experiments.shared_progress import SharedProgress, uninterrupted_children
+from syncline.experiments.shared_progress import SharedProgress, in_processes
 from syncline.experiments.sweep.runs import Outcome, SweptRun, begin, outcomes, write
+
+if TYPE_CHECKING:
+    from syncline.problems import Problem
 
 DIED = "its process was ended from outside, as a system does that is out of memory; with fewer --jobs less is needed"
 
@@ -44,26 +48,28 @@ def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progre
     left = dict(enumerate(jobs))
     while left and not progress.stopped:
         calls = [partial(_carry_out, number, job, folder, progress) for number, job in left.items()]
+        problems = [job.runs[0].spec.problem for job in left.values()]
         try:
-            for done in _as_finished(calls, min(processes or cpu_count(), len(calls)), progress):
+            for done in _as_finished(calls, problems, min(processes or cpu_count(), len(calls)), progress):
                 del left[done[0]]
                 yield done
             return
-        except TerminatedWorkerError:
+        except BrokenProcessPool:
             suspects = [number for number, job in left.items() if _was_begun(folder, job)]
         for number in suspects:
             if progress.stopped:
                 return
             try:
-                yield from _as_finished([partial(_carry_out, number, left[number], folder, progress)], 2, progress)
-            except TerminatedWorkerError:
+                call = partial(_carry_out, number, left[number], folder, progress)
+                yield from _as_finished([call], (), 2, progress)
+            except BrokenProcessPool:
                 _was_begun(folder, left[number])
                 yield number, {run.name: DIED for run in left[number].runs}
             del left[number]
 
 
 def _as_finished(
-    calls: Sequence[Callable[[], Done | None]], processes: int, progress: SharedProgress
+    calls: Sequence[Callable[[], Done | None]], problems: Sequence[Problem], processes: int, progress: SharedProgress
 ) -> Iterator[Done]:
     try:
         if processes == 1:
@@ -72,12 +78,9 @@ def _as_finished(
                 if done is not None:
                     yield done
             return
-        with uninterrupted_children():
-            results = Parallel(n_jobs=processes, return_as="generator_unordered", pre_dispatch="all")(
-                delayed(overseen)(call, progress) for call in calls
-            )
+        results = in_processes(calls, processes, progress, problems)
         yield from (done for done in results if done is not None)
-    except TerminatedWorkerError:
+    except BrokenProcessPool:
         raise
     except BaseException:
         progress.stop()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
+from syncline.files import read_json
 from syncline.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
     """What ``run.json`` of a finished run says; None if there is none."""
     try:
-        told = json.loads((runs / name / "run.json").read_bytes())
+        told = read_json(runs / name / "run.json")
     except (OSError, ValueError):
         return None
     return told if isinstance(told, dict) and isinstance(told.get("row"), dict) else None

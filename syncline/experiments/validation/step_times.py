@@ -7,7 +7,7 @@ from typing import Any
 
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.validation.vtrain import GROUPS, validate_step_times
-from syncline.specs import ValidationSpec
+from syncline.specs import ClustersSpec, ValidationSpec
 
 
 def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
 
     Returns:
         ``spec`` (its name), ``rows`` (points that were predicted), ``summary`` (errors of groups of them),
-        ``constants``, ``folder``.
+        ``constants``, ``folder``; of clusters ``left_out`` too.
 
     Raises:
         SynclineError: measurements that are not there or cannot be read.
@@ -27,6 +27,8 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
     from syncline.analysis import save
     from syncline.analysis.figures.validation import predicted_against_measured
 
+    if isinstance(spec, ClustersSpec):
+        return _validate_clusters(spec, out, exact)
     result = validate_step_times(spec)
     rows = result["rows"]
     with RunFolder(out, exact) as folder:
@@ -39,6 +41,27 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
         save(figure, folder.figure("validation"))
     return {"spec": spec.name, **result, "folder": str(folder.path)}
 
+
+def _validate_clusters(spec: ClustersSpec, out: Path, exact: bool) -> dict[str, Any]:
+    from syncline.analysis import save
+    from syncline.analysis.figures.validation import predicted_against_measured
+    from syncline.experiments.validation.clusters import measured_and_predicted_s, panels, validate_clusters
+
+    result = validate_clusters(spec)
+    rows = result["rows"]
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        folder.table("points", {name: [row[name] for row in rows] for name in POINT_COLUMNS})
+        folder.json("run", environment() | result)
+        points = measured_and_predicted_s(rows)
+        if points:
+            figure = predicted_against_measured(points, panels(rows), title="errors", measured="times")
+            save(figure, folder.figure("validation"))
+    return {"spec": spec.name, **result, "folder": str(folder.path)}
+
+
+POINT_COLUMNS = ("file", "regime", "predicted_ms", "error")
+"""Of measurements on clusters: what all files have."""
 
 KINDS = (
     ("single node", 1, "one node, no tensor parallelism"),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 
 from syncline.experiments.columns import Column, count_of, table, text_of
-from syncline.experiments.validation.vtrain import BOTH, GROUPS
-from syncline.specs import ValidationSpec
+from syncline.experiments.validation.vtrain import BOTH, GROUPS, LEFT_OUT
+from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -34,15 +34,25 @@ REPEATS = (
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
     """How wrong, where, and with which constants."""
+    if isinstance(spec, ClustersSpec):
+        from syncline.experiments.validation.clusters import cluster_tables
+
+        return cluster_tables(result, spec)
     rows = result["summary"]
-    roles = [row | {"of": _role(row)} for row in rows if row["by"] == "tensor" and row["role"] != "repeats"]
+    roles = [
+        row | {"of": _role(row)} for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)
+    ]
     first: list[Column] = [text_of("of"), count_of("points"), *ERRORS]
     tables = [
         table(f"{spec.name}: predicted against measured", first, roles, NOTE.format(calibration=_repeats(rows, spec)))
     ]
     groups: list[Column] = [text_of("by"), text_of("value"), count_of("points"), *ERRORS]
-    by = [row for row in rows if row["by"] in (*GROUPS, BOTH)]
+    by = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
     tables.append(table("One node without tensor parallelism, by group", groups, by, section="by"))
+    apart = [row for row in rows if row["role"] == LEFT_OUT]
+    if apart:
+        title = "The same, each cell predicted from points outside of it"
+        tables.append(table(title, groups, [row for row in apart if row["by"] == BOTH] + [_total(apart)]))
     tables.append(table("Constants", [text_of("name"), ("value", _value), ("spread", _spread)], result["constants"]))
     return tables
 
@@ -94,13 +104,18 @@ def _pair(predicted: float, measured: float) -> str:
     return f"{predicted:,.0f}" if predicted == measured else f"{predicted:,.0f}, {measured:,.0f}"
 
 
+def _total(rows: list[Record]) -> Record:
+    """The row of all cells together."""
+    return next(row for row in rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
+
+
 def _role(row: Record) -> str:
     where = "several nodes" if row["role"] == "extrapolation" else "one node"
     tensor = {"1": "tensor parallelism 1", "above 1": "above 1", "all": "all"}[row["value"]]
     return f"{where}, {tensor}" + (" (calibrated on)" if row["role"] == "calibration" else "")
 
 
-def _repeats(rows: list[Record], spec: ValidationSpec) -> str:
+def _repeats(rows: list[Record], spec: StepTimesSpec) -> str:
     for row in rows:
         if row["role"] == "repeats":
             return REPEATS.format(

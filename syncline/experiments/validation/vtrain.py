@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware
-from syncline.costmodel.compute.transformer_time import STEP_FIELDS, TENSOR_FIELDS, Layouts, StepConstants, step_s
+from syncline.costmodel.compute.transformer_time import (
+    STEP_FIELDS,
+    TENSOR_FIELDS,
+    WORD_BYTES,
+    Layouts,
+    Node,
+    StepConstants,
+    step_s,
+)
 from syncline.costmodel.fitting.least_squares import Fit, relative_fit
 from syncline.experiments.validation.measured_steps import Point, layouts, measured_s, read_points, recomputes
 from syncline.seeds import generator
@@ -45,6 +53,9 @@ GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
 BOTH = "width, micro_batch"
 """And by these two together, which decide how long a layer takes."""
 
+LEFT_OUT = "left out"
+"""The role of points of a cell that no point was calibrated on in."""
+
 MeasuredPoints = list[Point]
 
 
@@ -65,18 +76,22 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
     again = recomputes(single, memory_bytes)
-    chosen = [point for point in single if point.part(spec.folds) == spec.fold]
+    # Of constants that are known, the points that they were once fitted to are no test of them, either.
+    fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
+    chosen = [point for point in single if fold and point.part(fold[0]) == fold[1]]
     constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, again)
+    constants = _beyond(constants, spec, chosen)
     rows = []
     for part, role, points, recomputed in (
         ("single node", "calibration", chosen, again),
-        ("single node", "validation", [point for point in single if point.part(spec.folds) != spec.fold], again),
+        ("single node", "validation", [point for point in single if point not in chosen], again),
         ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
     ):
         rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
-        "summary": error_summary(rows) + ([] if spec.constants else repeats(spec, single, again)),
+        "summary": error_summary(rows)
+        + ([] if spec.constants else without_its_cell(spec, single, again) + repeats(spec, single, again)),
         "constants": [
             {
                 "name": name,
@@ -87,6 +102,17 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
             for name in (*STEP_FIELDS, *TENSOR_FIELDS)
         ],
     }
+
+
+def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredPoints) -> StepConstants:
+    """With what is known beyond a calibration: larger sums, other nodes."""
+    sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
+    return replace(
+        constants,
+        tensor_times=constants.tensor_times or spec.hardware.measured("all_reduce"),
+        tensor_calibrated_bytes=max(sums, default=constants.tensor_calibrated_bytes),
+        node=constants.node or (Node(spec.node.devices, spec.node.bandwidth) if spec.node else None),
+    )
 
 
 def fitted_to(
@@ -126,6 +152,27 @@ def _fit(
     starts = [replace(constants, launch_s=launch_s) if "launch_s" in names else constants for launch_s in LAUNCHES_S]
     begin = [[getattr(start, name) for name in names] for start in starts]
     return relative_fit(predict, measured, begin, most=[_ceiling(name, machine) or np.inf for name in names])
+
+
+def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
+    """Each cell of width and micro-batch, without tensor parallelism, predicted from calibration points outside of it.
+
+    A cell of the grid whose neighbours were calibrated on is easier than one that nobody measured.
+    """
+    points = [point for point in single if point.tensor == 1]
+    cells = sorted({(point.width, point.micro_batch) for point in points})
+    if len(cells) < 3:
+        return []
+    rows, errors = [], []
+    for cell in cells:
+        inside = [point for point in points if (point.width, point.micro_batch) == cell]
+        outside = [p for p in points if p not in inside and p.part(spec.folds) == spec.fold]
+        if not outside:
+            continue
+        fitted, _ = fitted_to(outside, spec.hardware, recomputed)
+        errors.append(step_s(layouts(inside, recomputed), fitted) / measured_s(inside) - 1)
+        rows.append(_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", errors[-1]))
+    return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(errors)), *rows] if errors else []
 
 
 def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from syncline.optim import UpdateRule
 
 
-class SGDMRule(Spec):
+class SGDMRule(Spec, defer_build=False):
     """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form."""
 
     kind: Literal["sgdm"] = "sgdm"
@@ -35,7 +35,7 @@ class SGDMRule(Spec):
         return sgdm(self.momentum, self.form)
 
 
-class AdamRule(Spec):
+class AdamRule(Spec, defer_build=False):
     """Adam; AdamW with the method's ``weight_decay``."""
 
     kind: Literal["adam"] = "adam"
@@ -55,7 +55,7 @@ class AdamRule(Spec):
         return adam(self.beta1, self.beta2, self.eps, self.bias_correction)
 
 
-class AdaSGDRule(Spec):
+class AdaSGDRule(Spec, defer_build=False):
     """AdaSGD: Adam with one second moment per tensor, blind to coordinates."""
 
     kind: Literal["ada-sgd"] = "ada-sgd"
@@ -74,7 +74,7 @@ class AdaSGDRule(Spec):
         return ada_sgd(self.beta1, self.beta2, self.eps)
 
 
-class NesterovAdamRule(Spec):
+class NesterovAdamRule(Spec, defer_build=False):
     """NAdam, with the rates of asynchronous Nesterov pipelines."""
 
     kind: Literal["nadam"] = "nadam"
@@ -94,7 +94,7 @@ class NesterovAdamRule(Spec):
         return NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
 
 
-class AdoptRule(Spec):
+class AdoptRule(Spec, defer_build=False):
     """ADOPT, with its published defaults."""
 
     kind: Literal["adopt"] = "adopt"
@@ -113,7 +113,7 @@ class AdoptRule(Spec):
         return adopt(self.beta1, self.beta2, self.eps)
 
 
-class LionRuleSpec(Spec):
+class LionRuleSpec(Spec, defer_build=False):
     """Lion, with its published rates."""
 
     kind: Literal["lion"] = "lion"
@@ -138,7 +138,7 @@ OtherRule = Literal["adam", "lion"]
 OTHER_RULES: dict[str, AdamRule | LionRuleSpec] = {"adam": AdamRule(), "lion": LionRuleSpec()}
 
 
-class MuonRule(Spec):
+class MuonRule(Spec, defer_build=False):
     """Muon for matrices; for everything else Adam, or another rule, with its defaults."""
 
     kind: Literal["muon"] = "muon"
@@ -160,7 +160,7 @@ class MuonRule(Spec):
         return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust, other=OTHER_RULES[self.other].build())
 
 
-class ScionRule(Spec):
+class ScionRule(Spec, defer_build=False):
     """Scion without its constraint; with it at the method's ``weight_decay: 1``."""
 
     kind: Literal["scion"] = "scion"

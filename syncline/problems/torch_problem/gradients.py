@@ -14,8 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from syncline.problems.base import Rows
 from syncline.problems.torch_problem.batches import BatchLoss, objective
 from syncline.problems.torch_problem.modules import Places
-from syncline.problems.torch_problem.randomness import seed_all
 from syncline.problems.torch_problem.shards import Shards, replica_and_worker
+from syncline.randomness import seed_all
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,28 @@ def by_loop(
     The module is called as in any training loop, its own parameters being those of the row. Draws are on the stream
     of the seed, the worker and the step.
     """
-    first = next(iter(tensors.params.values()))
-    losses = torch.zeros(len(rows), dtype=first.dtype, device=device)
-    sums = {name: torch.zeros_like(param) for name, param in tensors.params.items()}
+    losses: list[Tensor] = []
+    found: dict[str, list[Tensor | None]] = {name: [] for name in tensors.params}
     for row in range(len(rows)):
         batches = shards.of_row(row, step)
         buffers = put_row(places, tensors, rows, row)
         seed, worker = replica_and_worker(rows, row)
         seed_all(device, seed, "module", worker, step)
+        total: Tensor | None = None
         with torch.enable_grad():
             for batch in batches:
                 value = objective(places.module, batch, loss) / len(batches)
                 value.backward()
-                losses[row] += value.detach()
+                total = value.detach() if total is None else total + value.detach()
+        assert total is not None
+        losses.append(total)
         places.keep_buffers(buffers)
         for name, gradient in places.gradients().items():
-            if gradient is not None:
-                sums[name][row] = gradient
+            found[name].append(gradient)
     for name, param in tensors.params.items():
-        param.grad = sums[name]
-    return losses
+        of_rows = [torch.zeros_like(param[0]) if g is None else g for g in found[name]]
+        param.grad = torch.stack(of_rows) if len(of_rows) > 1 else of_rows[0].unsqueeze(0)
+    return torch.stack(losses).to(next(iter(tensors.params.values())).dtype)
 
 
 def put_row(places: Places, tensors: Stacked, rows: Rows, row: int) -> dict[str, Tensor]:

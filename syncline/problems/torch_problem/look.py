@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.errors import SpecError
 from syncline.problems.torch_problem.batches import BatchLoss, answer, loss_of
 from syncline.problems.torch_problem.modules import Places, says
-from syncline.problems.torch_problem.randomness import GlobalState
+from syncline.randomness import GlobalState
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from syncline.errors import SpecError, one_of
-from syncline.problems.torch_problem.randomness import preserved, seed_all
+from syncline.randomness import preserved, seed_all
 
 MakeModel = Callable[[], nn.Module] | nn.Module
 """What makes a module with fresh weights, or a module, whose weights every seed then starts from."""

@@ -17,10 +17,10 @@ from syncline.problems.per_worker import How
 from syncline.problems.torch_problem.batches import BatchLoss
 from syncline.problems.torch_problem.look import Look
 from syncline.problems.torch_problem.modules import MakeModel, word_for
-from syncline.problems.torch_problem.randomness import preserved, seed_all
 from syncline.problems.torch_problem.sources import Reading, reading_of
 from syncline.problems.torch_problem.task import TorchTask
 from syncline.problems.torch_problem.validation import Evaluate
+from syncline.randomness import preserved, seed_all
 
 HOWS = ("auto", "loop", "vmap")
 BUFFERS = ("auto", "own")

@@ -13,8 +13,8 @@ from torch import Tensor
 from syncline.errors import SpecError
 from syncline.problems.base import Rows
 from syncline.problems.torch_problem.batches import moved, stacked
-from syncline.problems.torch_problem.randomness import GlobalState, seed_all
 from syncline.problems.torch_problem.sources import Reading
+from syncline.randomness import GlobalState, seed_all
 
 
 class Shards(Protocol):

@@ -23,7 +23,7 @@ from torch.utils.data import (
 from syncline.errors import SpecError
 from syncline.problems.streams import torch_generator
 from syncline.problems.torch_problem.modules import says, word_for
-from syncline.problems.torch_problem.randomness import seed_all
+from syncline.randomness import seed_all
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from syncline.problems.torch_problem.batches import placed_loss
 from syncline.problems.torch_problem.gradients import Stacked, by_loop, by_vmap, put_row
 from syncline.problems.torch_problem.look import Look, look
 from syncline.problems.torch_problem.modules import Places, check_module, fresh, matrix_names, per_replica, says
-from syncline.problems.torch_problem.randomness import preserved, seed_all
 from syncline.problems.torch_problem.shards import Shards, replica_and_worker, sharded, stack_rows
 from syncline.problems.torch_problem.validation import Means, Validation, metrics_of
+from syncline.randomness import preserved, seed_all
 
 if TYPE_CHECKING:
     from syncline.problems.torch_problem.problem import TorchProblem

@@ -13,8 +13,8 @@ from syncline.errors import SpecError
 from syncline.problems.streams import torch_generator
 from syncline.problems.torch_problem.batches import Answer, BatchLoss, answer, loss_of, moved
 from syncline.problems.torch_problem.modules import word_for
-from syncline.problems.torch_problem.randomness import seed_all
 from syncline.problems.torch_problem.sources import Reading
+from syncline.randomness import seed_all
 
 Evaluate = Callable[[Any, Any], Any]
 """``evaluate(output, target)`` of one batch: a number, or numbers by name; means over its items."""

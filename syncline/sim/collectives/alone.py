@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +17,9 @@ from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.gloo import run_gloo
-from syncline.sim.lockstep.maps import run_rounds
+from syncline.sim.lockstep.maps import run_routed_rounds
 from syncline.sim.lockstep.recurrences import Rule
-from syncline.sim.lockstep.routed import Contention
+from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
 from syncline.sim.programs import Collective
 from syncline.sim.starts import Floats, start_times
 
@@ -62,7 +63,8 @@ def collective_finish_s(
     algorithm = first_on(kind, joined) if algorithm is None else algorithm
     of = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=of)
-    return _finish_s(join, joined, start_times(starts_s, workers), by, rule)
+    ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
+    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, ready)
 
 
 def rounds_finish_s(
@@ -92,10 +94,13 @@ def rounds_finish_s(
     """
     nbytes = sum(one.nbytes if isinstance(one.nbytes, float) else float(np.sum(one.nbytes)) for one in of)
     join = Collective("rounds", nbytes, key="", rounds=tuple(of))
-    return _finish_s(join, topology(network, workers), start_times(starts_s, workers), by, rule)
+    joined = topology(network, workers)
+    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, partial(RoutedRounds.of, of, joined))
 
 
-def _finish_s(join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule) -> Floats:
+def _finish_s(
+    join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule, ready: Callable[[], RoutedRounds]
+) -> Floats:
     if by not in EVALUATORS:
         raise SpecError("by", by, one_of(EVALUATORS, str(by)))
     if by != "events":
@@ -105,7 +110,7 @@ def _finish_s(join: Collective, joined: Topology, starts_s: Floats, by: str, rul
                 costs = joined.gloo or FREE
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
                 return np.maximum(*run_gloo(join.kind, of, joined, starts_s, costs.message_s, call_s))
-            return np.maximum(*run_rounds(of, joined, starts_s, rule))
+            return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:
             if by == "lockstep":
                 raise

@@ -8,7 +8,6 @@ that starts together takes the closed form's time, with every algorithm and numb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -21,21 +20,38 @@ from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, node_count, node_size
 from syncline.costmodel.collectives.table import algorithm_name, is_gloo
+from syncline.costmodel.kept import kept
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.starts import Floats
 
 
-@lru_cache(maxsize=256)
+def rounds_bytes(of: Iterable[Round]) -> float:
+    """About what rounds take in memory; arrays that several of them have count once."""
+    parts = {id(part): part for one in {id(one): one for one in of}.values() for part in one}
+    return sum(100.0 + np.asarray(part).nbytes for part in parts.values())
+
+
+def _never_changed(of: Iterable[Round]) -> tuple[Round, ...]:
+    """The same rounds, which many may have."""
+    made = tuple(of)
+    for one in {id(one): one for one in made}.values():
+        for part in one:
+            if isinstance(part, np.ndarray):
+                part.setflags(write=False)
+    return made
+
+
+@kept(128e6, rounds_bytes)
 def rounds(
     kind: str, workers: int, nbytes: float, algorithm: str | None = None, group: int | None = None
 ) -> tuple[Round, ...]:
     """The rounds of a collective.
 
     Those of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, what gloo runs is in
-    `syncline.sim.events.gloo`. Hierarchical (all-reduce): in each node of ``group`` workers a ring reduce-scatter; then
-    an all-reduce of n/group among the workers of each local rank; then a ring all-gather. Leader: up a binomial tree to
-    the first of each node, an all-reduce among these, down again.
+    `syncline.sim.collectives.gloo`. Hierarchical (all-reduce): in each node of ``group`` workers a ring reduce-scatter;
+    then an all-reduce of n/group among the workers of each local rank; then a ring all-gather. Leader: up a binomial
+    tree to the first of each node, an all-reduce among these, down again.
 
     Args:
         kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
@@ -52,10 +68,10 @@ def rounds(
     name = algorithm_name(kind, algorithm)
     wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
     if name in HIERARCHIES:
-        return tuple(_hierarchical(name, workers, nbytes, node_count(workers, group)))
+        return _never_changed(_hierarchical(name, workers, nbytes, node_count(workers, group)))
     if is_gloo(kind, name):
-        return tuple(_GLOO[kind](workers, float(nbytes)))
-    return tuple(FLAT[kind][name].rounds(workers, nbytes))
+        return _never_changed(_GLOO[kind](workers, float(nbytes)))
+    return _never_changed(FLAT[kind][name].rounds(workers, nbytes))
 
 
 def rounds_on(

@@ -16,6 +16,7 @@ from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, State
 from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Wait
+from syncline.sim.timeline import Words
 
 Ints = NDArray[np.int64]
 Told = tuple[int, int, int, int]
@@ -52,14 +53,12 @@ class Names:
         """The number of a string."""
         return self.numbers.setdefault(name, len(self.numbers))
 
-    def strings(self, numbers: NDArray[np.int64]) -> NDArray[np.str_]:
-        """The strings of these numbers, as long as the longest of them needs."""
-        if not len(numbers):
-            return np.zeros(0, dtype=np.str_)
+    def words(self, numbers: NDArray[np.int64]) -> Words:
+        """The strings of these numbers."""
         used = np.zeros(len(self.numbers), dtype=bool)
         used[numbers] = True
-        table = [name if is_used else "" for name, is_used in zip(self.numbers, used.tolist(), strict=True)]
-        return np.array(table, dtype=np.str_)[numbers]
+        table = [name for name, is_used in zip(self.numbers, used.tolist(), strict=True) if is_used]
+        return Words((np.cumsum(used, dtype=np.int32) - 1)[numbers], np.array(table, dtype=np.str_))
 
 
 class Assembly:

@@ -21,10 +21,7 @@ import numpy as np
 from syncline.sim.events import views
 from syncline.sim.events.compiled import compiled
 from syncline.sim.events.heap import AFTER_ALL, NORMAL, number, push
-from syncline.sim.events.state import DRAINED, SETTLE
-
-LEFT_OVER = 1e-12
-"""A flow with no more than this part of its bytes left is done: what remains is an error of rounding."""
+from syncline.sim.events.state import DRAINED, LEFT_OVER, SETTLE
 
 
 @compiled("void", "int64, int64")

@@ -382,25 +382,14 @@ class Simulation:
     def _timeline(self) -> Timeline:
         spans = self.state["spans"][: int(self.core["spans"])]
         told = np.array(self.assembly.told, dtype=np.int64).reshape(-1, 4)[spans["operation"]]
-        names = self.assembly.names
-        sorted_at = np.argsort(np.array(list(names.numbers), dtype=np.str_), kind="stable")
-        place = np.empty(len(sorted_at), dtype=np.int64)
-        place[sorted_at] = np.arange(len(sorted_at))
-        worker = spans["worker"].astype(np.int64)
-        order = np.lexsort((place[told[:, 0]], worker))
-        told, spans = told[order], spans[order]
-        stream, what, label = (names.strings(told[:, i]) for i in range(3))
-        return Timeline(
-            self.workers,
-            worker[order],
-            stream,
-            what,
-            label,
-            np.ascontiguousarray(spans["start"]),
-            np.ascontiguousarray(spans["end"]),
-            np.ascontiguousarray(spans["nbytes"]),
-            np.ascontiguousarray(told[:, 3]),
-        )
+        columns: dict[str, Any] = dict(zip(("worker", "start_s", "end_s", "nbytes"), _columns(spans), strict=True))
+        columns["step"] = told[:, 3]
+        columns |= {name: self.assembly.names.words(told[:, i]) for i, name in enumerate(("stream", "what", "label"))}
+        return Timeline.of_columns(columns, self.workers)
+
+
+def _columns(spans: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (spans[name] for name in ("worker", "start", "end", "nbytes"))
 
 
 def _moved(links: NDArray[np.int32], before: int, width: int) -> NDArray[np.int32]:

@@ -17,6 +17,9 @@ Table = NDArray[Any]
 FAR = 2**31 - 1
 """More messages than a worker ever waits for: it has not come to the collective."""
 
+LEFT_OVER = 1e-12
+"""A flow with no more than this part of its bytes left is done: what remains is an error of rounding."""
+
 # What an instruction is.
 COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG = range(10)
 

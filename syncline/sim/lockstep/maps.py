@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,9 @@ from syncline.costmodel.traffic.call import Call, ranks_of_part
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
-from syncline.sim.lockstep.routed import Contention, RoutedRounds, shared_channels
+from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.starts import Floats
-from syncline.sim.timeline import Timeline
+from syncline.sim.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
@@ -54,9 +54,12 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     worker = [every if spans.who is None else np.array(sorted(spans.who)) for spans in kept]
     columns: dict[str, Any] = {
         name: [np.broadcast_to(getattr(spans, name), workers)[who] for spans, who in zip(kept, worker, strict=True)]
-        for name in Spans._fields[:-1]
+        for name in ("start_s", "end_s", "nbytes", "step")
     } | {"worker": worker}
-    return Timeline.of_columns({name: np.concatenate(of) if of else [] for name, of in columns.items()}, workers)
+    counts = [len(who) for who in worker]
+    words = {name: Words.repeated([getattr(spans, name) for spans in kept], counts) for name in Spans._fields[:3]}
+    joined: dict[str, Any] = {name: np.concatenate(of) if of else [] for name, of in columns.items()}
+    return Timeline.of_columns(joined | words, workers)
 
 
 def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
@@ -75,14 +78,14 @@ def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: R
         SpecError: an unknown rule.
         Contention: transfers that share a channel, and do not begin and end together.
     """
-    routed = RoutedRounds.of(of, topology)
-    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(routed.shared))
-    run_routed(routed, ports, rule)
+    return run_routed_rounds(RoutedRounds.of(of, topology), entry_s, rule)
+
+
+def run_routed_rounds(of: RoutedRounds, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
+    """`run_rounds` of rounds that are made ready."""
+    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(of.shared))
+    run_routed(of, ports, rule)
     return ports.received_s, ports.out_s
-
-
-Key: TypeAlias = tuple[str, float, str | None]
-"""A collective's kind, bytes and algorithm."""
 
 
 def key_of(call: Call) -> Key:
@@ -159,7 +162,7 @@ class CollectiveMaps:
 
     def _routed(self, key: Key) -> RoutedRounds:
         if key not in self._routed_rounds:
-            self._routed_rounds[key] = RoutedRounds.of(self._rounds[key], self._topology, self._shared)
+            self._routed_rounds[key] = routed_rounds(key, self._topology, self._shared)
         return self._routed_rounds[key]
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:

@@ -127,6 +127,14 @@ def _flow_end_s(one: RoutedRound, ports: Ports, among: RoutedRounds, begin_s: Fl
 
 def _eager(one: RoutedRound, ports: Ports, among: RoutedRounds) -> None:
     senders, receivers, _ = one.of
+    if one.source is not None:  # all at once, in the order of the workers
+        start_s = np.maximum(ports.received_s, ports.out_s)
+        np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
+        end_s = _flow_end_s(one, ports, among, start_s + one.overhead_s)
+        ports.out_s[...] = end_s
+        end_s.take(one.source, axis=-1, out=ports.in_s)
+        np.maximum(ports.received_s, (end_s + one.latency_s).take(one.source, axis=-1), out=ports.received_s)
+        return
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
     np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
     end_s = _flow_end_s(one, ports, among, start_s + one.overhead_s)
@@ -148,6 +156,11 @@ def _eager_rings(one: RoutedRound, order: Ints, ports: Ports, times: int, among:
 def _rendezvous(one: RoutedRound, ports: Ports, among: RoutedRounds) -> None:
     senders, receivers, _ = one.of
     through_s = ports.out_s
+    if one.source is not None:
+        start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
+        end_s = _flow_end_s(one, ports, among, start_s + (one.latency_s + one.overhead_s))
+        np.maximum(end_s, end_s.take(one.source, axis=-1), out=through_s)
+        return
     start_s = np.maximum(through_s[..., senders], through_s[..., receivers])
     end_s = _flow_end_s(one, ports, among, start_s + (one.latency_s + one.overhead_s))
     through_s[..., senders] = end_s

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.kept import by_value, kept
 from syncline.costmodel.network.paths import Floats, Ints
-from syncline.costmodel.network.topology import Paths, Topology
+from syncline.costmodel.network.topology import Paths, Star, Topology
 from syncline.errors import SynclineError
+from syncline.sim.collectives.rounds import rounds, rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings
 
 MANY_ROUNDS = 32
@@ -34,6 +36,7 @@ class RoutedRound(NamedTuple):
         latency_s: alpha.
         shared: whether a channel of it carries messages of several senders to several receivers.
         rings: the workers ``(G, M)`` along the rings that the messages make, if the round is repeated and they do.
+        source: ``(P,)`` who sends to each worker, if all send, in their order, and all receive.
     """
 
     of: Round
@@ -42,6 +45,7 @@ class RoutedRound(NamedTuple):
     latency_s: float | Floats
     shared: bool
     rings: Ints | None
+    source: Ints | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,22 +89,67 @@ class RoutedRounds:
         return cls([(routed[id(one)], times) for one, times in runs], topology, shared)
 
     @property
+    def memory_bytes(self) -> float:
+        """About what it takes in memory, with its rounds."""
+        each = {id(one): one for one, _ in self.runs}.values()
+        own = sum(np.asarray(part).nbytes for one in each for part in one[1:])
+        return rounds_bytes([one.of for one in each]) + own + 100.0 * len(self.runs)
+
+    @property
     def shares(self) -> bool:
         """Whether any two transfers could want one channel at once."""
         return any(one.shared for one, _ in self.runs)
 
 
+Key: TypeAlias = tuple[str, float, str | None]
+"""A collective's kind, bytes and algorithm."""
+
+
+def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
+    """The rounds of a collective on a topology: of equal ones made once, as they are a function of both alone.
+
+    Args:
+        key: the collective.
+        topology: the network of its workers.
+        shared: as of `RoutedRounds.of`.
+
+    Raises:
+        SpecError: an unknown collective or algorithm.
+        Contention: as `RoutedRounds.of`.
+    """
+    marks = None if shared is None else shared.tobytes()
+    return _kept_rounds(key, topology, marks) if by_value(topology) else _made_rounds(key, topology, marks)
+
+
+def _made_rounds(key: Key, topology: Topology, marks: bytes | None) -> RoutedRounds:
+    kind, nbytes, algorithm = key
+    shared = None if marks is None else np.frombuffer(marks, np.bool_)
+    return RoutedRounds.of(rounds_on(kind, topology.workers, nbytes, topology, algorithm), topology, shared)
+
+
+_kept_rounds = kept(128e6, lambda made: made.memory_bytes)(_made_rounds)
+
+
+def forget() -> None:
+    """Make all rounds anew from now on, to measure what that takes."""
+    _kept_rounds.cache_clear()
+    rounds.cache_clear()
+
+
 def shared_channels(of_each: Iterable[Sequence[Round]], topology: Topology) -> NDArray[np.bool_]:
     """The channels ``(C,)`` over which several workers send and several receive, in any of these rounds.
 
-    Where all messages of a channel have one sender, or one receiver, its port serves them one after another.
+    Where all messages of a channel have one sender, or one receiver, its port serves them one after another: so on
+    every channel of a star whose links are full-duplex.
     """
     channels = len(topology.bandwidth_bytes_per_s)
+    if isinstance(topology, Star) and not topology.half_duplex.any():
+        return np.zeros(channels, dtype=np.bool_)
     known = np.full((2, channels), -1, dtype=np.int64)
     several = np.zeros((2, channels), dtype=np.bool_)
     seen: set[tuple[int, int]] = set()
-    for rounds in of_each:
-        for senders, receivers, _ in rounds:
+    for of in of_each:
+        for senders, receivers, _ in of:
             key = id(senders), id(receivers)
             if key in seen or not len(senders):
                 continue
@@ -132,7 +181,14 @@ def _routed(
         _one(paths.latency_s),
         marks is not None and bool(marks[paths.channels].any()),
         rings(senders, receivers, workers) if repeated else None,
+        _inverse(receivers) if np.array_equal(senders, np.arange(workers)) else None,
     )
+
+
+def _inverse(receivers: Ints) -> Ints:
+    source = np.empty_like(receivers)
+    source[receivers] = np.arange(len(receivers))
+    return source
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:

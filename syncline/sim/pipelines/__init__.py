@@ -1,4 +1,5 @@
 """Pipelines.
 
-``schedules`` (orders of tasks), ``run`` (as programs), ``report``, ``deadlocks``, ``gradients`` (real math).
+``schedules`` (orders of tasks), ``run`` (as programs), ``played`` (as arrays), ``compiled`` (the loop of that),
+``report``, ``deadlocks``, ``gradients`` (real math).
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from syncline.errors import SynclineError
-from syncline.sim.pipelines.schedules import Kind, PipelineTask, Schedule, target_stage
+from syncline.sim.pipelines.schedules import Kind, Orders, PipelineTask, Schedule, target_stage
 from syncline.sim.programs import First, Instruction, Recv
 
 NEEDS: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
@@ -44,6 +44,8 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     if len(given) != stages:
         raise SynclineError(f"schedule {schedule.name}: got {len(given)} stages; expected the pipeline's {stages}")
     kinds = schedule.kinds
+    if isinstance(schedule.orders, Orders) and schedule.orders.are_whole(len(kinds)):
+        return
     wanted = {PipelineTask(*of) for of in product(kinds, range(schedule.microbatches), range(schedule.chunks))}
     checked: set[int] = set()  # a stage may share its order with others
     for stage, order in enumerate(schedule.orders):

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.sim.pipelines.schedules import Schedule
-from syncline.sim.timeline import Timeline
+from syncline.costmodel.network.paths import Ints
+from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
+from syncline.sim.timeline import Strings, Timeline, Words
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +56,13 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     utilisation = timeline.utilisation()
     makespan_s = timeline.makespan_s
     rows = np.flatnonzero(timeline.computes)
-    bounds = np.searchsorted(timeline.worker[rows], np.arange(stages + 1)).tolist()
-    tasks_of, microbatches = timeline.what[rows].tolist(), timeline.step[rows].tolist()
-    kinds = {what: what.partition(".")[0] for what in set(tasks_of)}
+    bounds = np.searchsorted(timeline.worker[rows], np.arange(stages + 1))
+    kind, chunk = (of_word[timeline.what.codes[rows]] for of_word in _kinds_and_chunks(timeline.what.words))
+    part = chunk * schedule.microbatches + timeline.step[rows]  # a micro-batch in a chunk
     of_stage = []
-    for k, part in enumerate(utilisation[:stages].tolist()):
+    for k, busy in enumerate(utilisation[:stages].tolist()):
         mine = slice(bounds[k], bounds[k + 1])
-        tasks = [(kinds[what], i) for what, i in zip(tasks_of[mine], microbatches[mine], strict=True)]
-        of_stage.append(_stage_report(tasks, schedule, part))
+        of_stage.append(_stage_report(kind[mine], part[mine], schedule, busy))
     return PipelineReport(
         makespan_s=makespan_s,
         bubble=float(1 - utilisation.mean()),
@@ -71,32 +71,32 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     )
 
 
-def _stage_report(tasks: list[tuple[str, int]], schedule: Schedule, utilisation: float) -> StageReport:
-    released_by, every = schedule.released_by, schedule.updates == "every"
-    delays = [0] * schedule.microbatches
-    version = [0] * schedule.microbatches  # that the forward used
-    users: dict[int, int] = {}  # micro-batches in flight that need each version
-    updates = in_flight = peak = 0
-    versions = 1
-    for kind, i in tasks:
-        if kind == "forward":
-            in_flight += 1
-            peak = max(peak, in_flight)
-            if every:
-                version[i] = updates
-                users[updates] = users.get(updates, 0) + 1
-                versions = max(versions, len(users))
-        if kind == released_by:
-            in_flight -= 1
-            if every:
-                used = version[i]
-                delays[i] = updates - used
-                updates += 1
-                users[used] -= 1
-                if not users[used]:
-                    del users[used]
-                versions = max(versions, len(users) + 1)  # of those in flight, and the new one
-    return StageReport(utilisation, tuple(delays), delays[-1], peak, versions)
+def _kinds_and_chunks(what: Strings) -> tuple[Ints, Ints]:
+    """Which of ``TASK_KINDS`` each task is, and of which chunk; -1 of what is none."""
+    named = [word.partition(".") for word in what.tolist()]
+    kinds = [TASK_KINDS.index(kind) if kind in TASK_KINDS else -1 for kind, _, _ in named]
+    chunks = [int(chunk) if chunk.isdecimal() else 0 for _, _, chunk in named]
+    return np.array(kinds, dtype=np.int64), np.array(chunks, dtype=np.int64)
+
+
+def _stage_report(kind: Ints, part: Ints, schedule: Schedule, utilisation: float) -> StageReport:
+    """Of the tasks of one stage, in the order in which they happened."""
+    forward, release = kind == 0, kind == TASK_KINDS.index(schedule.released_by)
+    peak = int(np.cumsum(forward.astype(np.int64) - release).max(initial=0))
+    delays = np.zeros(schedule.microbatches, dtype=np.int64)
+    if schedule.updates != "every":
+        return StageReport(utilisation, tuple(delays.tolist()), 0, peak, 1)
+    updates = np.cumsum(release)  # so far
+    version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)  # that the forward used
+    version[part[forward]] = updates[forward]
+    used, released = version[part[release]], np.flatnonzero(release)
+    delays[part[release] % schedule.microbatches] = updates[release] - 1 - used
+    # A version is needed from the first forward that uses it to the last release of one that did.
+    needed = np.zeros(len(kind), dtype=np.int64)
+    needed[np.flatnonzero(forward)[np.unique(updates[forward], return_index=True)[1]]] = 1
+    needed[released[::-1][np.unique(used[::-1], return_index=True)[1]]] -= 1
+    versions = (np.cumsum(needed) + release)[forward | release]  # of those in flight, and after an update the new one
+    return StageReport(utilisation, tuple(delays.tolist()), int(delays[-1]), peak, int(versions.max(initial=1)))
 
 
 class TaskSpan(NamedTuple):
@@ -111,20 +111,17 @@ class TaskSpan(NamedTuple):
     updates: bool
 
 
-def task_spans(timeline: Timeline, schedule: Schedule) -> list[TaskSpan]:
-    """The tasks of a timeline of `run_pipeline`, by worker and time; ``stage`` is the worker."""
+def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("inf")) -> list[TaskSpan]:
+    """The tasks of a timeline of `run_pipeline` that end by then, by worker and time; ``stage`` is the worker."""
     of = timeline[timeline.computes]
-    tasks, workers = of.what.tolist(), of.worker.tolist()
-    named = {what: what.partition(".") for what in set(tasks)}
-    kinds, chunks = {}, {}
-    for what, (kind, _, chunk) in named.items():
-        kinds[what], chunks[what] = kind, int(chunk or 0)
     if schedule.updates == "every":
-        updates = (of.what == schedule.released_by).tolist()
+        updates = of.what == schedule.released_by
     else:
-        updates = [worker != following for worker, following in zip(workers, [*workers[1:], -1], strict=True)]
-    rows = zip(workers, tasks, of.step.tolist(), of.start_s.tolist(), of.end_s.tolist(), updates, strict=True)
-    return [
-        TaskSpan(worker, kinds[what], i, chunks[what], start_s, end_s, updated)
-        for worker, what, i, start_s, end_s, updated in rows
-    ]
+        updates = of.worker != np.append(of.worker[1:], -1)  # after a worker's last
+    shown = of.end_s <= until_s
+    of, updates = of[shown], updates[shown]
+    kind = Words.of(word.partition(".")[0] for word in of.what.words.tolist())
+    _, chunk = _kinds_and_chunks(of.what.words)
+    each = of.what.codes
+    columns = (of.worker, kind[each], of.step, chunk[each], of.start_s, of.end_s, updates)
+    return [TaskSpan(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.errors import SpecError
 from syncline.sim.events.run import run_events
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
+from syncline.sim.pipelines.played import played
 from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
 from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
 from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait, check_seconds
@@ -55,14 +57,14 @@ class Durations:
     backward_s: ArrayLike = 2.0
     weight_s: ArrayLike = 0.0
 
-    def of(self, stages: int, microbatches: int) -> dict[Kind, list[list[float]]]:
-        """Seconds by kind, stage and micro-batch.
+    def of(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
+        """Seconds by kind, each ``(K, M)``.
 
         Raises:
             SpecError: a time that is negative or not finite, or a shape that does not fit.
         """
         named: dict[Kind, ArrayLike] = {"forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s}
-        out: dict[Kind, list[list[float]]] = {}
+        out: dict[Kind, Floats] = {}
         for kind, value in named.items():
             given = np.asarray(value, dtype=np.float64)
             try:
@@ -71,7 +73,7 @@ class Durations:
                 expected = f"a shape that broadcasts to ({stages}, {microbatches}): stages and micro-batches"
                 raise SpecError(f"{kind}_s", given.shape, expected) from None
             check_seconds(f"{kind}_s", seconds)
-            out[kind] = seconds.tolist()
+            out[kind] = seconds
         return out
 
 
@@ -114,9 +116,9 @@ def pipeline_programs(of: Pipeline) -> list[list[Instruction]]:
 class _Stage:
     """The instructions of one stage of one replica."""
 
-    def __init__(self, of: Pipeline, seconds: dict[Kind, list[list[float]]], replica: int, stage: int) -> None:
+    def __init__(self, of: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
         self.of, self.replica, self.number = of, replica, stage
-        self.seconds: dict[Kind, list[float]] = {kind: rows[stage] for kind, rows in seconds.items()}
+        self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
         self.effects = of.effects if replica == 0 else None
         schedule = of.schedule
         chunks, first = schedule.chunks, replica * of.stages
@@ -213,6 +215,9 @@ def run_pipeline(of: Pipeline, network: NetworkLike) -> Timeline:
         SynclineError: a schedule that cannot finish; says which stage waits for what.
     """
     check_orders(of.schedule, of.stages)
+    made = played(of, network)
+    if made is not None:
+        return made
     with nullcontext() if of.effects else _no_collection():
         try:
             return run_events(pipeline_programs(of), network)

@@ -7,6 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
+
+from syncline.costmodel.collectives.measured import MeasuredTimes, read_times
+from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
@@ -20,7 +24,10 @@ BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
 
 
 class HardwareDescribed(Described):
-    """A machine: ``peak_flops`` and ``mfu``, and at will the other fields of a ``Hardware``."""
+    """A machine: ``peak_flops`` and ``mfu``, and at will the other fields of a ``Hardware``.
+
+    ``collectives``: by kind, times that were measured among several of them, a .csv file or its rows.
+    """
 
     needs: ClassVar[str] = f"a number: {AS_IN['hardware']}"
 
@@ -31,6 +38,7 @@ class HardwareDescribed(Described):
     source: Name = ""
     memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
     memory_bytes_per_s: Bandwidth | None = None
+    collectives: dict[str, Any] = Field(default_factory=dict)
 
 
 def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
@@ -72,7 +80,21 @@ def hardware_fields(given: Hardware) -> dict[str, Any] | str:
     """What describes hardware: ``hardware`` makes the same one of it. A preset's name, or the fields."""
     if HARDWARE.get(given.name) == given:
         return given.name
-    return {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
+    told = {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
+    del told["collectives"]
+    measured = {times.kind: [list(point) for point in times.points] for times in given.collectives}
+    return told | ({"collectives": measured} if measured else {})
+
+
+def _measured(kind: str, given: Any, gpu: str, path: str) -> MeasuredTimes:
+    """A table's file, or its rows: ranks, bytes, seconds."""
+    if isinstance(given, str):
+        return read_times(Path(given), kind, gpu, path)
+    try:
+        points = tuple((int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in given)
+    except (TypeError, ValueError):
+        raise SpecError(path, given, "a .csv file, or a list of [ranks, bytes, seconds]") from None
+    return MeasuredTimes(kind, points)
 
 
 def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
@@ -80,4 +102,11 @@ def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
         return _brought(called_as(given, path), dict(given), path)
     read = HardwareDescribed.read(given, path)
     with users_fields(path):
-        return Hardware(**(dict(read) | {"name": read.name or f"{1e-9 * read.peak_flops:.3g} GFLOP/s"}))
+        for kind in read.collectives:
+            if kind not in COLLECTIVES:
+                raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))
+        tables = tuple(
+            _measured(kind, table, read.name, f"collectives.{kind}") for kind, table in read.collectives.items()
+        )
+        name = read.name or f"{1e-9 * read.peak_flops:.3g} GFLOP/s"
+        return Hardware(**(dict(read) | {"name": name, "collectives": tables}))

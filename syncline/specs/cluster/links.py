@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import InstanceOf
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
-from syncline.costmodel.network.tcp import repeated_part, tcp_bytes_per_s
+from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.registry import PYTHON, Registry, called_as, is_reference
 from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
 from syncline.specs.cluster.reading import Bandwidth, Described, Name, Number, counted, users_fields
+from syncline.specs.cluster.tcp import tcp_of
 
 BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
@@ -29,6 +31,7 @@ class LinkDescribed(Described):
 
     ``rails``: so many such links side by side, over which every message is spread. ``loss``: the part of the packets
     that is lost and sent again; ``streams`` beside it: so many TCP connections that halve their windows at losses.
+    ``tcp``: what the windows of TCP connections let through, see `syncline.specs.cluster.tcp`.
     """
 
     needs: ClassVar[str] = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -41,6 +44,7 @@ class LinkDescribed(Described):
     efficiency: Number | None = None
     loss: Number | None = None
     streams: Annotated[int | None, counted("TCP connections")] = None
+    tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(tcp_of)] = None
     rails: Annotated[int | None, counted("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
@@ -68,7 +72,8 @@ class LinkDescribed(Described):
         with users_fields(path):
             start = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
             link = Link(**given) if start is None else replace(start, **given)
-            return self._lossy(_times(link, self.rails or 1), path, 4 if uplink else 2)
+            latencies = 4 if uplink else 2
+            return self._windowed(self._lossy(_times(link, self.rails or 1), path, latencies), path, latencies)
 
     def _lossy(self, link: Link, path: str, latencies: int) -> Link:
         """The link with what losses leave of it; ``latencies`` of it make a round trip."""
@@ -82,6 +87,18 @@ class LinkDescribed(Described):
         most = tcp_bytes_per_s(self.loss, latencies * link.latency_s, self.streams) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else min(link.upload_bytes_per_s, most)
         return replace(link, bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s, most), upload_bytes_per_s=upload)
+
+    def _windowed(self, link: Link, path: str, latencies: int) -> Link:
+        """The link with what TCP's windows let through."""
+        if not isinstance(self.tcp, Tcp):
+            return link
+        if self.loss is not None:
+            raise SpecError(f"{path}.loss", self.loss, "none beside tcp, which has its own: {loss: 0.001}")
+        link = replace(link, efficiency=link.efficiency * repeated_part(self.tcp.loss))
+        most = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
+        upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, most))
+        bandwidth = float(min(link.bandwidth_bytes_per_s, most))
+        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload)
 
 
 def link_of(value: Any, path: str, uplink: bool = False) -> Link:

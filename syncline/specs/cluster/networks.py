@@ -14,6 +14,7 @@ from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Network, Topology
+from syncline.costmodel.network.regions import regions
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
@@ -89,13 +90,34 @@ class NodesDescribed(NetworkDescribed):
 def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
     if isinstance(value, list | tuple):
         return tuple(whole(size, f"{path}.{i}", "a number of workers, at least 1") for i, size in enumerate(value))
-    return whole(value, path, "a number of sites, or the workers of each, as in [4, 4]")
+    return whole(value, path, "a number of sites, or the workers of each, as in [4, 4] or {oregon: 4, frankfurt: 4}")
 
 
 def _uplinks_of(value: Any, path: str) -> Link | tuple[Link, ...]:
     if isinstance(value, list | tuple):
         return tuple(part_of(one, f"{path}.{i}", uplink=True) for i, one in enumerate(value))
     return part_of(value, path, uplink=True)
+
+
+def _regions_of(value: Any, path: str) -> dict[str, int]:
+    return {
+        str(region).lower(): whole(count, f"{path}.{region}", "a number of workers, at least 1")
+        for region, count in value.items()
+    }
+
+
+class RegionsDescribed(NetworkDescribed):
+    """Regions of a cloud: the workers of each by its name, the ``lan`` inside (10 Gbit/s Ethernet by default)."""
+
+    needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
+
+    sites: Annotated[Any, parsed(_regions_of)]
+    lan: Part = Field(default="10gbe", validate_default=True)
+    name: Name = ""
+
+    @override
+    def network(self) -> Sites | Graph:
+        return regions(self.sites, self.lan, self.name)
 
 
 class SitesDescribed(NetworkDescribed):
@@ -194,7 +216,8 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
             latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
             one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a network. The mapping
-            describes a link (`LinkDescribed`), nodes, sites or a graph (`SEVERAL`). All may have a ``name``.
+            describes a link (`LinkDescribed`), nodes, sites or a graph (`SEVERAL`), or the workers of regions by their
+            names (`RegionsDescribed`). All may have a ``name``.
         path: the field's name, for the error line.
 
     Raises:
@@ -335,6 +358,9 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
 def _from_mapping(given: Mapping[str, Any], path: str) -> Network:
     if given.get("kind") == PYTHON:
         return _brought(called_as(given, path), dict(given), path)
+    if isinstance(given.get("sites"), Mapping):
+        with users_fields(path):
+            return RegionsDescribed.read(given, path).network()
     for key, model in SEVERAL.items():
         if key in given:
             with users_fields(path):

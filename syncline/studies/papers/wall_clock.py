@@ -19,7 +19,7 @@ from syncline.costmodel import (
 )
 from syncline.experiments.columns import Column, seconds_of, text_of
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
-from syncline.specs.experiment import HardwareField
+from syncline.specs.memory import HardwareField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Record
 from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table

@@ -64,8 +64,8 @@ def _train_seed(
     parts = cut(spec.problem.weighted(seed).to(spec.device), stages)
     delays = stage_delays(stages).tolist()
     optimizers = [
-        stage_optimizer(method, task, list(part.named_parameters()), delay, delays)
-        for part, delay in zip(parts, delays, strict=True)
+        stage_optimizer(method, task, list(part.named_parameters()), stage, delays, seed)
+        for stage, part in enumerate(parts)
     ]
     rates = [late_schedule(spec, late, optimizer) for optimizer in optimizers]
     made = schedule("async-1f1b", stages, spec.steps)

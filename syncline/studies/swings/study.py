@@ -53,6 +53,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     task = spec.problem.build(rows_of(comm, (seed,)))
     delays = delays_of(task, stages, "per-stage")
     optimizer = method.build(delay_groups(task, delays), comm)
+    optimizer.seeds = (seed,)
     late = DelayedTask(task, delays)
     schedule = spec.schedule.build(optimizer, spec.at_step + spec.window)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncline.costmodel.collectives.measured import nvlink_all_reduce
 from syncline.costmodel.compute.memory import activation_bytes
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.transformer_time import (
@@ -15,6 +16,7 @@ from syncline.costmodel.compute.transformer_time import (
     STEP_TIMES,
     TENSOR_FIELDS,
     Layouts,
+    Node,
     StepConstants,
     layer_s,
     step_s,
@@ -181,4 +183,27 @@ def test_constants_are_positive(value):
 
 
 def test_fields_are_in_one_of_the_two_lists():
-    assert {field.name for field in fields(StepConstants)} == {*STEP_FIELDS, *TENSOR_FIELDS, "name", "source"}
+    known = {"tensor_times", "tensor_calibrated_bytes", "node", "calibrated_on", "name", "source"}
+    assert {field.name for field in fields(StepConstants)} == {*STEP_FIELDS, *TENSOR_FIELDS, *known}
+
+
+def test_larger_sums_than_were_calibrated_on_take_as_long_as_they_were_measured():
+    constants = replace(A100, tensor_times=nvlink_all_reduce("a100"))
+    for batch, tensor, changes in ((8, 8, False), (64, 8, True), (64, 1, False), (64, 16, False)):
+        of = layouts(micro_batch=batch, tensor=tensor)  # sums of 2 x batch x 1024 x 2048 bytes: 2^25, then 2^28
+        assert (one(layer_s(of, constants)) != one(layer_s(of, A100))) == changes
+    of, nbytes = layouts(micro_batch=64, tensor=8), 2.0**28
+    fitted_s = A100.tensor_call_s + 2 * 7 / 8 * nbytes / A100.tensor_bytes_per_s
+    measured_s = float(nvlink_all_reduce("a100").time_s(nbytes, 8))
+    assert one(layer_s(of, A100)) - one(layer_s(of, constants)) == pytest.approx(4 * (fitted_s - measured_s))
+
+
+def test_rings_of_replicas_share_the_cards_of_a_node():
+    joined = replace(A100, node=Node(8, 1e11))
+    same = layouts(data=4, tensor=2)  # in one node
+    assert one(step_s(same, joined)) == one(step_s(same, A100))
+    for tensor, data in ((1, 16), (4, 4), (8, 2)):
+        of = layouts(data=data, tensor=tensor)
+        nbytes = 2 * (data - 1) / data * 2 * one(of.parameters_of(0))
+        more_s = nbytes / min(1e11 / tensor, A100.link_bytes_per_s) - nbytes / A100.link_bytes_per_s
+        assert one(step_s(of, joined)) - one(step_s(of, A100)) == pytest.approx(more_s)

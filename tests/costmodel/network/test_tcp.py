@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.network.tcp import repeated_part, tcp_bytes_per_s
+from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError
 
 
@@ -46,3 +46,39 @@ def test_a_loss_is_a_part_of_the_packets(loss: float) -> None:
 def test_what_no_stream_has_is_refused(arguments: tuple[float, ...], field: str) -> None:
     with pytest.raises(SpecError, match=f"{field}: got"):
         tcp_bytes_per_s(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_window_bounds_what_a_connection_carries() -> None:
+    tcp = Tcp(window_bytes=1e6)
+    assert tcp.rate_bytes_per_s(1e9, 0.1) == pytest.approx(1e7)
+    assert Tcp(window_bytes=1e6, connections=4).rate_bytes_per_s(1e9, 0.1) == pytest.approx(4e7)
+    assert tcp.rate_bytes_per_s(5e6, 0.1) == 5e6  # the line is narrower
+    assert tcp.rate_bytes_per_s(1e9, 0.0) == 1e9
+    assert Tcp(flow_bytes_per_s=6e8, connections=2).rate_bytes_per_s(2e9, 1e-6) == 1.2e9
+    lossy = Tcp(loss=0.01, connections=3)
+    assert lossy.rate_bytes_per_s(1e9, 0.1) == pytest.approx(tcp_bytes_per_s(0.01, 0.1, 3))
+
+
+def test_windows_double_every_round_trip_after_idling() -> None:
+    # 10, 20, 40 segments of 1 kB in three round trips of 0.1 s; then 80 kB are on the way at 800 kB/s.
+    tcp = Tcp(segment_bytes=1000)
+    assert tcp.after_idling_s(70e3 + 8e5, 8e5, 0.1) == pytest.approx(0.3 + 1.0)
+    assert tcp.after_idling_s(10e3, 8e5, 0.1) == pytest.approx(10e3 / 8e5)  # the first window is enough
+    assert tcp.after_idling_s(8e5, 8e5, 0.0) == pytest.approx(1.0)
+    assert Tcp(segment_bytes=1000, slow_start=False).after_idling_s(8e5, 8e5, 0.1) == pytest.approx(1.0)
+
+
+@given(st.floats(1, 1e9), st.floats(1e5, 1e9), st.floats(0, 0.3), st.integers(1, 64))
+def test_opening_windows_take_longer_and_more_connections_less(n: float, line: float, rtt_s: float, count: int) -> None:
+    tcp, many = Tcp(), Tcp(connections=count)
+    open_s = n / tcp.rate_bytes_per_s(line, rtt_s)
+    assert tcp.after_idling_s(n, line, rtt_s) >= open_s * (1 - 1e-12)
+    assert many.after_idling_s(n, line, rtt_s) <= tcp.after_idling_s(n, line, rtt_s) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("window_bytes", 0.0), ("connections", 0), ("segment_bytes", 0), ("loss", 1.0)]
+)
+def test_what_a_connection_cannot_be(field: str, value: float) -> None:
+    with pytest.raises(SpecError, match="got"):
+        Tcp(**{field: value})

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import Link
 from syncline.errors import SpecError
-from syncline.experiments.projection.project import ProjectionPlan, project
+from syncline.experiments.projection.plan import ProjectionPlan
+from syncline.experiments.projection.project import project
 from syncline.experiments.projection.projections import (
     Options,
     left_out,
@@ -20,7 +20,7 @@ from syncline.experiments.projection.projections import (
     variants,
     write_csv,
 )
-from syncline.experiments.projection.thresholds import HIGHEST, LOWEST, Threshold, speedups, threshold
+from syncline.experiments.projection.thresholds import HIGHEST, LOWEST, WHEN, speedups, thresholds
 from syncline.specs import ProjectSpec, load_spec
 
 
@@ -29,18 +29,19 @@ def spec(*overrides):
                      ProjectSpec)  # fmt: skip
 
 
-class Lines:
-    """Methods whose step takes ``a + b / B`` seconds."""
+def lines(*terms):
+    """Speedups of a method over the first one, where steps take ``a + b / B`` seconds: of each pair of terms."""
 
-    def __init__(self, *terms):
-        self.terms = terms
+    def told(picked, bandwidths):
+        (a0, b0), each = terms[0], np.array(terms[1:])[picked]
+        return (a0 + b0 / bandwidths) / (each[:, :1] + each[:, 1:] / bandwidths)
 
-    def algorithm(self, network):
-        return None
+    return told
 
-    def step(self, number, network):
-        a, b = self.terms[number]
-        return type("Step", (), {"step_time_s": a + b / np.asarray(network.bandwidth_bytes_per_s)})
+
+def threshold(terms, ratio):
+    found = thresholds(lines(*terms), len(terms) - 1, {"it": ratio})["it"]
+    return [(WHEN[when], rate) for when, rate in zip(found.when, found.bytes_per_s, strict=True)]
 
 
 fixed_s, nbytes = st.floats(0.01, 10), st.floats(1e4, 1e9)
@@ -49,28 +50,28 @@ fixed_s, nbytes = st.floats(0.01, 10), st.floats(1e4, 1e9)
 @given(a0=fixed_s, b0=nbytes, a1=fixed_s, b1=nbytes, ratio=st.sampled_from([1.0, 1.05, 2.0]))
 def test_the_threshold_of_two_hyperbolas_is_found(a0, b0, a1, b1, ratio):
     """``(a0 + b0 / B) = r (a1 + b1 / B)`` at ``B = (b0 - r b1) / (r a1 - a0)``."""
-    found = threshold(Lines((a0, b0), (a1, b1)), 1, Link(0.0, 1.0), ratio)
+    ((when, bytes_per_s),) = threshold([(a0, b0), (a1, b1)], ratio)
     above, below = ratio * a1 - a0, b0 - ratio * b1
     meets = below / above if above else np.inf
     if meets > 0 and 2 * LOWEST < meets < HIGHEST / 2:
         # Where the two hyperbolas are one to the last digits, the place where they meet is not told apart.
-        assert found.when == ("below" if below > 0 else "above") or abs(below) < 1e-9 * b0
-        if found.bytes_per_s and abs(above) > 1e-6 * a0:
-            assert found.bytes_per_s == pytest.approx(meets, rel=1e-4)
+        assert when == ("below" if below > 0 else "above") or abs(below) < 1e-9 * b0
+        if when in ("below", "above") and abs(above) > 1e-6 * a0:
+            assert bytes_per_s == pytest.approx(meets, rel=1e-4)
     elif not LOWEST / 2 < meets < HIGHEST * 2:
-        assert found in (Threshold("always"), Threshold("never"))
+        assert when in ("always", "never") and np.isnan(bytes_per_s)
 
 
 def test_what_is_never_and_always_faster():
-    same = Lines((1.0, 1.0), (1.0, 1.0), (0.5, 0.5))
-    assert threshold(same, 1, Link(0.0, 1.0), 1.0) == Threshold("never")
-    assert threshold(same, 2, Link(0.0, 1.0), 1.05) == Threshold("always")
+    same = [(1.0, 1.0), (1.0, 1.0), (0.5, 0.5)]
+    assert [when for when, _ in threshold(same, 1.0)] == ["never", "always"]
+    assert [when for when, _ in threshold(same, 1.05)] == ["never", "always"]
 
 
 @pytest.mark.parametrize("fields", [(), ("overlap=ddp",), ("algorithm=auto",), ("algorithm=auto", "overlap=ddp")])
 def test_at_the_threshold_the_speedup_is_the_one_that_was_asked_for(fields):
     given_spec = spec(*fields)
-    plan = ProjectionPlan(given_spec)
+    plan = ProjectionPlan([given_spec])
     for row, number in zip(project(given_spec)[1:], (1, 2), strict=True):
         bandwidth = row["faster_by_5_percent_bandwidth_bytes_per_s"]
         assert row["faster_by_5_percent"] == "below"
@@ -83,7 +84,7 @@ def test_at_the_threshold_the_speedup_is_the_one_that_was_asked_for(fields):
 def test_prices_of_many_bandwidths_are_those_of_each():
     for algorithm in ("auto", "gloo", "nccl", "ring"):
         one = spec(f"algorithm={algorithm}")
-        plan, link, many = ProjectionPlan(one), one.networks[0], np.geomspace(1e6, 1e12, 5)
+        plan, link, many = ProjectionPlan([one]), one.networks[0], np.geomspace(1e6, 1e12, 5)
         alone = [speedups(plan, 1, link, np.array([bandwidth]))[0] for bandwidth in many]
         assert speedups(plan, 1, link, many) == pytest.approx(alone, rel=1e-12)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -110,6 +112,31 @@ def test_a_process_that_fails_ends_the_others(code: str, message: str) -> None:
     commands = [[sys.executable, "-c", of] for of in ("import time; time.sleep(60)", code)]
     with pytest.raises(SynclineError, match=message):
         run_together(commands, [dict(os.environ)] * 2, 30.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="whose kernel ends a process with its parent")
+def test_processes_end_with_whoever_started_them(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    sleeps = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    runs = "from syncline.backend.commands import run_commands\nimport os, sys\n"
+    runs += f"run_commands([[sys.executable, '-c', {sleeps!r}]], [dict(os.environ)], 60)"
+    started = subprocess.Popen([sys.executable, "-c", runs])
+    until = time.monotonic() + 60
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    started.kill()
+    started.wait()
+    while is_running(pid.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not is_running(pid.read_text())
+
+
+def is_running(pid: str) -> bool:
+    """Whether there is such a process that has not ended; nobody may be left to ask."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_processes_that_are_not_through_in_time() -> None:

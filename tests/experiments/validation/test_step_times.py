@@ -143,6 +143,34 @@ def test_known_constants_need_no_calibration(folder):
     assert max(abs(row["error"]) for row in result["rows"]) > 0.02  # it is not that machine
 
 
+def test_points_that_known_constants_were_fitted_to_are_no_test_of_them(folder):
+    known = STEP_TIMES["a100-megatron-deepspeed"]
+    assert known.calibrated_on == (5, 0)
+    first = [point for point in made_up() if point.part(5) == 0]
+    # Whatever fold is asked for: it is not this spec's calibration that chose them.
+    for fold in (0, 3):
+        result = validate_step_times(spec_of(folder, constants=known, fold=fold))
+        count = {row["role"]: row["points"] for row in result["summary"] if row["by"] == "tensor"}
+        assert len(result["rows"]) == len(made_up()) - len(first) and count["calibration"] > 0
+    own = replace(known, calibrated_on=None)
+    result = validate_step_times(spec_of(folder, constants=own))
+    assert len(result["rows"]) == len(made_up())
+    assert {row["role"] for row in result["summary"]} == {"validation"}
+
+
+def test_a_cell_is_predicted_from_points_outside_of_it(folder, monkeypatch):
+    points, taken = made_up(), []
+    known = STEP_TIMES["a100-megatron-deepspeed"]
+    monkeypatch.setattr(vtrain, "fitted_to", lambda of, *machine: (taken.append(of), (known, {}))[1])
+    rows = [row for row in validate_step_times(spec_of(folder))["summary"] if row["role"] == vtrain.LEFT_OUT]
+    of = {row["value"]: row["points"] for row in rows if row["by"] == "width, micro_batch"}
+    cells = sorted({(point.width, point.micro_batch) for point in points if point.tensor == 1})
+    assert list(of) == [f"{width}, {batch}" for width, batch in cells]
+    assert rows[0]["points"] == sum(of.values()) == sum(point.tensor == 1 for point in points)
+    for cell, calibrated in zip(cells, taken[1:], strict=True):
+        assert calibrated and cell not in {(point.width, point.micro_batch) for point in calibrated}
+
+
 def test_errors_of_groups_by_hand():
     row = {"role": "validation", "tensor": 1, "width": 1, "stages": 1, "data": 1, "layers": 1, "microbatches": 1}
     rows = [row | {"micro_batch": b, "error": e} for b, e in ((1, 0.1), (1, -0.2), (2, 0.03))]

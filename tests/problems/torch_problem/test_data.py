@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from syncline.problems import Rows, TorchProblem
-from syncline.problems.torch_problem.randomness import preserved
+from syncline.randomness import preserved
 
 ITEMS = 23
 

@@ -20,6 +20,10 @@ from syncline.specs.cluster.networks import SEVERAL, Network, by_its_fields
 from syncline.units import parse_bandwidth
 
 LINKS = {
+    "nvlink2": (0.6e-6, "1200 Gbit/s"),
+    "nvlink3": (0.6e-6, "2400 Gbit/s"),
+    "p3.2xlarge": (0.87e-3, "8.952 Gbit/s"),
+    "g6e.2xlarge": (50e-6, "14.9 Gbit/s"),
     "nvlink4": (0.6e-6, "3600 Gbit/s"),  # half of the 900 GB/s that are sold for both directions
     "pcie5": (1e-6, "504.1230769230769 Gbit/s"),
     "infiniband": (2e-6, "100 Gbit/s"),
@@ -131,6 +135,23 @@ def test_tcp_streams_are_bounded_by_their_losses() -> None:
     two = network({"sites": 2, "lan": "10gbe", "uplink": {"preset": "wan", "loss": 0.01, "streams": 1}})
     assert isinstance(two, Sites)
     assert two.uplinks[0].goodput_bytes_per_s == pytest.approx(one.goodput_bytes_per_s)
+
+
+def test_windows_bound_what_tcp_carries() -> None:
+    # 3 MiB in 50 ms; more connections carry more, and no more than the line
+    one, two, many = (network({"preset": "wan", "tcp": {"connections": n}}) for n in (1, 2, 16))
+    assert one == network({"preset": "wan", "tcp": True}) and one.goodput_bytes_per_s == pytest.approx(3 * 2**20 / 0.05)
+    assert two.goodput_bytes_per_s == pytest.approx(min(2 * 3 * 2**20 / 0.05, 125e6))
+    assert many == network("wan") == network({"preset": "wan", "tcp": False})
+    assert network({"preset": "ib-ndr", "tcp": True}) == network("ib-ndr")  # nothing is far there
+    small = network({"preset": "wan", "tcp": {"window": "1 MiB", "flow": "100 Mbit/s"}})
+    assert small.goodput_bytes_per_s == pytest.approx(12.5e6)
+    lossy = network({"preset": "wan", "tcp": {"loss": 0.01}})
+    assert lossy == network({"preset": "wan", "loss": 0.01, "streams": 1})
+    # half of the way on each of two uplinks: the same round trip
+    sites = network({"sites": 2, "lan": "10gbe", "uplink": {"preset": "wan", "tcp": True}})
+    assert isinstance(sites, Sites)
+    assert sites.uplinks[0].goodput_bytes_per_s == pytest.approx(one.goodput_bytes_per_s)
 
 
 def test_nodes_sites_and_graphs() -> None:
@@ -264,6 +285,13 @@ def test_a_network_says_what_it_is(value: Any, said: str) -> None:
         ({"preset": "wan", "streams": 4}, "network.streams: got 4; expected loss beside it"),
         ({"preset": "wan", "loss": 0.1, "streams": 0}, "network.streams: got 0"),
         ({"latency": 0, "bandwidth": 1.0, "loss": 0.1, "streams": 1}, "network.latency: got 0.0; expected above 0"),
+        ({"preset": "wan", "tcp": 4}, "network.tcp: got 4; expected true (one connection"),
+        ({"preset": "wan", "tcp": {"window": 0}}, "network.tcp.window: got 0.0; expected bytes, positive"),
+        ({"preset": "wan", "tcp": {"connections": 0}}, "network.tcp.connections: got 0"),
+        ({"preset": "wan", "tcp": {"windows": "1 MiB"}}, "network.tcp.windows: got '1 MiB'"),
+        ({"preset": "wan", "tcp": {"loss": 1.0}}, "network.tcp.loss: got 1.0; expected a fraction of the packets"),
+        ({"preset": "wan", "tcp": True, "loss": 0.1}, "network.loss: got 0.1; expected none beside tcp"),
+        ({"latency": 0, "bandwidth": 1.0, "tcp": {"loss": 0.1}}, "network.latency: got 0.0; expected above 0"),
         ({"preset": "wan", "rails": 0}, "network.rails: got 0"),
         ({"preset": "wan", "efficiency": 94}, "network.efficiency: got 94.0"),
         ({"preset": "wan", "duplex": "both"}, "network.duplex: got 'both'"),

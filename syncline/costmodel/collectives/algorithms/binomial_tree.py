@@ -6,6 +6,7 @@ Who holds a range of workers sends to the first of its upper half, the larger if
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,14 +19,20 @@ from syncline.costmodel.collectives.algorithms.base import (
     of_part_twice,
     tree_depth,
 )
+from syncline.costmodel.kept import frozen
 
 
-def halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
+@lru_cache(maxsize=64)
+def halved(workers: int) -> tuple[tuple[RankArray, RankArray, RankArray], ...]:
     """Ranges of workers, halved until they have length 1: firsts, firsts of the upper halves, and these' lengths."""
+    return tuple(_halved(workers))
+
+
+def _halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
     ranges = [(0, workers)]
     while any(length > 1 for _, length in ranges):
         pairs = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
-        senders, receivers, lengths = np.array(pairs).T
+        senders, receivers, lengths = (frozen(each) for each in np.array(pairs).T)
         yield senders, receivers, lengths
         ranges = [
             half

@@ -58,6 +58,7 @@ __all__ = [
     "gloo_sent_bytes",
     "segments",
     "tensor_bytes",
+    "tree_children",
     "tree_ways",
     "window_s",
 ]
@@ -186,26 +187,33 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, l
     return slowest
 
 
-@lru_cache(maxsize=256)
 def tree_ways(workers: int) -> tuple[tuple[int, int], ...]:
     """The ways down a broadcast's tree: latencies on each, the first notice included, and n bytes that flow.
 
-    Worker v hears in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once; the
-    bytes of children of one parent share its link.
+    The bytes of children of one parent share its link.
     """
-    at: dict[int, tuple[int, int]] = {0: (1, 0)}
+    return tuple(sorted({(1 + len(children), sum(children)) for children in tree_children(workers)}))
+
+
+@lru_cache(maxsize=256)
+def tree_children(workers: int) -> tuple[tuple[int, ...], ...]:
+    """The ways down a broadcast's tree, each as how many children its parents have that are told at once.
+
+    Worker v hears in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once.
+    """
+    at: dict[int, tuple[int, ...]] = {0: ()}
     ways = set()
     for worker in range(workers):
-        hops, shares = at[worker]
+        above = at[worker]
         children = []
         bit = worker.bit_length()
         while worker + (1 << bit) < workers:
             children.append(worker + (1 << bit))
             bit += 1
         for child in children:
-            at[child] = hops + 1, shares + len(children)
+            at[child] = (*above, len(children))
         if not children:
-            ways.add((hops, shares))
+            ways.add(above)
     return tuple(sorted(ways))
 
 

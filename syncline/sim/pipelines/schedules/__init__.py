@@ -29,6 +29,7 @@ from syncline.sim.pipelines.schedules.gpipe import GPIPE
 from syncline.sim.pipelines.schedules.greedy import GREEDY
 from syncline.sim.pipelines.schedules.interleaved import INTERLEAVED
 from syncline.sim.pipelines.schedules.one_f_one_b import ASYNC_ONE_F_ONE_B, ONE_F_ONE_B
+from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 from syncline.sim.pipelines.schedules.zb_h1 import ZB_H1
 
 __all__ = [
@@ -36,7 +37,9 @@ __all__ = [
     "TASK_KINDS",
     "CalledSchedule",
     "Kind",
+    "Numbering",
     "Order",
+    "Orders",
     "PipelineTask",
     "Schedule",
     "ScheduleKind",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.network.paths import Ints
 
 Kind = Literal["forward", "backward", "weight"]
 """Forward; backward (the whole of it, or in a split one the gradient of the input); gradient of the weights."""
@@ -28,7 +32,8 @@ class Schedule(NamedTuple):
 
     Attributes:
         name: how the field calls it.
-        orders: per stage, from the first to the last; empty for one whose order depends on timing.
+        orders: per stage, from the first to the last: lists of tasks, or `Orders`; empty for one whose order depends
+            on timing.
         microbatches: M.
         chunks: v, parts of the model per stage.
         splits_backward: whether weight gradients are tasks of their own.
@@ -38,7 +43,7 @@ class Schedule(NamedTuple):
     """
 
     name: str
-    orders: list[Order]
+    orders: Sequence[Order]
     microbatches: int
     chunks: int = 1
     splits_backward: bool = False
@@ -78,11 +83,12 @@ def usual_limits(stages: int) -> range:
     return range(stages, 0, -1)
 
 
-def alternating(forwards: Order, backwards: Order, ahead: int) -> Order:
+def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
     """``ahead`` forwards, then a forward and a backward in turn, then the backwards that are left."""
-    ahead = min(ahead, len(forwards))
-    pairs = zip(forwards[ahead:], backwards, strict=False)
-    return forwards[:ahead] + [task for pair in pairs for task in pair] + backwards[len(forwards) - ahead :]
+    count = len(forwards)
+    ahead = min(ahead, count)
+    pairs = np.stack([forwards[ahead:], backwards[: count - ahead]], axis=1)
+    return np.concatenate([forwards[:ahead], pairs.ravel(), backwards[count - ahead :]])
 
 
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind
+import numpy as np
+
+from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind
+from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 
 
 def gpipe(stages: int, microbatches: int) -> Schedule:
@@ -10,9 +13,9 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3.
     """
-    forwards = [PipelineTask("forward", i) for i in range(microbatches)]
-    backwards = [PipelineTask("backward", i) for i in range(microbatches)]
-    return Schedule("gpipe", [forwards + backwards] * stages, microbatches)
+    tasks = Numbering(microbatches)
+    order = np.concatenate([tasks.all("forward"), tasks.all("backward")])
+    return Schedule("gpipe", Orders(np.broadcast_to(order, (stages, len(order))), tasks), microbatches)
 
 
 GPIPE = ScheduleKind(gpipe)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from syncline.errors import SpecError
-from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind, alternating
+from syncline.sim.pipelines.schedules.base import TASK_KINDS, Schedule, ScheduleKind, alternating
+from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 
 
 def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -19,19 +22,15 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """
     if microbatches % stages:
         raise SpecError("microbatches", microbatches, f"a multiple of the {stages} stages, as interleaving needs")
-    passes = [
-        (group * stages + i, chunk)
-        for group in range(microbatches // stages)
-        for chunk in range(chunks)
-        for i in range(stages)
-    ]
-    forwards = [PipelineTask("forward", i, chunk) for i, chunk in passes]
-    backwards = [PipelineTask("backward", i, chunks - 1 - chunk) for i, chunk in passes]
+    tasks = Numbering(microbatches, chunks)
+    # Groups of K micro-batches pass all chunks before the next group comes.
+    by_chunk = [[tasks.all(kind, chunk).reshape(-1, stages) for chunk in range(chunks)] for kind in TASK_KINDS[:2]]
+    forwards, backwards = (np.stack(of, axis=1).ravel() for of in (by_chunk[0], by_chunk[1][::-1]))
     orders = []
     for stage in range(stages):
         ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
         orders.append(alternating(forwards, backwards, len(forwards) if microbatches == stages else ahead))
-    return Schedule("interleaved", orders, microbatches, chunks)
+    return Schedule("interleaved", Orders(np.stack(orders), tasks), microbatches, chunks)
 
 
 INTERLEAVED = ScheduleKind(interleaved, takes_chunks=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncline.sim.pipelines.schedules.base import PipelineTask, Schedule, ScheduleKind, alternating, usual_limits
+import numpy as np
+
+from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind, alternating, usual_limits
+from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 
 
 def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
@@ -17,10 +20,11 @@ def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None 
     >>> [f"{task.kind[0]}{task.microbatch}" for task in one_f_one_b(2, 3).orders[0]]
     ['f0', 'f1', 'b0', 'f2', 'b1', 'b2']
     """
-    forwards = [PipelineTask("forward", i) for i in range(microbatches)]
-    backwards = [PipelineTask("backward", i) for i in range(microbatches)]
+    tasks = Numbering(microbatches)
+    forwards, backwards = tasks.all("forward"), tasks.all("backward")
     limits = usual_limits(stages) if in_flight is None else in_flight
-    return Schedule("1f1b", [alternating(forwards, backwards, limit - 1) for limit in limits], microbatches)
+    orders = [alternating(forwards, backwards, limit - 1) for limit in limits]
+    return Schedule("1f1b", Orders(np.stack(orders), tasks), microbatches)
 
 
 def async_one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:

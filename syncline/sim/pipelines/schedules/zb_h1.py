@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from syncline.sim.pipelines.schedules.base import Order, PipelineTask, Schedule, ScheduleKind
+import numpy as np
+
+from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind
 from syncline.sim.pipelines.schedules.one_f_one_b import one_f_one_b
+from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 
 
 def zb_h1(stages: int, microbatches: int) -> Schedule:
@@ -13,16 +16,13 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
 
     Source: P. Qi, X. Wan, G. Huang, M. Lin, "Zero Bubble Pipeline Parallelism" (2023), section 2.2 (ZB-H1).
     """
-    orders = []
-    for stage, order in enumerate(one_f_one_b(stages, microbatches).orders):
-        split: Order = []
-        for task in order:
-            split.append(task)
-            if task.kind == "backward" and task.microbatch >= stage:
-                split.append(PipelineTask("weight", task.microbatch - stage))
-        late = range(max(0, microbatches - stage), microbatches)
-        orders.append(split + [PipelineTask("weight", i) for i in late])
-    return Schedule("zb-h1", orders, microbatches, splits_backward=True)
+    tasks, orders = Numbering(microbatches), []
+    weights, first_backward = tasks.all("weight"), tasks.all("backward")[0]
+    for stage, order in enumerate(Orders.of(one_f_one_b(stages, microbatches).orders, tasks).numbers):
+        followed = np.flatnonzero(order >= first_backward + stage)  # by the weight gradient of a backward before
+        split = np.insert(order, followed + 1, weights[: len(followed)])
+        orders.append(np.concatenate([split, weights[len(followed) :]]))
+    return Schedule("zb-h1", Orders(np.stack(orders), tasks), microbatches, splits_backward=True)
 
 
 ZB_H1 = ScheduleKind(zb_h1)

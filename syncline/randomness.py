@@ -1,4 +1,7 @@
-"""The global generators of torch, NumPy and Python, which modules and transforms draw from, under seeds by name."""
+"""The global generators of torch, NumPy and Python, from which code of others draws, under seeds by name.
+
+Modules, transforms and optimizers draw from them; whatever is drawn is a function of a seed and of names.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,170 @@
+"""Collectives of many numbers of workers on many links at once: what each takes, and which algorithm carries it.
+
+`collective_s` prices one algorithm on arrays; here a policy may choose another one in each setting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.arrays import FloatOrArray, Indices
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
+from syncline.costmodel.collectives.hierarchical import levels
+from syncline.costmodel.collectives.policies import NCCL, Algorithms, algorithm_for, algorithm_of, nccl_estimates_s
+from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, first_on
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Network
+from syncline.costmodel.network.two_level import TwoLevel
+
+
+class PricedMany(NamedTuple):
+    """Collectives of one kind in many settings.
+
+    Attributes:
+        seconds: what each takes.
+        names: of algorithms.
+        chosen: which of the names carries each; broadcasts with ``seconds``.
+    """
+
+    seconds: FloatOrArray
+    names: tuple[str, ...]
+    chosen: Indices
+
+
+def carried(
+    kind: str, workers: Indices, nbytes: FloatOrArray, network: Network, wanted: Algorithms = None, rule: Rule = "eager"
+) -> PricedMany:
+    """What a collective takes in each of many settings, and what carries it there.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: P of each setting, along the first axis.
+        nbytes: n, one for all or one for each P.
+        network: a link, whose fields may be arrays with the settings along the first axis, too, or one for all; or
+            another network.
+        wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
+        rule: when a message starts; ``auto`` chooses as if eager.
+
+    Raises:
+        SpecError: no such algorithm, or a P that the network cannot join.
+        NoClosedForm: as `collective_s`.
+    """
+    policy = algorithm_of(wanted, kind)
+    hierarchical = policy in HIERARCHICAL[kind]
+    if isinstance(network, TwoLevel) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
+        several = _on_nodes(
+            workers, nbytes, network, (policy,) if policy and hierarchical else HIERARCHICAL[kind], rule
+        )
+        if several is not None:
+            return several
+    if not isinstance(network, Link) or network.duplex == "half" or hierarchical:
+        return _one_by_one(kind, workers, nbytes, network, wanted, rule)
+    return _on_links(kind, workers, nbytes, network, wanted, rule)
+
+
+def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
+    """On links of which every algorithm has a closed form, or for one P."""
+    policy = algorithm_of(wanted, kind)
+    if policy == "auto":
+        return _fastest(kind, workers, nbytes, link, rule)
+    if policy == "nccl" and kind not in NCCL:
+        chosen = _ring_or_tree(workers, nbytes, link)
+        names = ("ring", "double-binary-tree")
+        costs = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+        return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
+    name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)
+    return PricedMany(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), np.zeros((), dtype=np.int64))
+
+
+def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Rule) -> PricedMany:
+    """By the algorithm of the least closed form, the first of several; parameter servers are left out."""
+    names, costs = [], []
+    for name in ALGORITHMS[kind]:
+        if name not in SERVERS:
+            with contextlib.suppress(NoClosedForm):
+                costs.append(collective_s(kind, workers, nbytes, link, name))
+                names.append(name)
+    if not names:
+        names, costs = [ALGORITHMS[kind][0]], [collective_s(kind, workers, nbytes, link)]
+    told = costs
+    if rule != "eager":
+        told = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+    return _least(costs, told, names)
+
+
+def _on_nodes(
+    workers: Indices, nbytes: FloatOrArray, network: TwoLevel, names: tuple[str, ...], rule: Rule
+) -> PricedMany | None:
+    """On several full nodes each, where nothing but the two-level algorithms has a closed form; None elsewhere."""
+    size = network.per_node
+    full = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
+    if not full or "half" in (network.inner.duplex, network.outer.duplex):
+        return None
+    on = levels(network, 2 * size)._replace(nodes=workers // size)
+    return _least(
+        [hierarchy_s(name, on, nbytes) for name in names],
+        [hierarchy_s(name, on, nbytes, rule) for name in names],
+        names,
+    )
+
+
+def _least(costs: Sequence[FloatOrArray], told: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
+    """What is told of the least cost, of several the first."""
+    chosen = np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
+    each = np.stack(np.broadcast_arrays(*told))
+    return PricedMany(np.take_along_axis(each, chosen[None], axis=0)[0], tuple(names), chosen)
+
+
+def _ring_or_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
+    """Where NCCL's model takes the tree for an all-reduce."""
+    of_each = []
+    for count, size, one in _settings(workers, nbytes, link):
+        estimates = nccl_estimates_s(count, size, one) if count > 1 else {("ring", ""): np.zeros(())}
+        least = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
+        of_each.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[least])
+    return np.stack(np.broadcast_arrays(*of_each))
+
+
+def _one_by_one(
+    kind: str, workers: Indices, nbytes: FloatOrArray, network: Network, wanted: Algorithms, rule: Rule
+) -> PricedMany:
+    """One P after another, where what an algorithm costs, or whether that is known, is another question for each."""
+    known: dict[tuple[int, float, int], PricedMany] = {}
+    each, names, networks = [], dict[str, int](), []
+    for count, size, one in _settings(workers, nbytes, network):
+        key = count, size, id(one)
+        if key not in known:
+            known[key] = _at(kind, count, size, one, wanted, rule)
+            networks.append(one)  # as long as it lives, nothing else has its id
+        each.append(known[key])
+        for name in each[-1].names:
+            names.setdefault(name, len(names))
+    chosen = [np.array([names[name] for name in one.names], dtype=np.int64)[one.chosen] for one in each]
+    seconds = np.stack(np.broadcast_arrays(*(one.seconds for one in each)))
+    return PricedMany(seconds, tuple(names), np.stack(np.broadcast_arrays(*chosen)))
+
+
+def _at(kind: str, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule) -> PricedMany:
+    if isinstance(network, Link):
+        return _on_links(kind, workers, nbytes, network, wanted, rule)
+    name = algorithm_for(wanted, kind, workers, nbytes, network)
+    seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
+    return PricedMany(seconds, (name or first_on(kind, network),), np.zeros((), dtype=np.int64))
+
+
+def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
+    """P, n and the network of each setting, one after another; the same object where the network is the same."""
+    counts = np.reshape(workers, (-1,))
+    sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)
+    arrays = network.arrays if isinstance(network, Link) else {}
+    varies = any(len(value) > 1 for value in arrays.values())
+    one = network
+    for index, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
+        if isinstance(network, Link) and arrays and (varies or not index):
+            one = network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
+        yield count, size, one

@@ -1,0 +1,138 @@
+"""Processes for trainings: forked, with everything imported, from one that does nothing else.
+
+To import torch takes seconds of a core, which every process would pay that starts on its own. A server imports it once,
+beside the imports of the process that asks, and each training's process is a copy of the server. When it is copied it
+has no threads, which nobody knows of the asking process with its libraries, watchers and notebooks.
+
+Source: multiprocessing's start method forkserver; elsewhere than on Linux processes start on their own (spawn).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import forkserver, get_context, resource_tracker
+from multiprocessing.synchronize import Event
+from types import ModuleType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PRELOADED = ("cloudpickle", "syncline.experiments.trained", "syncline.backend.devices", "syncline.training")
+
+
+def start_server() -> None:
+    """Let the server begin to import, if it has not: call it as soon as it is known that there will be processes."""
+    if not _is_forked():
+        return
+    forkserver.set_forkserver_preload(list(PRELOADED))
+    with uninterrupted_children():
+        forkserver.ensure_running()
+
+
+def _is_forked() -> bool:
+    return sys.platform == "linux"
+
+
+@contextmanager
+def uninterrupted_children() -> Iterator[None]:
+    """Ctrl-C, which a terminal sends to all processes, never reaches those started in the block.
+
+    A blocked signal is inherited from the first instruction on, where a handler would come too late. Here it waits for
+    the end of the block.
+    """
+    resource_tracker.ensure_running()  # started later, with the first child, it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def answers(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[T]:
+    """What the calls return in so many processes, as they finish; the first calls begin first.
+
+    Args:
+        calls: that cloudpickle can send, as what they return.
+        jobs: how many at once.
+
+    Raises:
+        BrokenProcessPool: a process was ended from outside; the others end with it.
+        Exception: that a call has raised.
+    """
+    import cloudpickle
+
+    start_server()
+    context = get_context("forkserver" if _is_forked() else "spawn")
+    sent, all_are_sent = [cloudpickle.dumps(call) for call in calls], context.Event()
+    found = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent
+    pool = ProcessPoolExecutor(jobs, context, _settle, found)
+    try:
+        with uninterrupted_children(), _without_main():
+            begun = [pool.submit(_answer, call) for call in sent]
+    finally:
+        all_are_sent.set()
+    return _finished(pool, begun)
+
+
+_left: list[ProcessPoolExecutor] = []
+"""Pools that nobody waits for any more, whose processes may still be at work or start."""
+
+
+def _finished(pool: ProcessPoolExecutor, begun: list[Any]) -> Iterator[Any]:
+    import cloudpickle
+
+    try:
+        for future in as_completed(begun):
+            answer, error, where = cloudpickle.loads(future.result())
+            if error is not None:
+                raise error from RuntimeError(where)
+            yield answer
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        _left.append(pool)
+        raise
+    pool.shutdown()  # with this a process that has only begun to start still finds its locks
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that start in the block do not run the main script again: what is of it is sent by value."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _settle(environment: dict[str, str], folder: str, threads: int, all_are_sent: Event) -> None:
+    """What a process that starts by itself would find now: environment, folder, its part of the cores.
+
+    A pool in which a process ends while calls are still sent forgets these.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    if "OMP_NUM_THREADS" not in environment:
+        import torch
+
+        torch.set_num_threads(threads)
+    all_are_sent.wait()
+
+
+def _answer(call: bytes) -> bytes:
+    """What a call returns or raises, as bytes: also of a class of the main script, which this process does not have."""
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps((pickle.loads(call)(), None, ""))
+    except Exception as error:
+        where = traceback.format_exc()
+        return cloudpickle.dumps((None, error.with_traceback(None), where))

@@ -1,0 +1,188 @@
+"""A projection of every combination of values: any number of rows, some at a time.
+
+Fields of the spec make settings, those below ``network`` networks, those below ``method`` methods. Rows are settings
+before networks before methods; of settings, what is priced as arrays changes fastest, numbers of workers last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Model, ModelShape
+from syncline.errors import SpecError
+from syncline.experiments.projection.columns import Columns
+from syncline.experiments.projection.grid_methods import GridPlaces, variants_of
+from syncline.experiments.projection.grid_networks import NetworkGrid
+from syncline.experiments.projection.plan import ProjectionPlan
+from syncline.experiments.projection.plan_columns import Beside, plan_columns
+from syncline.experiments.projection.project import alike
+from syncline.experiments.projection.projections import Options, counts_of, names_of, refusals, refused_by, with_workers
+from syncline.experiments.sweep.grid import Grid, blamed
+from syncline.specs import Override, ProjectSpec, load_spec
+
+ROWS_AT_A_TIME = 1 << 17
+"""That are in memory while a file is written."""
+
+MOST_ROWS = 100_000_000
+"""A choice: some gigabytes, and an hour."""
+
+AS_ARRAYS = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
+"""Fields whose values are priced together, in the order in which they change faster; all others change first."""
+
+COLUMNS = ("model", "hardware", "compute.hardware", "workers", "overlap")
+"""Fields whose values rows have anyway."""
+
+
+def grids_of(options: Options) -> list[Grid]:
+    """Options as grids."""
+    several = {"model": options.models, "hardware": options.hardware, "method": options.methods}
+    one = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
+    grids = [Grid(path, tuple(names_of(given)), f"--{path}") for path, given in several.items() if given]
+    grids += [Grid(path, (value,), f"--{path}") for path, value in one.items() if value is not None]
+    return grids + ([Grid("workers", tuple(counts_of(options.workers)), "--workers")] if options.workers else [])
+
+
+class ProjectedGrid:
+    """Every combination of values of a projection's fields.
+
+    Args:
+        spec: what they change.
+        grids: a field and its values each; ``hardware`` stands for what computes, ``sequence`` for the model's.
+
+    Raises:
+        SpecError: names a grid's field: there is none, a value cannot be used, or there are too many rows.
+    """
+
+    def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
+        for grid, other in itertools.combinations(grids, 2):
+            if grid.path == other.path and (grid.method == other.method or "" in (grid.method, other.method)):
+                raise SpecError(other.told, other.path, "each field once")
+        by_part: dict[str, list[Grid]] = {"method": [], "network": [], "": []}
+        for grid in grids:
+            first = grid.path.split(".")[0]
+            if first in ("methods", "networks"):
+                raise SpecError(grid.told, grid.path, f"{first[:-1]}, which stands for each of them")
+            if grid.method and first != "method":
+                raise SpecError(grid.told, grid.method, f"nothing before {grid.path}, which is no field of a method")
+            by_part[first if first in by_part else ""].append(grid)
+        own = sorted(by_part[""], key=_rank)
+        self.spec = spec
+        self.counts: Sequence[int] = next((grid.values for grid in own if grid.path == "workers"), ())
+        self.own = [grid for grid in own if grid.path != "workers"]
+        self._models: dict[tuple[int, int], Model] = {}
+        self._check(own)
+        self.methods, self._of_methods = variants_of(spec.methods, by_part["method"])
+        self.networks = NetworkGrid(spec.networks, by_part["network"])
+        self.shape = [len(grid.values) for grid in self.own]
+        self.rows = math.prod([*self.shape, len(self.counts) or 1, len(self.networks), len(self.methods)])
+        if self.rows > MOST_ROWS:
+            raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_ROWS:,} rows at most, not {self.rows:,}")
+        self.refused = refused_by(self.methods, self.counts) if len(self.counts) > 1 else []
+
+    def _check(self, grids: Sequence[Grid]) -> None:
+        """Read every value once, so that nothing is begun that a value ends; whole numbers by the largest."""
+        for grid in grids:
+            values = grid.values
+            if all(type(value) is int for value in values):
+                values = (min(values), max(values))
+            for value in values:
+                self._read([(one, value if one is grid else one.values[0]) for one in grids])
+
+    def _read(self, chosen: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
+        """The spec with a value for each grid."""
+        overrides = []
+        by_field = [(replace(g, path="compute.hardware") if g.path == "hardware" else g, v) for g, v in chosen]
+        for grid, value in sorted(by_field, key=lambda one: one[0].path.count(".")):  # what contains a field first
+            if grid.path == "compute.hardware":
+                overrides += [Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "table")]
+            if grid.path != "sequence":
+                overrides.append(Override(grid.path, value, grid.told, value))
+        try:
+            spec = load_spec(dict(self.spec), overrides, ProjectSpec)
+        except SpecError as error:
+            raise blamed(error, by_field, by_field) from None
+        for grid, value in by_field:
+            if grid.path == "sequence":
+                return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.told)})
+        return spec
+
+    def _with_sequence(self, model: Model, sequence: Any, told: str) -> Model:
+        key = id(model), sequence
+        if key not in self._models:
+            if not isinstance(model, ModelShape):
+                raise SpecError(told, sequence, f"none, as {model.name} is a module, with inputs of its own")
+            if type(sequence) is not int:
+                raise SpecError(told, sequence, "whole numbers of tokens")
+            try:
+                self._models[key] = replace(model, sequence=sequence)
+            except SpecError as error:
+                raise SpecError(told, sequence, error.expected) from None
+        return self._models[key]
+
+    def left_out(self) -> list[str]:
+        """Lines that say which methods have no rows for some numbers of workers."""
+        several = zip(self.methods, self.refused, strict=True) if self.refused else ()
+        return [line for method, refused in several for line in refusals(method, sorted(refused))]
+
+    def parts(self, thresholds: bool = False) -> Iterator[Columns]:
+        """The rows, some at a time.
+
+        Args:
+            thresholds: whether to say at which bandwidths a method is worth it.
+
+        Raises:
+            SpecError: a method has no closed form on a network, or a network cannot join so many workers.
+        """
+        each = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
+        for specs, of_settings in self._settings(each):
+            first = 0
+            for group, _ in alike(specs):
+                plan, rows = ProjectionPlan(group, self.methods), slice(first, first + len(group))
+                first += len(group)
+                beside: dict[str, Any] = {
+                    name: (places[rows, None, None], values) for name, (places, values) in of_settings.items()
+                }
+                across = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
+                for at in range(0, len(self.networks), across):
+                    networks, of_networks = self.networks.part(at, min(at + across, len(self.networks)))
+                    beside |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
+                    yield plan_columns(plan, networks, thresholds, self._beside(beside))
+
+    def _beside(self, others: Beside) -> Beside:
+        return {**others, **self._of_methods}
+
+    def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridPlaces]]:
+        """So many specs at a time, and which value each has of the grids that no column is of."""
+        specs: list[ProjectSpec] = []
+        chosen: list[tuple[int, ...]] = []
+        for picked in itertools.product(*map(range, self.shape)):
+            spec = self._read([(grid, grid.values[i]) for grid, i in zip(self.own, picked, strict=True)])
+            spec = spec.model_copy(update={"methods": self.methods})
+            for begin in range(0, max(len(self.counts), 1), count):
+                counts = self.counts[begin : begin + count]
+                more = with_workers(spec, counts, self.refused) if counts else [spec]
+                if specs and len(specs) + len(more) > count:
+                    yield specs, self._places(chosen)
+                    specs, chosen = [], []
+                specs += more
+                chosen += [picked] * len(more)
+        yield specs, self._places(chosen)
+
+    def _places(self, chosen: Sequence[tuple[int, ...]]) -> GridPlaces:
+        columns = zip(self.own, zip(*chosen, strict=True), strict=True) if self.own else ()
+        return {
+            "asked_algorithm" if grid.path == "algorithm" else grid.path: (np.array(places), grid.shown)
+            for grid, places in columns
+            if grid.path not in COLUMNS
+        }
+
+
+def _rank(grid: Grid) -> int:
+    first = grid.path.split(".")[0]
+    return AS_ARRAYS.index(first) if first in AS_ARRAYS else -1

@@ -1,0 +1,93 @@
+"""Rows of a projection as a parquet file, with units in the metadata of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from syncline.errors import SpecError
+from syncline.experiments.projection.columns import Coded, ColumnRows, Columns, RowColumn
+from syncline.files import whole_file
+
+UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
+         "communication_share": "1", "sequence": "tokens", "tokens_per_worker": "tokens", "steps": "steps"}  # fmt: skip
+"""By how a column's name ends."""
+
+
+def unit_of_column(name: str) -> str:
+    """What it is measured in; nothing for names.
+
+    >>> unit_of_column("faster_bandwidth_bytes_per_s"), unit_of_column("step_time_s"), unit_of_column("method")
+    ('B/s', 's', '')
+    """
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+
+
+def write_parquet(
+    parts: Iterable[Columns], file: Path, about: Mapping[str, str], done: Callable[[int], None] = lambda rows: None
+) -> int:
+    """Write rows, some at a time, each time a row group; the file is there when all are written, or not at all.
+
+    Args:
+        parts: columns of the same names, one below the other.
+        file: where.
+        about: what else its metadata hold.
+        done: is told how many rows are written.
+
+    Returns:
+        How many rows.
+
+    Raises:
+        SpecError: a place that cannot be written to, or a full disk.
+    """
+    rows = 0
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as working, ExitStack() as stack:
+            writer: pq.ParquetWriter | None = None
+            for part in parts:
+                table = pa.table({name: _array(column) for name, column in part.items()})
+                if writer is None:
+                    schema = pa.schema([_with_unit(field) for field in table.schema], dict(about))
+                    writer = stack.enter_context(pq.ParquetWriter(working, schema, compression="zstd"))
+                writer.write_table(table.cast(writer.schema))
+                rows += len(table)
+                done(rows)
+    except OSError as error:
+        raise SpecError("--parquet", str(file), f"a place that can be written to ({error.strerror or error})") from None
+    return rows
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
+    """Write the rows of a projection.
+
+    Raises:
+        SpecError: as `write_parquet`; or the rows are a paper's.
+    """
+    if not isinstance(rows, ColumnRows):
+        raise SpecError("--parquet", str(file), "a projection, and these are the rows of a paper: --csv has them")
+    write_parquet(rows.parts, file, {})
+    return file
+
+
+def _with_unit(field: pa.Field) -> pa.Field:
+    unit = unit_of_column(field.name)
+    return field.with_metadata({"unit": unit}) if unit else field
+
+
+def _array(column: RowColumn) -> pa.Array:
+    """Numbers, yes and no, or texts by their places in a list; null where there is nothing."""
+    if not isinstance(column, Coded):
+        return pa.array(column, from_pandas=True)
+    known = [value for value in column.values if value is not None]
+    if known and all(isinstance(value, bool | int | float) for value in known):
+        return pa.array(column.values).take(pa.array(column.codes))
+    nothing = np.array([value is None for value in column.values])[column.codes]
+    codes = pa.array(column.codes.astype(np.int32), mask=nothing)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([str(value) for value in column.values]))

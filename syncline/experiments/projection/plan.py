@@ -1,0 +1,230 @@
+"""What a projection needs to know of settings that share a model and its methods, to price them on any network at once.
+
+A *setting* is a number of workers on some hardware. What is computed for settings has them along the first axis of its
+arrays, and networks along the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel import Link, Network, StepTime
+from syncline.costmodel.arrays import Indices
+from syncline.costmodel.collectives.many import PricedMany, carried
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
+from syncline.costmodel.traffic.step_time import priced_step
+from syncline.errors import within
+from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
+from syncline.methods import MethodBase, tensors_of
+from syncline.specs import ProjectSpec
+
+Known = dict[Any, PricedMany]
+"""Collectives of one network that are priced, for all methods that send the same."""
+
+
+class ProjectionPlan:
+    """Computing and traffic of every method in every setting, whatever the network.
+
+    Args:
+        specs: of the settings; they differ in workers, in what computes, and in which methods are left out.
+        methods: of all of them; those of the first spec unless given.
+
+    Raises:
+        SpecError: a method cannot serve so many workers.
+    """
+
+    def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
+        self.specs, self.spec = specs, specs[0]
+        self.methods = tuple(methods or self.spec.methods)
+        self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
+        self.compute_s = np.array(once_each(specs, _compute_s))
+        self.tensors = tensors_of(self.spec.model.tensors)
+        self.buckets = gradient_buckets([tensor.elements for tensor in self.spec.model.tensors], self.spec.bucket)
+        self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
+        for index, spec in enumerate(specs):
+            if len(spec.methods) < len(self.methods):
+                here = set(map(id, spec.methods))
+                self.able[index] = [id(method) in here for method in self.methods]
+        self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
+        self.traffic: list[list[Traffic]] = []
+        self.kept = []
+        for number, method in enumerate(self.methods):
+            able = self.able[:, number]
+            with within(f"methods.{number}"):
+                self.traffic.append(traffic_of(method, self.tensors, self.workers, able, self.spec.steps))
+                self.kept.append(kept_of(method, self.tensors, self.workers, able))
+
+    def algorithm(self, network: Network) -> str | None:
+        """The spec's; if it has none, the fastest where the network is not the same to everybody."""
+        return self.spec.algorithm or (None if isinstance(network, Link) else "auto")
+
+    def step(
+        self, number: int, network: Network, settings: Indices | None = None, known: Known | None = None
+    ) -> StepTime:
+        """The mean step of a method on networks.
+
+        Args:
+            number: of the method.
+            network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
+                another network.
+            settings: which of them are along that axis, each as often as it is wanted; all unless given.
+            known: calls that have been priced in all settings, to which it adds.
+        """
+        ndim = _axes(network)
+        every = settings is None
+        wanted = np.arange(len(self.specs)) if settings is None else settings
+        parts = []
+        for traffic in self.traffic[number]:
+            place = traffic.place[wanted]
+            rows = np.flatnonzero(place >= 0)
+            if not rows.size:
+                continue
+            here = network if len(rows) == len(wanted) else _taken(network, rows)
+            memo = known if every and known is not None else {}
+            step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo)
+            parts.append((rows, step))
+        if len(parts) == 1 and len(parts[0][0]) == len(wanted):
+            return parts[0][1]
+        return _together(parts, len(wanted), ndim)
+
+    def _step(
+        self,
+        traffic: Traffic,
+        number: int,
+        network: Network,
+        settings: Indices,
+        place: Indices,
+        ndim: int,
+        known: Known,
+    ) -> StepTime:
+        """Of settings that all send this."""
+        rate = self.spec.compute.encode
+
+        def timed(call: Call) -> list[PricedCall]:
+            return [
+                PricedCall(
+                    one,
+                    self.carried(one, network, settings, place, ndim, known).seconds,
+                    0.0 if rate is None else _along(one.encoded_bytes, place, ndim) / rate,
+                )
+                for one in split(call, self.spec.overlap, self.buckets)
+            ]
+
+        trigger_s = self.spec.compute.readback * self.readbacks[number]
+        compute_s = _along(self.compute_s, settings, ndim)
+        return priced_step(compute_s, traffic.exchanges, traffic.patterns, self.spec.steps, timed, trigger_s)
+
+    def carried(
+        self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, known: Known
+    ) -> PricedMany:
+        """What carries a call, and what it takes."""
+        size = _along(call.payload_bytes, place, ndim)
+        key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes()
+        if key not in known:
+            workers = _along(self.workers, settings, ndim)
+            wanted = self.algorithm(network)
+            known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule)
+        return known[key]
+
+    def algorithms(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+        """Which algorithms carry a method's calls, the largest call's first and each named once.
+
+        Returns:
+            Texts, and the number of each setting's, ``(S, 1)`` or ``(S, n)`` for n links.
+        """
+        ndim = _axes(network)
+        texts: dict[str, int] = {}
+        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        for traffic in self.traffic[number]:
+            settings = traffic.settings
+            place = traffic.place[settings]
+            for rows, calls in _largest_first(traffic, place):
+                here = settings[rows]
+                told, numbers = self._named(calls, network, here, place[rows], ndim, known)
+                own = np.array([texts.setdefault(text, len(texts)) for text in told])
+                codes[here] = np.reshape(own[numbers], (len(here) if np.ndim(numbers) else 1, -1))
+        return list(texts) or [""], codes
+
+    def _named(
+        self, calls: Sequence[Call], network: Network, settings: Indices, place: Indices, ndim: int, known: Known
+    ) -> tuple[list[str], NDArray[np.int64]]:
+        combined: list[tuple[str, ...]] = [()]
+        numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+        for call in calls:
+            whole = call._replace(payload_bytes=1.0 * call.payload_bytes)
+            one = self.carried(whole, network, settings, place, ndim, known)
+            both = numbers * len(one.names) + one.chosen
+            used, inverse = np.unique(both, return_inverse=True)
+            numbers = inverse.reshape(both.shape)
+            combined = [(*combined[i // len(one.names)], one.names[i % len(one.names)]) for i in used.tolist()]
+        return [", ".join(dict.fromkeys(names)) for names in combined], numbers
+
+
+def _compute_s(spec: ProjectSpec) -> float:
+    shape, tokens = spec.model, spec.tokens_per_worker
+    flops = shape.flops_per_token * tokens
+    return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
+
+
+def once_each(specs: Sequence[ProjectSpec], ask: Callable[[ProjectSpec], Any]) -> list[Any]:
+    """An answer for each spec, asked once for those of the same model, computing and batch."""
+    known: dict[tuple[int, int, int], Any] = {}
+    answers = []
+    for spec in specs:
+        key = id(spec.model), id(spec.compute), spec.tokens_per_worker
+        if key not in known:
+            known[key] = ask(spec)
+        answers.append(known[key])
+    return answers
+
+
+def _axes(network: Network) -> int:
+    """Of the arrays of what is priced there."""
+    return max([1, *map(np.ndim, network.arrays.values())]) if isinstance(network, Link) else 1
+
+
+def _along(values: Any, rows: Indices, ndim: int) -> Any:
+    """A number, or those of the rows of an array, along the first of so many axes."""
+    return values[rows].reshape(-1, *(1,) * (ndim - 1)) if isinstance(values, np.ndarray) else values
+
+
+def _taken(network: Network, rows: Indices) -> Network:
+    """The links of some settings, where there is one for each."""
+    if not isinstance(network, Link):
+        return network
+    return network.with_numbers({name: value[rows] for name, value in network.arrays.items() if len(value) > 1})
+
+
+def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:
+    """Calls of all patterns, the largest first; rows of settings apart where that is another order."""
+    calls: dict[Any, Call] = {}
+    for pattern in traffic.patterns:
+        for call in pattern.calls:
+            size = call.payload_bytes
+            calls.setdefault((call.collective, size.tobytes() if isinstance(size, np.ndarray) else size), call)
+    each = list(calls.values())
+    if not any(isinstance(call.payload_bytes, np.ndarray) for call in each):
+        return [(np.arange(len(place)), sorted(each, key=lambda call: -call.payload_bytes))]
+    sizes = np.stack([np.broadcast_to(call.payload_bytes, place.shape) for call in each], axis=1)
+    orders, which = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    return [(np.flatnonzero(which == i), [each[j] for j in order]) for i, order in enumerate(orders.tolist())]
+
+
+def _together(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
+    """One for all settings; nothing where a method is left out."""
+    names = ("compute_s", "communication_s", "encode_s", "trigger_s", "hidden_communication_s")
+    told: dict[str, NDArray[np.float64]] = {}
+    for name in names:
+        pieces = [(rows, np.asarray(getattr(step, name), dtype=np.float64)) for rows, step in parts]
+        shape = np.broadcast_shapes((1,) * (ndim - 1), *(piece.shape[1:] for _, piece in pieces))
+        told[name] = np.zeros((count, *shape))
+        for rows, piece in pieces:
+            told[name][rows] = piece
+    return StepTime(**told)

@@ -1,0 +1,202 @@
+"""The rows of a plan as columns: settings before networks before methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_call_bytes, model_memory
+from syncline.costmodel.arrays import Indices
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.network.link import NUMBERS, stacked_links
+from syncline.costmodel.network.paths import Floats
+from syncline.errors import SpecError
+from syncline.experiments.projection.columns import Coded, Columns
+from syncline.experiments.projection.memory import activations_of, memory_record, sends_together
+from syncline.experiments.projection.plan import Known, ProjectionPlan, once_each
+from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
+from syncline.methods.base import elements
+
+NOT_SOUGHT = ("nccl",)
+"""Policies whose choice jumps with the bandwidth, by tables; of these no threshold is told."""
+
+TIMES = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s", "exposed_communication_s")
+"""Of a `syncline.costmodel.StepTime`."""
+
+FITS = (None, False, True)
+
+
+class PricedTogether(NamedTuple):
+    """Networks that are priced at once: their places among all, and a link of arrays ``(1, n)``, or the only one."""
+
+    places: list[int]
+    network: Network
+
+
+def together(networks: Sequence[Network]) -> list[PricedTogether]:
+    """Links that differ in numbers alone as one; every other network for itself."""
+    groups: dict[Any, list[int]] = {}
+    for place, network in enumerate(networks):
+        key: Any = place
+        if isinstance(network, Link):
+            kind = [getattr(network, field.name) for field in fields(network) if field.name not in (*NUMBERS, "name")]
+            key = *kind, network.upload_bytes_per_s is None
+        groups.setdefault(key, []).append(place)
+    out = []
+    for places in groups.values():
+        links = [one for place in places if isinstance(one := networks[place], Link)]
+        out.append(PricedTogether(places, stacked_links(links) if links else networks[places[0]]))
+    return out
+
+
+Beside = Mapping[str, tuple[Indices, tuple[Any, ...]]]
+"""More columns by name: the place of each row's value, which broadcasts to ``(S, N, M)``, and the values."""
+
+
+def plan_columns(
+    plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool, beside: Beside | None = None
+) -> Columns:
+    """Mean step of each method on each network; speedups are over the first method, in the same setting.
+
+    Args:
+        plan: of the settings.
+        networks: on which.
+        with_thresholds: whether the bandwidths are told at which a method is worth it.
+        beside: what else rows have.
+
+    Raises:
+        SpecError: what a method sends has no closed form on a network.
+    """
+    spec, shape = plan.spec, (len(plan.specs), len(networks), len(plan.methods))
+    rows = np.broadcast_to(plan.able[:, None, :], shape)
+    times = {name: np.zeros(shape) for name in TIMES}
+    texts: dict[str, int] = {}
+    algorithms = np.zeros(shape, dtype=np.int64)
+    groups = together(networks)
+    for places, network in groups:
+        known: Known = {}
+        for number in range(len(plan.methods)):
+            told = _times(plan, number, network, known, f"networks.{places[0]}", networks[places[0]].name)
+            for name, value in told.items():
+                times[name][:, places, number] = value
+            names, codes = plan.algorithms(number, network, known)
+            own = np.array([texts.setdefault(text, len(texts)) for text in names], dtype=np.int64)
+            algorithms[:, places, number] = own[codes]
+    step_s, communication_s = times["step_time_s"], times["communication_s"]
+    share = np.divide(communication_s, step_s, out=np.zeros(shape), where=step_s > 0)
+
+    def flat(values: Any) -> NDArray[Any]:
+        return np.broadcast_to(values, shape)[rows]
+
+    def coded(codes: Any, values: Sequence[Any]) -> Coded:
+        return Coded(flat(codes), tuple(values))
+
+    def of_settings(values: Sequence[Any]) -> Coded:
+        known = {value: code for code, value in enumerate(dict.fromkeys(values))}
+        return coded(np.array([known[value] for value in values])[:, None, None], list(known))
+
+    machines = [one.compute.hardware.name if one.compute.hardware else None for one in plan.specs]
+    columns: Columns = {
+        **{name: coded(codes, values) for name, (codes, values) in (beside or {}).items()},
+        "model": of_settings([one.model.name for one in plan.specs]),
+        "hardware": of_settings(machines),
+        "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
+        "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
+        "workers": flat(plan.workers[:, None, None]),
+        "overlap": coded(0, [spec.overlap]),
+        "algorithm": coded(algorithms, list(texts)),
+        **{name: flat(times[name]) for name in TIMES[:-1]},
+        "communication_share": flat(share),
+        "exposed_communication_s": flat(times["exposed_communication_s"]),
+        "bytes_per_worker": flat(_bytes(plan)[:, None, :]),
+        "wall_clock_s": flat(step_s * spec.steps),
+        "speedup": flat(ratio(step_s[:, :, :1], step_s)),
+    }
+    if with_thresholds:
+        for name, (when, bytes_per_s) in _thresholds(plan, groups, shape).items():
+            columns |= {name: coded(when, WHEN), f"{name}_bandwidth_bytes_per_s": flat(bytes_per_s)}
+    for name, values in _memory(plan).items():
+        columns[name] = coded(values[:, None, :], FITS) if name == "fits" else flat(values[:, None, :])
+    return columns
+
+
+def _times(
+    plan: ProjectionPlan, number: int, network: Network, known: Known, path: str, name: str
+) -> dict[str, Floats]:
+    """A method's times, ``(S, n)`` each.
+
+    Raises:
+        SpecError: what the method sends has no closed form there.
+    """
+    try:
+        step = plan.step(number, network, known=known)
+    except NoClosedForm as error:
+        kind, method = error.path.removesuffix(".algorithm"), plan.methods[number].name
+        expected = f"a network on which {method} has a closed form, as {kind} has none here; 'compare' times it"
+        raise SpecError(path, name, expected) from None
+    told = {each: np.asarray(getattr(step, each)) for each in TIMES}
+    return {each: value[:, None] if value.ndim == 1 else value for each, value in told.items()}
+
+
+def _bytes(plan: ProjectionPlan) -> Floats:
+    out = np.zeros((len(plan.specs), len(plan.methods)))
+    for number, several in enumerate(plan.traffic):
+        for traffic in several:
+            out[traffic.settings, number] = bytes_per_step(traffic.exchanges, plan.spec.steps)
+    return out
+
+
+def _thresholds(
+    plan: ProjectionPlan, groups: Sequence[PricedTogether], shape: tuple[int, ...]
+) -> dict[str, tuple[NDArray[np.int64], Floats]]:
+    """Below which bandwidth a method is faster than the first one, and faster by a twentieth.
+
+    Unknown for the first one, on a network that is more than one link, and with a policy of `NOT_SOUGHT`.
+    """
+    told = {name: (np.zeros(shape, dtype=np.int64), np.full(shape, np.nan)) for name in RATIOS}
+    for places, links in groups:
+        if not isinstance(links, Link) or plan.algorithm(links) in NOT_SOUGHT:
+            continue
+        numbers, settings = np.nonzero(plan.able[:, 1:].T)
+        which = np.tile(np.arange(len(places)), len(settings))
+        numbers, settings = (np.repeat(one, len(places)) for one in (numbers + 1, settings))
+        for begin in range(0, len(settings), AT_A_TIME):
+            part = slice(begin, begin + AT_A_TIME)
+            triples = settings[part], which[part], numbers[part]
+            at = triples[0], np.array(places)[triples[1]], triples[2]
+            found = thresholds(of_links(plan, links, triples), len(triples[0]))
+            for name, (when, bytes_per_s) in found.items():
+                told[name][0][at], told[name][1][at] = when, bytes_per_s
+    return told
+
+
+def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
+    """The fields of `memory_record`, ``(S, M)`` each; ``fits`` as a place in `FITS`."""
+    spec, specs = plan.spec, plan.specs
+    activations = np.array(once_each(specs, lambda one: activations_of(one.model, one.tokens_per_worker, one.memory)))
+    machines: dict[int, tuple[Hardware | None, list[int]]] = {}
+    for index, one in enumerate(specs):
+        machine = spec.memory.hardware or one.compute.hardware
+        machines.setdefault(id(machine), (machine, []))[1].append(index)
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for number, method in enumerate(plan.methods):
+        wire = np.zeros(len(specs))
+        for traffic in plan.traffic[number]:
+            here = traffic.settings
+            wire[here] = largest_call_bytes(traffic.patterns, plan.workers[here], sends_together(method))
+        kept = plan.kept[number]
+        memory = model_memory(elements(plan.tensors), kept.state, kept.errors, spec.memory.precision, wire, activations)
+        own: dict[str, NDArray[Any]] = {}
+        for machine, settings in machines.values():
+            for name, told in memory_record(memory, machine).items():
+                missing = 0 if name == "fits" else np.nan
+                value = missing if told is None else 1 + np.asarray(told) if name == "fits" else told
+                column = np.broadcast_to(value, (len(specs),))
+                own.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
+        for name, column in own.items():
+            columns.setdefault(name, []).append(column)
+    return {name: np.stack(each, axis=1) for name, each in columns.items()}

@@ -1,0 +1,221 @@
+"""Tables of what others measured on clusters: told by their headers, predicted row by row with the constants that ship.
+
+| header has                                                            | predicted                                 |
+|-----------------------------------------------------------------------|-------------------------------------------|
+| ``collective, backend, nodes, megabytes, delay_ms, gbit_s``           | ``predicted_ms`` of ``time_ms``           |
+| ``algorithm, bw, steps, n_sync, params, batch, seq``                  | ``predicted_ms`` of ``sync_wall_ms``, and |
+|                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
+| ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
+
+A row may lack what was measured: it is predicted then, and compared with nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.clusters.l40s import l40s_step
+from syncline.costmodel.clusters.p3 import P3, P3Constants, p3_s
+from syncline.costmodel.collectives import measured
+from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlink_all_reduce_s
+from syncline.errors import SpecError, SynclineError
+
+COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
+NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK)
+"""What comes with the package."""
+
+MIB = 2**20
+DEFAULT = "default"
+PIECES_SOURCE = "Simulate_DP.md"
+"""The file of the source whose tensors travel in as many calls as there are nodes."""
+
+_Row = dict[str, Any]
+
+
+class Table(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        columns: by which it is told, all that a prediction needs.
+        measured: the column of what ``predicted_ms`` predicts.
+        per_ms: how many of its units are a millisecond.
+        predict: a row's columns as written -> what is added to them.
+    """
+
+    columns: tuple[str, ...]
+    measured: str
+    per_ms: float
+    predict: Callable[[Mapping[str, str]], _Row]
+
+
+def predicted_rows(path: Path) -> list[_Row]:
+    """A file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` of what was measured.
+
+    Raises:
+        SpecError: no such file, or one with another header.
+        SynclineError: a line that cannot be predicted.
+    """
+    name, lines = read_table(path)
+    kind, rows = TABLES[name], []
+    for number, line in enumerate(lines, start=2):
+        try:
+            row: _Row = {**line, **kind.predict(line)}
+            took = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
+            row["error"] = None if took is None else row["predicted_ms"] / (took / kind.per_ms) - 1
+        except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
+            raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
+        rows.append({"file": path.name, **row})
+    return rows
+
+
+def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
+    """What kind of file it is, and its rows as written.
+
+    Raises:
+        SpecError: no such file, or one with another header.
+        SynclineError: no text, or a line with more or fewer columns than the header.
+    """
+    if not path.is_file():
+        raise SpecError("measurements", str(path), "a CSV file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SynclineError(f"measurements: {path} cannot be read: {error}") from None
+    header = set(reader.fieldnames or ())
+    for name, kind in TABLES.items():
+        if header.issuperset(kind.columns):
+            for number, row in enumerate(rows, start=2):
+                if None in row or None in row.values():
+                    raise SynclineError(f"measurements: {path}, line {number}: not as many columns as the header has")
+            if not rows:
+                raise SynclineError(f"measurements: {path} has no row")
+            return name, rows
+    told = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
+    raise SpecError("measurements", str(path), f"a file whose header has the columns {told}")
+
+
+def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:
+    """Seconds that are predicted of a row of ``collectives.csv``."""
+    delay, rate = row["delay_ms"], row["gbit_s"]
+    return p3_s(
+        row["collective"],
+        row["backend"],
+        int(_number(row["nodes"], "nodes")),
+        _number(row["megabytes"], "megabytes") * MIB,
+        None if delay == DEFAULT else _number(delay, "delay_ms", least=0.0) / 1e3,
+        None if rate == DEFAULT else _number(rate, "gbit_s") * 1e9 / 8,
+        pieces=in_pieces(row),
+        constants=constants,
+    )
+
+
+def in_pieces(row: Mapping[str, str]) -> bool:
+    """Whether a tensor travels in several calls."""
+    return row.get("source") == PIECES_SOURCE or "+" in row["collective"]
+
+
+def _collective(row: Mapping[str, str]) -> _Row:
+    return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": collective_regime(row)}
+
+
+LONG_MS = 50.0
+"""A delay from which steps of rings wait for it."""
+
+
+def collective_regime(row: Mapping[str, str]) -> str:
+    """What of the source a row is of: library, collective, and how its link is."""
+    delay, rate = row["delay_ms"], row["gbit_s"]
+    link = "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
+    if delay != DEFAULT and _number(delay, "delay_ms", least=0.0) >= LONG_MS:
+        link = "50 ms and more"
+    if in_pieces(row):
+        return f"{row['backend']} in pieces, {link}"
+    return f"{row['backend']} {row['collective']}, {link}"
+
+
+def _l40s(row: Mapping[str, str]) -> _Row:
+    rate = bandwidth_bytes_per_s(row["bw"])
+    flow = row.get("bw_measured") or None
+    syncs = int(_number(row["n_sync"], "n_sync", least=0.0))
+    step = l40s_step(
+        re.sub("[-_ ]", "", row["algorithm"].lower()),
+        _number(row["params"], "params"),
+        _number(row["batch"], "batch"),
+        _number(row["seq"], "seq"),
+        int(_number(row["steps"], "steps")),
+        syncs,
+        rate,
+        None if flow is None else _number(flow, "bw_measured") / 8,
+    )
+    regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
+    regime += ", shaped" if rate else ", not shaped"
+    if syncs == 1:
+        regime = "a first synchronisation, without its warm-up"
+    return {"predicted_ms": 1e3 * step.sync_s, "predicted_mean_ms": 1e3 * step.mean_s, "regime": regime}
+
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)([mg])")
+
+
+def bandwidth_bytes_per_s(text: str) -> float | None:
+    """A rate as ``50m`` or ``1g`` bits per second; None of ``unshaped``."""
+    if text.strip().lower() in ("unshaped", ""):
+        return None
+    found = _RATE.fullmatch(text.strip().lower())
+    if found is None or float(found[1]) <= 0:
+        raise SpecError("bw", text, "a rate as 200m or 1g (bits per second), or unshaped")
+    return float(found[1]) * {"m": 1e6, "g": 1e9}[found[2]] / 8
+
+
+def _nvlink(row: Mapping[str, str]) -> _Row:
+    gpu, gpus, known = row["gpu"], int(_number(row["gpus"], "gpus")), nvlink_times()
+    if gpu not in known:
+        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(known))}")
+    seconds = nvlink_all_reduce_s(gpu, gpus, _number(row["bytes"], "bytes"), known[gpu])
+    how = KNOWN if gpus in known[gpu] else "other numbers of GPUs"
+    return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {how}"}
+
+
+KNOWN = "2, 4, 8 GPUs: these times ship"
+"""Of times that are told from themselves."""
+
+
+@cache
+def nvlink_times() -> dict[str, TimesBySize]:
+    """By GPU: the measured times that come with the package."""
+    told: dict[str, TimesBySize] = {}
+    for gpu in RINGS:
+        points = np.array(sorted(measured.nvlink_all_reduce(gpu).points))
+        told[gpu] = {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
+    return told
+
+
+def _number(text: str, name: str, least: float = math.ulp(0.0)) -> float:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= least):
+        raise SpecError(name, text, "a number, at least 0" if least == 0 else "a positive number")
+    return value
+
+
+TABLES = {
+    "collectives": Table(
+        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, _collective
+    ),
+    "steps": Table(("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _l40s),
+    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _nvlink),
+}
+"""By what is in them."""

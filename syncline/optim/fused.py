@@ -1,0 +1,54 @@
+"""Adam in one pass over memory, by torch's own kernel, where it has one: on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+WORTH = 3 * 2**14
+"""Numbers of one worker, parameters and moments, from which on it pays; fewer take operations on all at once."""
+
+
+def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
+    """Whether the kernel is for parameters and moments ``(R, *s)``; the same however many workers live here."""
+    first = xs[0]
+    has_kernel = first.device.type == "cpu" and first.dtype in (torch.float32, torch.float64)
+    if not has_kernel or sum(x.numel() // x.size(0) for x in xs) < WORTH:
+        return False
+    return all(x.is_contiguous() for x in xs)  # it goes through memory in order
+
+
+class Moments(NamedTuple):
+    """Of several parameters ``(R, *s)``: gradients, first and second moments."""
+
+    gs: Sequence[Tensor]
+    us: Sequence[Tensor]
+    vs: Sequence[Tensor]
+
+
+def fused_adam(
+    xs: Sequence[Tensor], moments: Moments, lr: float, betas: tuple[float, float], eps: float, t: int
+) -> None:
+    """Adam's step ``t`` (from 0), ``x <- x - lr u_hat / (sqrt(v_hat) + eps)``; moments move in place too.
+
+    Every worker's tensors are given by themselves: the kernel rounds the end of a tensor otherwise than its inside, and
+    a worker's end shall not depend on who else is in the process.
+
+    Args:
+        xs: parameters, contiguous, as moments are.
+        moments: theirs.
+        lr: learning rate.
+        betas: decay rates of u and v.
+        eps: added to the root.
+        t: the step.
+    """
+    gradients = [g if g[0].is_contiguous() else g.contiguous() for g in moments.gs]
+    own, gs, us, vs = ([row for x in some for row in x.unbind(0)] for some in (xs, gradients, moments.us, moments.vs))
+    steps = [torch.tensor(float(t + 1))] * len(own)
+    torch._fused_adam_(
+        own, gs, us, vs, [], steps, lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
+        maximize=False,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""One copy of parameters and states for all workers, as long as all of them do the same; see `syncline.comm.copies`.
+
+Where gradients are exchanged in every step, workers that begin alike stay alike. Their parameters are one copy then,
+and so are the states of the rule, which sees one gradient for all; both move once. What a reducer keeps of each worker,
+such as an error, has rows of its own, and so has everything once something differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syncline.comm import as_one_copy, as_own_copies, for_rows, is_one_copy, the_copy
+from syncline.optim.base import Row, UpdateRule
+
+
+class Shared:
+    """What the rules of a method see where workers are alike.
+
+    Attributes:
+        kept: names of the states that its rule keeps of a parameter, by the parameter's number.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[int, tuple[str, ...]] = {}
+        self._views: dict[int, _Views] = {}
+
+    def join(self, number: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
+        """A parameter, and those of its states that its rule keeps, become one copy where they are equal."""
+        p.data = as_one_copy(p.data)
+        if state and number not in self.kept:
+            self.kept[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
+        for name in self.kept.get(number, ()):
+            if name in state:
+                state[name] = as_one_copy(state[name])
+
+    def seen(self, row: Row) -> Row:
+        """The row as its rule shall see it: ``(1, *s)`` where it is one copy for all, else with rows of its own."""
+        if row.g.size(0) == 1:
+            return row
+        views = self._views.get(row.number)
+        if is_one_copy(row.g) and (views is None or not views.are_of(row)):
+            views = self._views[row.number] = _Views(row, self.kept.get(row.number, ()))
+        if is_one_copy(row.g) and views is not None and views.alike:
+            return row._replace(x=views.x, g=the_copy(row.g), state=views.state.copy())
+        for name in self.kept.get(row.number, ()):
+            row.state[name] = as_own_copies(row.state[name])
+        return row
+
+
+class _Views:
+    """The copies that a row's parameter and states show, as long as they are these tensors; looked up once."""
+
+    def __init__(self, row: Row, names: Iterable[str]) -> None:
+        self._kept = {name: row.state[name] for name in names if name in row.state}
+        self._where, self._is_one = row.x.data_ptr(), is_one_copy(row.x)
+        self.alike = self._is_one and all(map(is_one_copy, self._kept.values()))
+        self.x = the_copy(row.x)
+        self.state = {name: the_copy(value) for name, value in self._kept.items()}
+
+    def are_of(self, row: Row) -> bool:
+        """Whether the row still has them."""
+        if row.x.data_ptr() != self._where or is_one_copy(row.x) != self._is_one:
+            return False
+        return all(row.state.get(name) is value for name, value in self._kept.items())
+
+
+def take_back(row: Row, seen: Row) -> None:
+    """What a rule has put into the states of what it saw in the place of what was there, for all workers."""
+    for name, value in seen.state.items():
+        if name not in row.state or value.data_ptr() != row.state[name].data_ptr():
+            row.state[name] = for_rows(value, row.x.size(0))
+
+
+def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
+    """Places of the rows whose groups say the same of these knobs, in their order."""
+    found: list[tuple[list[Any], list[int]]] = []
+    for place, row in enumerate(rows):
+        own = [row.group[name] for name in knobs]
+        places = next((places for others, places in found if others == own), None)
+        if places is None:
+            found.append((own, places := []))
+        places.append(place)
+    return [places for _, places in found]
+
+
+def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
+    """``x <- (1 - lr weight_decay) x - lr d``, all parameters of one rate at once; what is one copy moves once."""
+    moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
+    for places in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
+        some = [_to_move(*moving[place]) for place in places]
+        group = moving[places[0]][0].group
+        decay([x for x, _ in some], group)
+        torch._foreach_add_([x for x, _ in some], [d for _, d in some], alpha=-group["lr"])
+
+
+def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
+    """Decoupled weight decay: ``x <- (1 - lr weight_decay) x``."""
+    if group["weight_decay"]:
+        torch._foreach_mul_(xs, 1 - group["lr"] * group["weight_decay"])
+
+
+def _to_move(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
+    """What is moved, and by what: the copy, or rows of their own where directions differ."""
+    x = row.x
+    if x.size(0) > 1 and x.stride(0) == 0:
+        if is_one_copy(d):
+            return the_copy(x), the_copy(d)
+        x.data = as_own_copies(x.data)
+    return x, d

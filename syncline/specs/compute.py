@@ -1,0 +1,200 @@
+"""How long a worker computes in a step, as a spec says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, InstanceOf, PlainSerializer, model_validator
+
+from syncline.costmodel import HARDWARE, BatchTimes, compute_s
+from syncline.errors import SpecError, within
+from syncline.fields import Seconds, Spec, parsed, refusal
+from syncline.specs.clock import BandwidthField
+from syncline.specs.memory import HardwareField
+from syncline.units import parse_seconds
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def _table(value: Any, path: str) -> BatchTimes:
+    """Seconds by batch size, from text or numbers."""
+    if isinstance(value, BatchTimes):
+        return value
+    if not isinstance(value, dict):
+        raise SpecError(path, value, "seconds by batch size, as in {1: 12 ms, 8: 60 ms}")
+    times_s = {}
+    for size, seconds in value.items():
+        try:
+            number = float("" if isinstance(size, bool) else size)
+        except (TypeError, ValueError):
+            raise SpecError(path, size, "a batch size, as in {1: 12 ms, 8: 60 ms}") from None
+        times_s[number] = parse_seconds(seconds, str(size))
+    try:
+        return BatchTimes(times_s)
+    except SpecError as error:
+        raise SpecError(error.path.removeprefix("table").removeprefix("."), error.value, error.expected) from None
+
+
+TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(lambda table: dict(table.times_s))]
+"""Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
+
+
+class SlowWorkerSpec(Spec):
+    """A worker that computes slower than the others."""
+
+    worker: int = Field(ge=0)
+    factor: float = Field(ge=1e-6, le=1e6)
+
+
+class PauseSpec(Spec):
+    """A worker that stands still once."""
+
+    worker: int = Field(ge=0)
+    step: int = Field(ge=0)
+    seconds: Seconds
+
+
+def fields_of_word(value: str | float) -> dict[str, Any]:
+    """The fields that ``measure``, or a time, stands for."""
+    return {"measure": True} if value == "measure" else {"seconds": value}
+
+
+class ComputeSpec(Spec):
+    """How long a worker computes in a step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
+
+    ``compute: 5 ms`` is short for ``{seconds: 5 ms}``. A table has seconds by batch size, ``samples`` (windows, images,
+    sequences) or ``tokens`` of one worker and step. ``measure``, which ``compute: measure`` is short for, stands for
+    the seconds of a step on the machine that trains: a training measures them once before it begins, and its
+    ``spec.yaml`` has them in its place.
+
+    Disturbances: log-normal jitter (sigma of the logarithm, mean kept), slow workers, pauses, late starts.
+
+    Overheads: ``encode``, the fp32 bytes that a worker turns into a wire format and back per second (in no time if not
+    given); ``readback``, the time to read one number back from the device, which a trigger does once per layer. Of
+    CurvaDion's logs the second is 0.2 ms: 16 ms more per step with 72 matrices. Of the first, results/benchmarks.md has
+    1 to 8 GB/s on a CPU core.
+    """
+
+    seconds: Seconds | None = None
+    measure: bool = False
+    table: TableField | None = None
+    table_unit: Literal["samples", "tokens"] = "samples"
+    extrapolate: bool = False
+    hardware: HardwareField | None = None
+    mfu: Annotated[float, Field(gt=0, le=1)] | None = None
+    jitter: float = Field(default=0.0, ge=0, le=10)
+    slow_workers: tuple[SlowWorkerSpec, ...] = ()
+    pauses: tuple[PauseSpec, ...] = ()
+    starts: tuple[Seconds, ...] = ()
+    encode: BandwidthField | None = None
+    readback: Seconds = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_word(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "measure" and not value[:1].isdecimal():
+            raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
+        return fields_of_word(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ComputeSpec:
+        others = {"seconds": self.seconds, "table": self.table, "hardware": self.hardware}
+        if self.measure and any(value is not None for value in others.values()):
+            beside = next(name for name, value in others.items() if value is not None)
+            raise refusal("measure", True, f"no {beside} beside it: one of them says how long a step takes")
+        if self.seconds is not None and self.hardware is not None:
+            raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
+        if self.table is not None and (self.seconds is not None or self.hardware is not None):
+            fixed = "seconds" if self.seconds is not None else "hardware"
+            raise refusal("table", dict(self.table.times_s), f"nothing beside {fixed}, which fixes the time alone")
+        if self.extrapolate and (self.table is None or len(self.table.sizes) == 1):
+            raise refusal("extrapolate", True, "false without a table of two batch sizes at least")
+        if self.table_unit != "samples" and self.table is None:
+            raise refusal("table_unit", self.table_unit, "a table beside it, whose sizes it counts")
+        if self.mfu is not None and self.hardware is None:
+            raise refusal("mfu", self.mfu, "hardware beside it, whose peak it is a fraction of")
+        return self
+
+    def base_s(
+        self, flops: float | None, what: str, *, samples: float | None = None, tokens: float | None = None
+    ) -> float:
+        """Seconds of an undisturbed step.
+
+        Args:
+            flops: of one worker; None if they cannot be counted.
+            what: the problem or the model, for the error line.
+            samples: of one worker's batch; None if it has none.
+            tokens: the same in tokens.
+
+        Raises:
+            SpecError: if only FLOPs could tell and there are none, or a table has no such batch.
+        """
+        if self.measure:
+            raise SpecError("compute.measure", True, "seconds, a table or hardware, as nothing is measured here")
+        if self.seconds is not None:
+            return self.seconds
+        if self.table is not None:
+            batch = tokens if self.table_unit == "tokens" else samples
+            if batch is None:
+                expected = f"seconds per step instead, as {what} has no batch of {self.table_unit}"
+                raise SpecError("compute.table", dict(self.table.times_s), expected)
+            with within("compute"):
+                return self.table.seconds(batch, self.extrapolate)
+        if flops is None:
+            raise SpecError("compute.seconds", None, f"seconds per step, as {what} has no FLOPs to derive them from")
+        machine = self.hardware or HARDWARE["cpu-core"]
+        if self.mfu is not None:
+            machine = dataclasses.replace(machine, mfu=self.mfu)
+        return float(compute_s(flops, machine))
+
+    def note(self) -> str:
+        """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
+        if self.seconds is not None or self.table is not None or self.measure:
+            return ""
+        return f" Compute: the problem's operations on {(self.hardware or HARDWARE['cpu-core']).name}."
+
+    def warnings(self) -> list[str]:
+        """Batch sizes of a table that take less time than smaller ones, a line each."""
+        pairs = self.table.falls_at if self.table is not None else []
+        return [f"compute.table: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs]
+
+    def sample(
+        self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
+    ) -> np.ndarray:
+        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause.
+
+        Fewer steps of the same seed are the first of more.
+        """
+        import numpy as np
+
+        from syncline.seeds import generator
+        from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+        from syncline.sim.programs import first_if_same
+
+        disturbances: list[Disturbance] = [
+            *([LogNormalJitter(self.jitter)] if self.jitter else []),
+            *(SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers),
+        ]
+        rng = generator(seed, "compute time")
+        times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
+        times = np.broadcast_to(first_if_same(times) * first_if_same(np.asarray(factors)), times.shape)
+        for pause in (pause for pause in self.pauses if pause.step < steps):
+            times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
+        return times
+
+    def check(self, workers: int, steps: int) -> None:
+        """Refuse disturbances of workers or steps that there are not.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        if self.starts and len(self.starts) != workers:
+            raise refusal("compute.starts", self.starts, f"one time per worker ({workers})")
+        disturbed = [(f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)]
+        for i, pause in enumerate(self.pauses):
+            disturbed += [(f"pauses.{i}.worker", pause.worker, workers), (f"pauses.{i}.step", pause.step, steps)]
+        for path, index, length in disturbed:
+            if index >= length:
+                raise refusal(f"compute.{path}", index, f"a number from 0 to {length - 1}")

@@ -1,0 +1,90 @@
+"""Collectives in many settings are those of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncline.costmodel import NETWORKS, Link, TwoLevel, collective_s
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.many import carried
+from syncline.costmodel.collectives.policies import algorithm_for
+from syncline.costmodel.collectives.table import COLLECTIVES, algorithm_name
+from syncline.costmodel.network.link import stacked_links
+
+links = st.builds(
+    Link,
+    st.floats(0, 0.1),
+    st.floats(1e5, 1e12),
+    overhead_s=st.floats(0, 1e-3),
+    upload_bytes_per_s=st.floats(1e5, 1e12),
+)
+of_workers = st.lists(st.integers(1, 5000), min_size=1, max_size=4)
+WANTED = (None, "auto", "nccl", "gloo", "ring", "tree", "recursive-doubling")
+
+
+def told(kind, workers, sizes, networks, network, wanted, rule):
+    """Seconds and names, a row per number of workers."""
+    one = carried(kind, np.array(workers)[:, None], np.array(sizes)[:, None], network, wanted, rule)
+    shape = len(workers), len(networks)
+    names = np.array(one.names)[np.broadcast_to(one.chosen, shape)]
+    return np.broadcast_to(one.seconds, shape), names
+
+
+def alone(kind, workers, nbytes, network, wanted, rule):
+    name = algorithm_for(wanted, kind, workers, nbytes, network)
+    return collective_s(kind, workers, nbytes, network, name, rule=rule), algorithm_name(kind, name)
+
+
+@given(
+    kind=st.sampled_from(COLLECTIVES),
+    workers=of_workers,
+    networks=st.lists(links, min_size=1, max_size=3),
+    size=st.floats(0, 1e10),
+    wanted=st.sampled_from(WANTED),
+    rule=st.sampled_from(["eager", "rendezvous"]),
+)
+def test_links_and_numbers_of_workers_at_once(kind, workers, networks, size, wanted, rule):
+    sizes = [size / (1 + i) for i in range(len(workers))]
+    seconds, names = told(kind, workers, sizes, networks, stacked_links(networks), wanted, rule)
+    for i, count in enumerate(workers):
+        for j, link in enumerate(networks):
+            expected_s, name = alone(kind, count, sizes[i], link, wanted, rule)
+            assert seconds[i, j] == pytest.approx(expected_s, rel=1e-12)
+            assert names[i, j] == name
+
+
+@pytest.mark.parametrize("wanted", [None, "auto", "nccl", "hierarchical"])
+def test_nodes_of_many_numbers_of_workers(wanted):
+    network = TwoLevel(4, Link(1e-6, 1e11), Link(1e-5, 1e10), name="nodes")
+    if wanted is None:
+        with pytest.raises(NoClosedForm):
+            carried("all_reduce", np.array([8, 16]), 1e6, network)
+        return
+    for counts in ([8, 16, 12, 8], [8, 4, 2, 1]):  # full nodes at once, and others
+        for rule in ("eager", "rendezvous"):
+            for sizes in (1e3, np.array([1e8, 1e7, 1e6, 1e5])):
+                one = carried("all_reduce", np.array(counts), sizes, network, wanted, rule)
+                each = zip(counts, np.broadcast_to(sizes, 4), one.seconds, one.chosen + 0 * one.seconds, strict=True)
+                for count, size, seconds, chosen in each:
+                    expected_s, name = alone("all_reduce", count, size, network, wanted, rule)
+                    assert (seconds, one.names[int(chosen)]) == (pytest.approx(expected_s, rel=1e-12), name)
+
+
+def test_half_duplex_links_have_another_choice_for_powers_of_two():
+    half = Link(1e-3, 1e8, duplex="half")
+    one = carried(
+        "all_reduce", np.array([[7], [8]]), 1e3, stacked_links([half, Link(1e-6, 1e8, duplex="half")]), "auto"
+    )
+    for i, count in enumerate([7, 8]):
+        for j, link in enumerate([half, Link(1e-6, 1e8, duplex="half")]):
+            expected_s, name = alone("all_reduce", count, 1e3, link, "auto", "eager")
+            assert (one.seconds[i, j], one.names[one.chosen[i, j]]) == (expected_s, name)
+
+
+def test_a_preset_and_a_single_number_are_settings_too():
+    link = NETWORKS["10gbe"].network
+    one = carried("all_gather", np.array([8]), 1e6, link)
+    assert (one.seconds, one.names) == (collective_s("all_gather", 8, 1e6, link), ("ring",))

@@ -1,0 +1,36 @@
+"""What a long training needs of the memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+STEPS = 1_000_000
+MOST_BYTES = 1 << 30
+
+TRAIN = """
+import resource, sys
+from syncline.cli import main
+sys.argv = ["syncline", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_steps_need_less_than_a_gibibyte(tmp_path):
+    """With all tables and figures, on the one valley whose steps are cheapest; minutes."""
+    sets = [f"steps={STEPS}", "workers=8", "seeds=[0]"]
+    command = ["run", "rosenbrock-mt-dao", *(part for one in sets for part in ("--set", one)), "--out", "out"]
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, *command], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "run.json").is_file()
+    assert int(done.stdout.splitlines()[-1]) < MOST_BYTES
