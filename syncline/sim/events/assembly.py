@@ -10,21 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.table import first_on
-from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.network.topology import Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, State
+from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, CoreState
 from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Wait
 from syncline.sim.timeline import Words
 
-Ints = NDArray[np.int64]
 Told = tuple[int, int, int, int]
 """What a span is called: its stream, what, label and step."""
 
 NOTHING: Told = 0, 0, 0, 0
 
-Row = tuple[int, int, int, int, int, float]
+Operation = tuple[int, int, int, int, int, float]
 """An operation: its code, whether it has an effect, three numbers, and seconds or bytes."""
 
 
@@ -72,7 +71,7 @@ class Assembly:
         workers: P.
     """
 
-    def __init__(self, state: State, over: Topology, routes: Routes, kinds: Kinds, workers: int) -> None:
+    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, workers: int) -> None:
         self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, workers
         self.names = Names()
         self.instructions: list[Instruction | None] = []  # of each operation
@@ -88,7 +87,7 @@ class Assembly:
         self._resolved: dict[int, tuple[Collective, Collective]] = {}
         self._route: dict[tuple[int, int], int] = {}
         # What is assembled and not yet in the tables.
-        self._rows: list[Row] = []
+        self._rows: list[Operation] = []
         self._parts: list[Ints] = []
         self._part_count = 0
         self._receivers: list[int] = []
@@ -141,7 +140,7 @@ class Assembly:
         self.spans += 1
         return begin
 
-    def _told(self, row: Row, instruction: Instruction | None, told: Told) -> None:
+    def _told(self, row: Operation, instruction: Instruction | None, told: Told) -> None:
         self._rows.append(row)
         self.instructions.append(instruction)
         self.told.append(told)
@@ -152,7 +151,7 @@ class Assembly:
 
     def _row(  # noqa: PLR0911
         self, worker: int, own: _Own, instruction: Any, parts: list[tuple[int, ...]]
-    ) -> tuple[Row, Told]:
+    ) -> tuple[Operation, Told]:
         kind, names = type(instruction), self.names
         if kind is Compute:
             told = names("compute"), names(instruction.what), names(instruction.label), instruction.step
@@ -194,7 +193,7 @@ class Assembly:
         self.choices.append(Choice(instruction, messages))
         return (FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NOTHING
 
-    def _wait(self, worker: int, own: _Own, wait: Wait) -> tuple[Row, Told]:
+    def _wait(self, worker: int, own: _Own, wait: Wait) -> tuple[Operation, Told]:
         names, key = self.names, wait.key
         if key not in own.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
@@ -240,7 +239,7 @@ class Assembly:
     def _end(self, back: int) -> None:
         self._told((END, 0, 0, 0, 0, 0.0) if back < 0 else (JUMP, 0, back, 0, 0, 0.0), None, NOTHING)
 
-    def _never(self, line: str) -> Row:
+    def _never(self, line: str) -> Operation:
         self.wrong.append(line)
         return WRONG, 0, len(self.wrong) - 1, 0, 0, 0.0
 

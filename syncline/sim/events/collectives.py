@@ -10,7 +10,7 @@ there is to receive for one is known as soon as anybody has joined it.
 from __future__ import annotations
 
 from syncline.sim.events import views
-from syncline.sim.events.compiled import compiled
+from syncline.sim.events.compiled import core_function
 from syncline.sim.events.gloo import gloo_advance
 from syncline.sim.events.heap import NORMAL, number, push
 from syncline.sim.events.ranks import advance, serve
@@ -19,7 +19,7 @@ from syncline.sim.events.state import BEGIN, DISAGREE, ENTER, FAR, FOREIGN, OF_R
 JOINED, DONE = 1, 2
 
 
-@compiled("void", "int64, int64, float64, float64")
+@core_function("void", "int64, int64, float64, float64")
 def record(addresses, w, operation, start, nbytes):
     """A span that ends now."""
     core = views.core(addresses)
@@ -28,7 +28,7 @@ def record(addresses, w, operation, start, nbytes):
     span.worker, span.operation, span.start, span.end, span.nbytes = w, operation, start, core.now, nbytes
 
 
-@compiled("void", "int64, float64")
+@core_function("void", "int64, float64")
 def complete(addresses, w, nbytes):
     """The instruction that a worker is at is done, and held its program until now."""
     worker = views.workers(addresses)[w]
@@ -38,22 +38,22 @@ def complete(addresses, w, nbytes):
     worker.at += 1
 
 
-@compiled("void", "int64, int64")
+@core_function("void", "int64, int64")
 def know(addresses, p, i):
     """A collective that a program names is under way."""
     part, instance = views.parts(addresses)[p], views.instances(addresses)[i]
     if part.place < 0:
         return
     part.rank = instance.rank0 + part.place
-    rank = views.ranks(addresses)[part.rank]
+    rank = views.rank_table(addresses)[part.rank]
     rank.part = p
     part.receives = rank.receives > 0 and not rank.gloo
     if views.core(addresses).eager and views.ports(addresses)[part.port].serving == p:
         serve(addresses, part.port)
 
 
-@compiled("void")
-def look_ahead(addresses):
+@core_function("void")
+def number_parts(addresses):
     """Number the collectives that programs have newly named."""
     core, parts, keys, ports = (
         views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
@@ -77,7 +77,7 @@ def look_ahead(addresses):
     core.known_parts = core.parts
 
 
-@compiled("boolean", "int64")
+@core_function("boolean", "int64")
 def create(addresses, p):
     """Begin a collective: the rank of everybody, also of those who come later; False if there is no room for it."""
     core, parts, instances = views.core(addresses), views.parts(addresses), views.instances(addresses)
@@ -109,7 +109,7 @@ def create(addresses, p):
     instance = instances[i]
     instance.what, instance.key, instance.left = what, parts[p].key, plan.workers
     instance.operation = parts[p].operation
-    ranks, messages = views.ranks(addresses), views.messages(addresses)
+    ranks, messages = views.rank_table(addresses), views.messages(addresses)
     for place in range(plan.workers):
         of, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
         rank = ranks[r]
@@ -132,10 +132,10 @@ def create(addresses, p):
     return True
 
 
-@compiled("int64", "int64")
+@core_function("int64", "int64")
 def finish(addresses, r):
     """A worker has no more to do in a collective; the worker that can go on, if any."""
-    core, rank = views.core(addresses), views.ranks(addresses)[r]
+    core, rank = views.core(addresses), views.rank_table(addresses)[r]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.what]
     part.state = DONE
@@ -155,11 +155,11 @@ def finish(addresses, r):
     return -1
 
 
-@compiled("int64", "int64")
+@core_function("int64", "int64")
 def enter(addresses, p):
     """The one before it on this stream is done; the worker that can go on, if any."""
     core, part = views.core(addresses), views.parts(addresses)[p]
-    rank = views.ranks(addresses)[part.rank]
+    rank = views.rank_table(addresses)[part.rank]
     part.start = core.now
     if rank.gloo:
         call = views.plans(addresses)[part.what].call
@@ -174,7 +174,7 @@ def enter(addresses, p):
     return finish(addresses, part.rank) if is_done else -1
 
 
-@compiled("int64", "int64")
+@core_function("int64", "int64")
 def join(addresses, p):
     """Start a collective when the one before it on its stream is done; why that cannot be, if it cannot."""
     core, parts, keys = views.core(addresses), views.parts(addresses), views.keys(addresses)

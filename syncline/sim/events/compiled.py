@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 
-def compiled(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A function that compiled code calls, of the addresses and others, for these types alone."""
     arguments = f"int64[::1], {others}" if others else "int64[::1]"
     return njit(f"{result}({arguments})", error_model="numpy")
@@ -40,7 +40,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 pointer: Any = intrinsic(_pointer)
 
 
-def table(at: int, kind: Any) -> Any:
+def table_at(at: int, kind: Any) -> Any:
     """The function that gives compiled code the table at a place of the addresses."""
 
     def view(addresses: Any) -> Any:

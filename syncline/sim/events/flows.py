@@ -19,12 +19,12 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import views
-from syncline.sim.events.compiled import compiled
+from syncline.sim.events.compiled import core_function
 from syncline.sim.events.heap import AFTER_ALL, NORMAL, number, push
 from syncline.sim.events.state import DRAINED, LEFT_OVER, SETTLE
 
 
-@compiled("void", "int64, int64")
+@core_function("void", "int64, int64")
 def change(addresses, at, turn):
     """A channel has other flows than before."""
     core, channel = views.core(addresses), views.channels(addresses)[at]
@@ -37,7 +37,7 @@ def change(addresses, at, turn):
         core.changed += 1
 
 
-@compiled("void", "int64, int64")
+@core_function("void", "int64, int64")
 def carry(addresses, m, turn):
     """Let the bytes of a message flow from now on. No bytes take no time and no share."""
     core, message = views.core(addresses), views.messages(addresses)[m]
@@ -70,7 +70,7 @@ def carry(addresses, m, turn):
             change(addresses, hops[route.hop0 + hop], turn)
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def leave(addresses, m):
     """The bytes of a message have left: its channels are others'."""
     core, message = views.core(addresses), views.messages(addresses)[m]
@@ -97,7 +97,7 @@ def leave(addresses, m):
             change(addresses, at, number(addresses))
 
 
-@compiled("UniTuple(int64, 2)", "int64")
+@core_function("UniTuple(int64, 2)", "int64")
 def connected(addresses, at):
     """The flows on this channel, on the other channels of these flows, and so on; how many, on how many channels."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
@@ -131,7 +131,7 @@ def connected(addresses, at):
     return flows, passed
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def fill(addresses, passed):
     """Max-min fair rates of the flows on so many channels: ``fair`` of each."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
@@ -168,7 +168,7 @@ def fill(addresses, passed):
         passed = still
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def share(addresses, flows):
     """Give so many flows their rates, and put on the heap which of them end first."""
     core, messages, found = views.core(addresses), views.messages(addresses), views.found(addresses)
@@ -193,7 +193,7 @@ def share(addresses, flows):
             message.key = push(addresses, first, NORMAL, message.key, DRAINED, found[i], 0)
 
 
-@compiled("void")
+@core_function("void")
 def settle(addresses):
     """Find the shares on the channels that have changed."""
     core, channels, changed = views.core(addresses), views.channels(addresses), views.changed(addresses)

@@ -21,27 +21,27 @@ Source: as `syncline.costmodel.collectives.gloo.times`.
 from __future__ import annotations
 
 from syncline.sim.events import views
-from syncline.sim.events.compiled import compiled
+from syncline.sim.events.compiled import core_function
 from syncline.sim.events.heap import AFTER_ALL, number, push
 from syncline.sim.events.messages import free, put
-from syncline.sim.events.ranks import note
+from syncline.sim.events.ranks import note_arrival
 from syncline.sim.events.state import CLEAR_TO_SEND, OF_GLOO, QUEUE
 
 ISSUED, CLEAR = 1, 2
 POSTS_FIRST = 1
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def queue_last(addresses, m):
     """In the order of the program, when all else of this instant has happened."""
     push(addresses, views.core(addresses).now, AFTER_ALL, number(addresses), QUEUE, m, 0)
 
 
-@compiled("void", "int64, int64")
+@core_function("void", "int64, int64")
 def post(addresses, r, at):
     """Tell the senders of a round's messages that there is room for them."""
     entry = views.entries(addresses)[at]
-    rank, sources, messages = views.ranks(addresses)[r], views.sources(addresses), views.messages(addresses)
+    rank, sources, messages = views.rank_table(addresses)[r], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.what]
     place = views.places(addresses)[plan.rank0 + r - rank.base]
@@ -55,11 +55,11 @@ def post(addresses, r, at):
     rank.admitted += entry.receives
 
 
-@compiled("void", "int64, int64")
+@core_function("void", "int64, int64")
 def issue(addresses, r, at):
     """Send a round's messages, those at once that are clear to send."""
     entry = views.entries(addresses)[at]
-    rank, ranks, messages = views.ranks(addresses)[r], views.ranks(addresses), views.messages(addresses)
+    rank, ranks, messages = views.rank_table(addresses)[r], views.rank_table(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.what]
     for s in range(entry.send0, entry.send0 + entry.sends):
@@ -79,10 +79,10 @@ def issue(addresses, r, at):
             message.sent = ISSUED
 
 
-@compiled("boolean", "int64")
+@core_function("boolean", "int64")
 def gloo_advance(addresses, r):
     """Go on until something has to be waited for; whether there is nothing more to do."""
-    rank, entries = views.ranks(addresses)[r], views.entries(addresses)
+    rank, entries = views.rank_table(addresses)[r], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].what]
     while rank.need == 0 and rank.at < rank.end:
         at = rank.at
@@ -102,7 +102,7 @@ def gloo_advance(addresses, r):
     return False
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def cleared(addresses, m):
     """There is room for a message at its receiver."""
     message = views.messages(addresses)[m]
@@ -116,17 +116,17 @@ def cleared(addresses, m):
         queue_last(addresses, m)
 
 
-@compiled("boolean", "int64")
+@core_function("boolean", "int64")
 def gloo_left(addresses, m):
     """A message of a rank has left; whether that has nothing more to do."""
     message = views.messages(addresses)[m]
-    views.ranks(addresses)[message.sender].sent += 1
+    views.rank_table(addresses)[message.sender].sent += 1
     free(addresses, message.port)
     return gloo_advance(addresses, message.sender)
 
 
-@compiled("boolean", "int64, int64")
+@core_function("boolean", "int64, int64")
 def gloo_got(addresses, r, turn):
     """A message to a rank has arrived; whether that has nothing more to do."""
-    note(addresses, r, turn)
+    note_arrival(addresses, r, turn)
     return gloo_advance(addresses, r)

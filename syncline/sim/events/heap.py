@@ -9,7 +9,7 @@ is scheduled, also by SimPy, so both queues together have the one order that Sim
 from __future__ import annotations
 
 from syncline.sim.events import views
-from syncline.sim.events.compiled import compiled, inlined
+from syncline.sim.events.compiled import core_function, inlined
 
 NORMAL = 1
 AFTER_ALL = 10
@@ -27,7 +27,7 @@ def number(addresses):
     return core.number
 
 
-@compiled("int64", "float64, int64, int64, int64, int64, int64")
+@core_function("int64", "float64, int64, int64, int64, int64, int64")
 def push(addresses, time, priority, turn, kind, a, b):
     """Schedule an event; returns its key."""
     core, heap = views.core(addresses), views.heap(addresses)
@@ -46,7 +46,7 @@ def push(addresses, time, priority, turn, kind, a, b):
     return key
 
 
-@compiled("void")
+@core_function("void")
 def drop(addresses):
     """Take the first event off the heap."""
     core, heap = views.core(addresses), views.heap(addresses)

@@ -22,13 +22,13 @@ from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_s
 from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import State
+from syncline.sim.events.state import CoreState
 from syncline.sim.programs import Collective
 
 POSTS_FIRST, ISSUES_FIRST = 1, 2
 
 
-class Kind(NamedTuple):
+class CollectiveKind(NamedTuple):
     """What all who join a collective must agree on.
 
     Attributes:
@@ -52,14 +52,14 @@ class Kinds:
         workers: P.
     """
 
-    def __init__(self, state: State, over: Topology, routes: Routes, workers: int) -> None:
+    def __init__(self, state: CoreState, over: Topology, routes: Routes, workers: int) -> None:
         self._state, self._over, self._routes, self._workers = state, over, routes, workers
         self._node_size = node_size(over, workers)
         self._numbers: dict[Hashable, int] = {}
-        self._kinds: list[Kind] = []
+        self._kinds: list[CollectiveKind] = []
         self._last: tuple[Collective | None, int] = None, -1
 
-    def __getitem__(self, what: int) -> Kind:
+    def __getitem__(self, what: int) -> CollectiveKind:
         return self._kinds[what]
 
     def of(self, collective: Collective) -> int:
@@ -81,12 +81,14 @@ class Kinds:
         self._last = collective, what
         return what
 
-    def _kind(self, of: Collective) -> Kind:
+    def _kind(self, of: Collective) -> CollectiveKind:
         if of.group is None:
-            return Kind(of, None, {})
+            return CollectiveKind(of, None, {})
         if len(set(of.group)) < len(of.group) or not all(0 <= worker < self._workers for worker in of.group):
             raise SynclineError(f"{of} has the group {of.group}; expected different workers from 0")
-        return Kind(of, np.array(of.group, dtype=np.int64), {worker: place for place, worker in enumerate(of.group)})
+        return CollectiveKind(
+            of, np.array(of.group, dtype=np.int64), {worker: place for place, worker in enumerate(of.group)}
+        )
 
     def place(self, what: int, worker: int) -> int:
         """The place of a worker in the group, -1 if it has none."""

@@ -9,12 +9,12 @@ that may be late, when a table is full, and when the next event is SimPy's.
 from __future__ import annotations
 
 from syncline.sim.events import views
-from syncline.sim.events.collectives import DONE, complete, enter, finish, join, look_ahead, record
-from syncline.sim.events.compiled import compiled, entry
+from syncline.sim.events.collectives import DONE, complete, enter, finish, join, number_parts, record
+from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import cleared, gloo_advance, gloo_got, gloo_left
 from syncline.sim.events.heap import KIND_MASK, NORMAL, drop, number, push
-from syncline.sim.events.messages import free, put, read, start_late
+from syncline.sim.events.messages import ask_for, free, put, start_late
 from syncline.sim.events.ranks import got, left, took
 from syncline.sim.events.state import (
     ARRIVED,
@@ -56,7 +56,7 @@ SPARE = 64
 BY_RECV, BY_FIRST = 1, 2
 
 
-@compiled("int64", "int64")
+@core_function("int64", "int64")
 def go_on(addresses, w):
     """Run a worker's program until something has to be waited for; why Python has the word, if it has."""
     core, worker = views.core(addresses), views.workers(addresses)[w]
@@ -96,7 +96,7 @@ def go_on(addresses, w):
                 message.reader = BY_RECV
                 return IDLE
             if not message.arrived:
-                read(addresses, m, BY_RECV)
+                ask_for(addresses, m, BY_RECV)
                 return IDLE
             message.sent = message.reader = 0
             complete(addresses, w, message.nbytes)
@@ -130,19 +130,19 @@ def go_on(addresses, w):
 
 
 @entry("int64(int64[::1], float64, int64)")
-def run(addresses, until, until_key):
+def run_core(addresses, until, until_key):
     """Let happen what comes before an event of SimPy's; why Python has the word."""
     core, heap, messages, ranks = (
-        views.core(addresses), views.heap(addresses), views.messages(addresses), views.ranks(addresses)
+        views.core(addresses), views.heap(addresses), views.messages(addresses), views.rank_table(addresses)
     )  # fmt: skip
     if core.known_parts < core.parts:
-        look_ahead(addresses)
+        number_parts(addresses)
     late = core.late
     core.late = 0
     for i in range(late):
         start_late(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
     for i in range(core.ask):
-        read(addresses, views.asked(addresses)[i], BY_FIRST)
+        ask_for(addresses, views.asked(addresses)[i], BY_FIRST)
     core.ask = 0
     if core.completes:
         core.completes = 0

@@ -14,13 +14,13 @@ messages are noted in the order in which they start, each with the number that i
 from __future__ import annotations
 
 from syncline.sim.events import views
-from syncline.sim.events.compiled import compiled
+from syncline.sim.events.compiled import core_function
 from syncline.sim.events.flows import carry
 from syncline.sim.events.heap import NORMAL, number, push
 from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_PROGRAM
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def start(addresses, m):
     """Nothing is in a message's way."""
     core, message = views.core(addresses), views.messages(addresses)[m]
@@ -39,7 +39,7 @@ def start(addresses, m):
         carry(addresses, m, turn)
 
 
-@compiled("void", "int64, float64")
+@core_function("void", "int64, float64")
 def start_late(addresses, m, late_s):
     """The same of one that is late by so many seconds."""
     core, message = views.core(addresses), views.messages(addresses)[m]
@@ -55,7 +55,7 @@ def start_late(addresses, m, late_s):
         carry(addresses, m, turn)
 
 
-@compiled("boolean", "int64")
+@core_function("boolean", "int64")
 def offer(addresses, m):
     """The port is a message's own; whether it has left at once."""
     core, message = views.core(addresses), views.messages(addresses)[m]
@@ -70,7 +70,7 @@ def offer(addresses, m):
     return False
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def free(addresses, p):
     """A port's message has left."""
     port, messages = views.ports(addresses)[p], views.messages(addresses)
@@ -84,7 +84,7 @@ def free(addresses, p):
             return
 
 
-@compiled("void", "int64, int64")
+@core_function("void", "int64, int64")
 def put(addresses, p, m):
     """Queue a message on a port."""
     port, messages = views.ports(addresses)[p], views.messages(addresses)
@@ -101,8 +101,8 @@ def put(addresses, p, m):
         free(addresses, p)
 
 
-@compiled("void", "int64, int64")
-def read(addresses, m, reader):
+@core_function("void", "int64, int64")
+def ask_for(addresses, m, reader):
     """The receiver's program has come to a message that has not arrived: by which instruction it is told."""
     message = views.messages(addresses)[m]
     message.reader = reader

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.sim.events.compiled import entry
-from syncline.sim.events.state import ENTRY, PLACE, SENDING, Table
+from syncline.sim.events.state import ENTRY, PLACE, SENDING, Records
 
 KEPT, LARGEST_KEPT = 32, 2**18
 """So many plans are kept from one simulation to the next, of at most so many messages."""
@@ -35,9 +35,9 @@ class Plan(NamedTuple):
         receivers: likewise.
     """
 
-    places: Table
-    entries: Table
-    sendings: Table
+    places: Records
+    entries: Records
+    sendings: Records
     senders: NDArray[np.int64]
     receivers: NDArray[np.int64]
 

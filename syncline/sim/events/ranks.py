@@ -13,14 +13,14 @@ behind that is a number: which ones they are, its plan says.
 from __future__ import annotations
 
 from syncline.sim.events import views
-from syncline.sim.events.compiled import compiled
+from syncline.sim.events.compiled import core_function
 from syncline.sim.events.messages import start
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def send_next(addresses, r):
     """The port out is that of the next message that is queued, if one is."""
-    ranks = views.ranks(addresses)
+    ranks = views.rank_table(addresses)
     rank = ranks[r]
     if not rank.queued:
         rank.busy = 0
@@ -53,10 +53,10 @@ def send_next(addresses, r):
         views.slots(addresses)[other.place0 + turn] = rank.message + 1
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def admit(addresses, r):
     """One more message to this rank may start."""
-    rank, slots = views.ranks(addresses)[r], views.slots(addresses)
+    rank, slots = views.rank_table(addresses)[r], views.slots(addresses)
     place = rank.place0 + rank.admitted
     rank.admitted += 1
     waits = slots[place]
@@ -65,10 +65,10 @@ def admit(addresses, r):
         start(addresses, waits - 1)
 
 
-@compiled("boolean", "int64")
+@core_function("boolean", "int64")
 def advance(addresses, r):
     """Go on until something has to be waited for; whether there is nothing more to do."""
-    core, rank, entries = views.core(addresses), views.ranks(addresses)[r], views.entries(addresses)
+    core, rank, entries = views.core(addresses), views.rank_table(addresses)[r], views.entries(addresses)
     while rank.have >= rank.need and (core.eager or not rank.unsent):
         at = rank.at
         if at == rank.end:
@@ -89,7 +89,7 @@ def advance(addresses, r):
     return False
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def serve(addresses, p):
     """A port in is free: it is that of the next collective of its worker, if that is known."""
     parts, port = views.parts(addresses), views.ports(addresses)[p]
@@ -101,10 +101,10 @@ def serve(addresses, p):
         port.serving = part.next_number
 
 
-@compiled("void", "int64")
+@core_function("void", "int64")
 def took(addresses, r):
     """The bytes of a message to it are through: its port in is free again."""
-    rank = views.ranks(addresses)[r]
+    rank = views.rank_table(addresses)[r]
     if views.core(addresses).eager and not rank.gloo:
         if rank.admitted < rank.receives:
             admit(addresses, r)
@@ -114,19 +114,19 @@ def took(addresses, r):
             serve(addresses, part.port)
 
 
-@compiled("boolean", "int64")
+@core_function("boolean", "int64")
 def left(addresses, r):
     """A message of its own has left; whether it has nothing more to do."""
-    rank = views.ranks(addresses)[r]
+    rank = views.rank_table(addresses)[r]
     rank.unsent -= 1
     send_next(addresses, r)
     return not rank.unsent and rank.have >= rank.need and advance(addresses, r)
 
 
-@compiled("boolean", "int64, int64")
-def note(addresses, r, turn):
+@core_function("boolean", "int64, int64")
+def note_arrival(addresses, r, turn):
     """A message to it has arrived; whether all before it have."""
-    rank = views.ranks(addresses)[r]
+    rank = views.rank_table(addresses)[r]
     if turn != rank.have:
         views.slots(addresses)[rank.place0 + turn] = -1
         rank.early += 1
@@ -141,8 +141,8 @@ def note(addresses, r, turn):
     return True
 
 
-@compiled("boolean", "int64, int64")
+@core_function("boolean", "int64, int64")
 def got(addresses, r, turn):
     """A message to it has arrived; whether it has nothing more to do."""
-    rank = views.ranks(addresses)[r]
-    return note(addresses, r, turn) and rank.have >= rank.need and advance(addresses, r)
+    rank = views.rank_table(addresses)[r]
+    return note_arrival(addresses, r, turn) and rank.have >= rank.need and advance(addresses, r)

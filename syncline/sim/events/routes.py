@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.costmodel.network.topology import Ints, Topology
-from syncline.sim.events.state import State
+from syncline.sim.events.state import CoreState
 
 AT_ONCE = 2**18
 """So many routes are looked up together: what that takes beside them is some tens of numbers each."""
@@ -20,7 +20,7 @@ class Routes:
         eager: whether the latency comes after the bytes have flown, or before.
     """
 
-    def __init__(self, state: State, over: Topology, eager: bool) -> None:
+    def __init__(self, state: CoreState, over: Topology, eager: bool) -> None:
         self._state, self._over, self._eager = state, over, eager
         self._bandwidth = np.append(over.bandwidth_bytes_per_s, np.inf)  # the last is of no channel
         self.longest = 1

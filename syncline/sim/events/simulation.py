@@ -21,7 +21,7 @@ from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.kinds import Kinds
-from syncline.sim.events.loop import SPARE, run
+from syncline.sim.events.loop import SPARE, run_core
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import (
     CHOICE,
@@ -37,7 +37,7 @@ from syncline.sim.events.state import (
     ROOM,
     TIMER,
     TWICE,
-    State,
+    CoreState,
 )
 from syncline.sim.programs import Delay, Instruction, Program, Stuck
 from syncline.sim.starts import start_times
@@ -52,7 +52,7 @@ LAST = 2**62
 """No event of an instant comes later."""
 
 
-class Clock(simpy.Environment):
+class SharedClock(simpy.Environment):
     """SimPy's clock and queue, whose events are numbered with the core's.
 
     Args:
@@ -101,12 +101,12 @@ class Simulation:
         delay: Delay | None,
     ) -> None:
         self.workers, self.eager, self.delay = len(programs), eager, delay
-        self.state = State()
+        self.state = CoreState()
         self.core = self.state["core"][0]
         for name in ("resume", "effect", "wanted"):
             self.core[name] = -1
         self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
-        self.env = Clock(self.core)
+        self.env = SharedClock(self.core)
         self._channels(over.bandwidth_bytes_per_s)
         self.routes = Routes(self.state, over, eager)
         self.kinds = Kinds(self.state, over, self.routes, self.workers)
@@ -150,7 +150,7 @@ class Simulation:
         core, env = self.core, self.env
         while True:
             ahead = env.ahead
-            why = run(self.state.addresses, *min(ahead, (until_s, LAST)))
+            why = run_core(self.state.addresses, *min(ahead, (until_s, LAST)))
             env.set()
             if core["late"]:
                 self._be_late()

@@ -2,7 +2,7 @@
 
 Each table is a structured NumPy array. Compiled functions take the addresses of all of them as one array of integers,
 and read a table by its place in ``TABLES``; so a call costs one argument, and a table that has grown is only another
-address. Who runs compiled code keeps the `State`, and with it the tables, alive.
+address. Who runs compiled code keeps the `CoreState`, and with it the tables, alive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Table = NDArray[Any]
+Records = NDArray[Any]
 
 FAR = 2**31 - 1
 """More messages than a worker ever waits for: it has not come to the collective."""
@@ -122,7 +122,7 @@ before its turn. ``links`` has as many records per message as the longest route 
 AT = {name: at for at, name in enumerate(TABLES)}
 
 
-class State:
+class CoreState:
     """The tables.
 
     Attributes:
@@ -133,18 +133,18 @@ class State:
     def __init__(self) -> None:
         self.addresses = np.zeros(len(TABLES), dtype=np.int64)
         self.used = dict.fromkeys(TABLES, 0)
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, Records] = {}
         for name, kind in TABLES.items():
             self._set(name, np.zeros(1, dtype=kind))
 
-    def __getitem__(self, name: str) -> Table:
+    def __getitem__(self, name: str) -> Records:
         return self._tables[name]
 
-    def _set(self, name: str, table: Table) -> None:
+    def _set(self, name: str, table: Records) -> None:
         self._tables[name] = table
         self.addresses[AT[name]] = table.ctypes.data
 
-    def room(self, name: str, records: int) -> Table:
+    def room(self, name: str, records: int) -> Records:
         """The table, with room for so many more records than are used."""
         table, wanted = self._tables[name], self.used[name] + records
         if wanted > len(table):
@@ -155,14 +155,14 @@ class State:
             table = grown
         return table
 
-    def take(self, name: str, records: int) -> tuple[int, Table]:
+    def take(self, name: str, records: int) -> tuple[int, Records]:
         """So many new records, zero, and the place of the first."""
         first = self.used[name]
         table = self.room(name, records)
         self.used[name] = first + records
         return first, table[first : first + records]
 
-    def append(self, name: str, records: Table) -> int:
+    def append(self, name: str, records: Records) -> int:
         """Add records; returns the place of the first."""
         if not self.used[name] and len(records) and records.dtype == TABLES[name]:
             self._set(name, np.ascontiguousarray(records))

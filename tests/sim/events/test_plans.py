@@ -7,7 +7,7 @@ from syncline.costmodel.network.topology import Paths, topology
 from syncline.sim import Round, rounds
 from syncline.sim.events.plans import plan_of
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import State
+from syncline.sim.events.state import CoreState
 
 TOLD = (
     Round(np.array([0]), np.array([2]), 5.0),
@@ -63,7 +63,7 @@ def test_a_worker_may_send_and_get_several_messages_in_a_round():
 
 def routes_of(over, pairs, eager=True):
     """Of each pair the channels, and the rate, seconds before and after."""
-    state = State()
+    state = CoreState()
     first = Routes(state, over, eager).add(*np.array(pairs).T)
     rows = state["routes"][first : first + len(pairs)]
     hops = [state["hops"][row["hop0"] : row["hop0"] + row["hops"]].tolist() for row in rows]
