@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
+from syncline.costmodel.collectives.measured import MeasuredTimes
 from syncline.costmodel.compute.memory import Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.sites import Sites
@@ -53,6 +54,8 @@ class Checked:
     by: str
 
 
+MEASURED = MeasuredTimes("all_reduce", ((2, 1e3, 1e-5), (2, 1e6, 1e-4), (8, 1e3, 2e-5), (8, 1e6, 2e-4)))
+
 FOR_PEOPLE = Inert("a name, for people")
 
 
@@ -78,6 +81,7 @@ HARDWARE_FIELDS: dict[str, Turned | Inert | Checked] = {
     "mfu": Turned(lambda one, factor: replace(one, mfu=one.mfu ** (1 / factor)), more=False),
     "memory_bytes": Checked("test_more_memory_never_holds_less"),
     "memory_bytes_per_s": Checked("test_faster_memory_updates_sooner"),
+    "collectives": Checked("test_dearer_measurements_take_longer"),
     "name": FOR_PEOPLE,
     "precision": Inert("says which of the vendor's peaks peak_flops is"),
     "source": Inert("where the numbers come from"),
@@ -308,8 +312,19 @@ def test_hardware(field: str, hardware: Hardware, flops: float, factor: float) -
     if isinstance(entry, Turned):
         assert compute_s(flops, entry.turn(hardware, factor)) < before_s
     else:
-        other = f"not {getattr(hardware, field)}" if field in ("name", "precision", "source") else factor
+        texts = {name: f"not {getattr(hardware, name)}" for name in ("name", "precision", "source")}
+        other = {**texts, "collectives": (MEASURED,)}.get(field, factor)
         assert compute_s(flops, replace(hardware, **{field: other})) == before_s
+
+
+@given(ranks=st.integers(2, 8), nbytes=st.floats(1, 1e9), factor=st.floats(1.01, 100))
+def test_dearer_measurements_take_longer(ranks: int, nbytes: float, factor: float) -> None:
+    dearer = replace(MEASURED, points=tuple((n, size, factor * s) for n, size, s in MEASURED.points))
+    one, other = (replace(HARDWARE["h100"], collectives=(times,)) for times in (MEASURED, dearer))
+    known, more = one.measured("all_reduce"), other.measured("all_reduce")
+    assert known is not None
+    assert more is not None
+    assert known.time_s(nbytes, ranks) < more.time_s(nbytes, ranks)
 
 
 @given(st.floats(1, 1e12), st.floats(1, 1e12), st.floats(1, 100))
