@@ -91,7 +91,7 @@ class GlooCosts:
         inside = np.interp(workers, known, seconds)
         if len(calls) == 1 or not np.any(np.greater(workers, known[-1])):
             return inside
-        before, last = connections(kind, known[-2:])
+        before, last = np.asarray(connections(kind, known[-2:])).tolist()
         slope = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
         return inside + slope * np.maximum(0.0, connections(kind, np.maximum(workers, known[-1])) - last)
 
