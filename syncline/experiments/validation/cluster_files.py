@@ -237,7 +237,8 @@ A100_NODE_GPUS, A100_NODE_BYTES_PER_S = 8, 100e9
 
 
 def _point(row: Mapping[str, str]) -> Point:
-    point = Point(*(int(_number(row[column], column, least=1.0)) for column in COLUMNS.values()), measured_s=math.nan)
+    numbers = {name: int(_number(row[column], column, least=1.0)) for name, column in COLUMNS.items()}
+    point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:
         raise SpecError("global batch", point.global_batch, "a micro-batch at least for each replica")
     layouts([point])  # refuses what cannot be
