@@ -34,7 +34,7 @@ def number(addresses):
 
 
 @inlined
-def play(heap, at, time, key, place):
+def compete(heap, at, time, key, place):
     """Put an event, or none, on a leaf."""
     heap[at].time, heap[at].key, heap[at].place = time, key, place
     while at > 1:
@@ -46,7 +46,7 @@ def play(heap, at, time, key, place):
 
 
 @core_function("void")
-def play_all(addresses):
+def compete_all(addresses):
     """Play all games, of as many leaves as are used; the others are empty."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
@@ -68,7 +68,7 @@ def double(addresses):
         heap[at + leaves].time, heap[at + leaves].key = heap[at].time, heap[at].key
         heap[at + leaves].place = at - leaves
     core.leaves = 2 * leaves
-    play_all(addresses)
+    compete_all(addresses)
 
 
 @core_function("int64", "float64, int64, int64, int64, int64, int64")
@@ -88,7 +88,7 @@ def push(addresses, time, priority, turn, kind, a, b):
             double(addresses)
         core.places = place + 1
     waits[place].a, waits[place].b = a, b
-    play(views.heap(addresses), core.leaves + place, time, key, place)
+    compete(views.heap(addresses), core.leaves + place, time, key, place)
     return key
 
 
@@ -100,4 +100,4 @@ def close(addresses):
     core.hole = -1
     waits[place].a = core.free
     core.free = place
-    play(views.heap(addresses), core.leaves + place, np.inf, 0, place)
+    compete(views.heap(addresses), core.leaves + place, np.inf, 0, place)

@@ -15,7 +15,7 @@ from syncline.sim.events.collectives import DONE, complete, enter, finish, join,
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import cleared, gloo_advance, gloo_got, gloo_left
-from syncline.sim.events.heap import KIND_MASK, NORMAL, close, number, play_all, push
+from syncline.sim.events.heap import KIND_MASK, NORMAL, close, number, compete_all, push
 from syncline.sim.events.messages import ask_for, free, put, start_late
 from syncline.sim.events.ranks import got, left, took
 from syncline.sim.events.state import (
@@ -138,7 +138,7 @@ def run_core(addresses, until, until_key):
     heap, waits = views.heap(addresses), views.waits(addresses)
     if not core.played:
         core.played = 1
-        play_all(addresses)
+        compete_all(addresses)
     if core.known_parts < core.parts:
         number_parts(addresses)
     late = core.late
