@@ -15,7 +15,7 @@ from syncline.sim.events.collectives import DONE, complete, enter, finish, join,
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import cleared, gloo_advance, gloo_got, gloo_left
-from syncline.sim.events.heap import KIND_MASK, NORMAL, close, number, compete_all, push
+from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
 from syncline.sim.events.messages import ask_for, free, put, start_late
 from syncline.sim.events.ranks import got, left, took
 from syncline.sim.events.state import (
