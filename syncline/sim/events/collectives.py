@@ -157,7 +157,7 @@ def finish(addresses, r):
 
 
 @core_function("boolean", "int64")
-def begin(addresses, r):
+def begin_rounds(addresses, r):
     """A rank comes to its first round; whether it has nothing to do."""
     rank = views.rank_table(addresses)[r]
     rank.need = 0
@@ -175,7 +175,7 @@ def enter(addresses, p):
     if call != 0.0:
         push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
         return -1
-    return finish(addresses, part.rank) if begin(addresses, part.rank) else -1
+    return finish(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
 
 
 @core_function("int64", "int64")

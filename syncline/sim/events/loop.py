@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import views
-from syncline.sim.events.collectives import DONE, begin, complete, enter, finish, join, number_parts, record
+from syncline.sim.events.collectives import DONE, begin_rounds, complete, enter, finish, join, number_parts, record
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import cleared, gloo_got, gloo_left
@@ -223,7 +223,7 @@ def run_core(addresses, until, until_key):
         elif kind == ENTER:
             core.resume = enter(addresses, a)
         elif kind == BEGIN:
-            if begin(addresses, a):
+            if begin_rounds(addresses, a):
                 r = a
         elif kind == CLEARED:
             cleared(addresses, messages[a].turn)
