@@ -92,7 +92,9 @@ ONE_HOP = Checked("test_graphs")
 
 FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
     Link: {**LINK, "gloo": Checked("test_dearer_software_takes_longer")},
-    GlooCosts: dict.fromkeys(("message_s", "call_s", "byte_s"), Checked("test_dearer_software_takes_longer")),
+    GlooCosts: dict.fromkeys(
+        ("message_s", "call_s", "byte_s", "call_of_s"), Checked("test_dearer_software_takes_longer")
+    ),
     Hardware: HARDWARE_FIELDS,
     TwoLevel: {
         "per_node": Checked("test_more_workers_in_a_node_are_nearer"),
@@ -124,7 +126,12 @@ def test_every_parameter_is_accounted_for() -> None:
 @pytest.mark.parametrize("kind", GLOO)
 @pytest.mark.parametrize(
     ("field", "dearer"),
-    [("message_s", 2e-4), ("call_s", ((WORKERS, 2e-3),)), ("byte_s", tuple((kind, 2e-10) for kind in GLOO))],
+    [
+        ("message_s", 2e-4),
+        ("call_s", ((WORKERS, 2e-3),)),
+        ("byte_s", tuple((kind, 2e-10) for kind in GLOO)),
+        ("call_of_s", tuple((kind, ((WORKERS, 2e-3),)) for kind in GLOO)),
+    ],
 )
 def test_dearer_software_takes_longer(kind: str, field: str, dearer: Any) -> None:
     costs = GlooCosts(1e-4, ((WORKERS, 1e-3),), tuple((kind, 1e-10) for kind in GLOO))

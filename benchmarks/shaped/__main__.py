@@ -200,7 +200,10 @@ def fitted(options: argparse.Namespace) -> int:
     costs = learn(learned)
     print(f"per message {format_seconds(costs.message_s)}")
     for workers, seconds in costs.call_s:
-        print(f"per call among {workers} {format_seconds(seconds)}")
+        print(f"per call among {workers} {format_seconds(seconds)}, whichever collective")
+    for kind, of in costs.call_of_s:
+        times = ", ".join(f"{format_seconds(seconds)} among {workers}" for workers, seconds in of)
+        print(f"per call of {kind} {times}")
     for kind, seconds in costs.byte_s:
         print(f"per byte of {kind} {1e9 * seconds:.3f} ns")
     if rows:

@@ -42,6 +42,11 @@ def _versions(told: Row) -> str:
     return f"On {told['date']}, {machine}, Python {told['python']}, torch {told['torch']}, Syncline {told['syncline']}."
 
 
+def calls_of(costs: GlooCosts) -> list[tuple[str, int, float]]:
+    """What a call takes by collective and number of workers."""
+    return [(kind, workers, seconds) for kind, of in costs.call_of_s for workers, seconds in of]
+
+
 def collectives(told: Sequence[Row], learned: Sequence[Row], rows: Sequence[Row], costs: GlooCosts, page: Path) -> None:
     """Collectives at settings that were not learned from: a page, and a picture beside it.
 
@@ -90,7 +95,7 @@ def collectives(told: Sequence[Row], learned: Sequence[Row], rows: Sequence[Row]
             "last rank. Latency and bandwidth are as configured. What the software takes was learned at",
             f"{format_bandwidth(at['bytes_per_s'])} and {format_seconds(at['delay_s'])} one way alone",
             f"({len(learned)} points): {format_seconds(costs.message_s)} per message;",
-            ", ".join(f"{format_seconds(seconds)} per call among {workers}" for workers, seconds in costs.call_s) + ";",
+            "per call " + ", ".join(f"{format_seconds(s)} among {p} ({kind})" for kind, p, s in calls_of(costs)) + ";",
             "per byte " + ", ".join(f"{1e9 * seconds:.2f} ns ({kind})" for kind, seconds in costs.byte_s) + ".",
             "All points below are predictions. Errors are absolute, of `predicted / measured - 1`.",
         ),

@@ -1,14 +1,16 @@
 """The software costs of gloo from measurements, with latency and bandwidth as configured.
 
 The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, one m for all messages, one g for each number of workers, one
-e for each collective. Relative residuals ``1 - model / measured`` are made small in the sense of their absolute values
-(least squares, weighted anew until nothing moves), so that a few disturbed measurements do not count; costs are at
-least 0.
+e for each collective. Then, m as it is, a g for each collective and number of workers: beyond the largest number that
+was measured they do not grow alike. Relative residuals ``1 - model / measured`` are made small in the sense of their
+absolute values (least squares, weighted anew until nothing moves), so that a few disturbed measurements do not count;
+costs are at least 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -53,12 +55,40 @@ def fit_costs(of: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     for _ in range(rounds):
         bare_s, slope = _latencies(of, unknown[0])
         off = 1 - (bare_s + linear @ unknown[1:]) / measured_s
-        weight = 1 / np.sqrt(np.maximum(np.abs(off), NOISE))
-        matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale
-        target = off + matrix @ (unknown / scale)
-        unknown = non_negative(matrix * weight[:, None], target * weight) * scale
+        unknown = _better(np.column_stack([slope, linear]) / measured_s[:, None] * scale, off, unknown / scale) * scale
     message_s, *values = unknown.tolist()
-    return costs_of(workers, kinds, values, message_s)
+    costs = costs_of(workers, kinds, values, message_s)
+    bare_s, _ = _latencies(of, message_s)
+    for kind in kinds:
+        costs = _with_calls(
+            costs, kind, [(one, s) for one, s in zip(of, bare_s, strict=True) if one.kind == kind], rounds
+        )
+    return costs
+
+
+def _with_calls(costs: GlooCosts, kind: str, of: Sequence[tuple[TimedCall, float]], rounds: int) -> GlooCosts:
+    """With what a call and a byte of this collective take, from measurements of it and what they take without."""
+    calls, measured_s = [one for one, _ in of], np.array([one.seconds for one, _ in of])
+    bare_s = np.array([seconds for _, seconds in of])
+    workers = sorted({one.workers for one in calls})
+    linear = cost_columns(calls, workers, [kind])
+    scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
+    unknown = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
+    for _ in range(rounds):
+        off = 1 - (bare_s + linear @ unknown) / measured_s
+        unknown = _better(linear / measured_s[:, None] * scale, off, unknown / scale) * scale
+    *call_s, byte_s = unknown.tolist()
+    return replace(
+        costs,
+        call_of_s=(*costs.call_of_s, (kind, tuple(zip(workers, call_s, strict=True)))),
+        byte_s=tuple((name, byte_s if name == kind else known) for name, known in costs.byte_s),
+    )
+
+
+def _better(matrix: Floats, off: Floats, unknown: Floats) -> Floats:
+    """The unknowns, at least 0, with which the residuals are least; large ones weigh less."""
+    weight = 1 / np.sqrt(np.maximum(np.abs(off), NOISE))
+    return non_negative(matrix * weight[:, None], (off + matrix @ unknown) * weight)
 
 
 def _forms_s(of: Sequence[TimedCall], costs: GlooCosts) -> Floats:

@@ -170,8 +170,10 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
 def gloo_section(costs: GlooCosts) -> Fields:
     """Costs per message, per call by number of workers, per byte by collective; what costs nothing is left out."""
     fields: Fields = {"message": quantity(costs.message_s, TIMES)} if costs.message_s else {}
-    if costs.call_s:
-        fields["call"] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
+    call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
+    call |= {kind: {workers: quantity(seconds, TIMES) for workers, seconds in of} for kind, of in costs.call_of_s}
+    if call:
+        fields["call"] = call
     byte = {kind: quantity(seconds, TIMES) for kind, seconds in costs.byte_s if seconds}
     return fields | ({"byte": byte} if byte else {})
 
@@ -234,6 +236,7 @@ def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
         "message": fit.costs.message_s,
     }
     values |= {f"call.{workers}": seconds for workers, seconds in fit.costs.call_s}
+    values |= {f"call.{kind}.{workers}": seconds for kind, of in fit.costs.call_of_s for workers, seconds in of}
     values |= {f"byte.{kind}": seconds for kind, seconds in fit.costs.byte_s}
     return [
         {

@@ -6,16 +6,19 @@
 | ``algorithm, bw, steps, n_sync, params, batch, seq``                  | ``predicted_ms`` of ``sync_wall_ms``, and |
 |                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
 | ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
+| those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
 A row may lack what was measured: it is predicted then, and compared with nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +29,10 @@ from syncline.costmodel.clusters.l40s import l40s_step
 from syncline.costmodel.clusters.p3 import P3, P3Constants, p3_s
 from syncline.costmodel.collectives import measured
 from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlink_all_reduce_s
+from syncline.costmodel.compute.hardware import HARDWARE
+from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.validation.measured_steps import COLUMNS, TIME, Point, layouts, recomputes
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
@@ -48,13 +54,13 @@ class Table(NamedTuple):
         columns: by which it is told, all that a prediction needs.
         measured: the column of what ``predicted_ms`` predicts.
         per_ms: how many of its units are a millisecond.
-        predict: a row's columns as written -> what is added to them.
+        of: a file's rows -> what predicts each: its columns as written -> what is added to them.
     """
 
     columns: tuple[str, ...]
     measured: str
     per_ms: float
-    predict: Callable[[Mapping[str, str]], _Row]
+    of: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
 
 
 def predicted_rows(path: Path) -> list[_Row]:
@@ -66,9 +72,10 @@ def predicted_rows(path: Path) -> list[_Row]:
     """
     name, lines = read_table(path)
     kind, rows = TABLES[name], []
+    predict = kind.of(lines)
     for number, line in enumerate(lines, start=2):
         try:
-            row: _Row = {**line, **kind.predict(line)}
+            row: _Row = {**line, **predict(line)}
             took = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
             row["error"] = None if took is None else row["predicted_ms"] / (took / kind.per_ms) - 1
         except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
@@ -201,21 +208,66 @@ def nvlink_times() -> dict[str, TimesBySize]:
     return told
 
 
+def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:
+    """Steps of GPTs on A100 nodes; whether activations are computed again is one and the same for a table."""
+    points = []
+    for row in rows:
+        with contextlib.suppress(SpecError):  # it is told by its line
+            points.append(_point(row))
+    machine = HARDWARE["a100"]
+    recomputed = recomputes(points, machine.memory_bytes or math.inf)
+    constants = replace(
+        STEP_TIMES["a100-megatron-deepspeed"],
+        tensor_times=measured.nvlink_all_reduce("a100"),
+        node=Node(A100_NODE_GPUS, A100_NODE_BYTES_PER_S),
+    )
+
+    def predict(row: Mapping[str, str]) -> _Row:
+        point = _point(row)
+        (seconds,) = step_s(layouts([point], recomputed), constants)
+        where = "several nodes" if point.gpus > A100_NODE_GPUS else "one node"
+        tensor = "no tensor parallelism" if point.tensor == 1 else "tensor parallelism"
+        return {"predicted_ms": 1e3 * float(seconds), "regime": f"A100, {where}, {tensor}"}
+
+    return predict
+
+
+A100_NODE_GPUS, A100_NODE_BYTES_PER_S = 8, 100e9
+"""Of vTrain's nodes: 800 Gbit/s in all. Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``."""
+
+
+def _point(row: Mapping[str, str]) -> Point:
+    numbers = {name: int(_number(row[column], column, least=1.0)) for name, column in COLUMNS.items()}
+    point = Point(**numbers, measured_s=math.nan)
+    if point.microbatches < 1:
+        raise SpecError("global batch", point.global_batch, "a micro-batch at least for each replica")
+    layouts([point])  # refuses what cannot be
+    return point
+
+
 def _number(text: str, name: str, least: float = math.ulp(0.0)) -> float:
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
     if not (math.isfinite(value) and value >= least):
-        raise SpecError(name, text, "a number, at least 0" if least == 0 else "a positive number")
+        raise SpecError(
+            name, text, {0.0: "a number, at least 0", 1.0: "a number, at least 1"}.get(least, "a positive number")
+        )
     return value
+
+
+def _each(predict: Callable[[Mapping[str, str]], _Row]) -> Callable[..., Callable[[Mapping[str, str]], _Row]]:
+    """Rows that are predicted by themselves, whatever else is in their file."""
+    return lambda rows: predict
 
 
 TABLES = {
     "collectives": Table(
-        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, _collective
+        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, _each(_collective)
     ),
-    "steps": Table(("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _l40s),
-    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _nvlink),
+    "steps": Table(("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _each(_l40s)),
+    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _each(_nvlink)),
+    "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
 }
 """By what is in them."""

@@ -25,6 +25,10 @@ def _workers(key: Any, path: str, _: Any) -> int:
     return key
 
 
+def _workers_or_collective(key: Any, path: str, value: Any) -> int | str:
+    return key if key in GLOO else _workers(key, path, value)
+
+
 def _collective(key: Any, path: str, value: Any) -> str:
     if key not in GLOO:
         raise SpecError(path, value, f"no such field here, but {one_of(GLOO, str(key))}")
@@ -32,23 +36,36 @@ def _collective(key: Any, path: str, value: Any) -> str:
 
 
 def _times_by(key_of: Callable[[Any, str, Any], Any], example: str) -> BeforeValidator:
-    def parse(value: Any, path: str) -> tuple[tuple[Any, float], ...]:
-        if not isinstance(value, Mapping):
-            raise SpecError(path, value, f"fields, as in {example}")
-        keys = {key: key_of(key, f"{path}.{key}", seconds) for key, seconds in value.items()}
-        return tuple((keys[key], parse_seconds(seconds, f"{path}.{key}")) for key, seconds in value.items())
+    return parsed(lambda value, path: _times({} if value is None else value, path, key_of, example))
 
-    return parsed(lambda value, path: parse({} if value is None else value, path))
+
+def _times(value: Any, path: str, key_of: Callable[[Any, str, Any], Any], example: str) -> tuple[tuple[Any, Any], ...]:
+    """Times by key, or by one and then another."""
+    if not isinstance(value, Mapping):
+        raise SpecError(path, value, f"fields, as in {example}")
+    keys = {key: key_of(key, f"{path}.{key}", seconds) for key, seconds in value.items()}
+    return tuple(
+        (
+            keys[key],
+            _times(seconds, f"{path}.{key}", _workers, "{2: 0.2 ms}, times by the number of workers")
+            if key_of is _workers_or_collective and isinstance(keys[key], str)
+            else parse_seconds(seconds, f"{path}.{key}"),
+        )
+        for key, seconds in value.items()
+    )
 
 
 class GlooDescribed(Described):
-    """``message``, a time per message; ``call``, times per call by workers; ``byte``, times per byte by collective."""
+    """``message``, a time per message; ``call``, times per call by workers, or by collective and then by workers;
+    ``byte``, times per byte by collective.
+    """
 
     needs: ClassVar[str] = f"fields, as in {EXAMPLE}"
 
     message: Seconds | None = None
     call: Annotated[
-        tuple[tuple[int, float], ...], _times_by(_workers, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers")
+        tuple[tuple[int | str, float | tuple[tuple[int, float], ...]], ...],
+        _times_by(_workers_or_collective, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers"),
     ] = ()
     byte: Annotated[
         tuple[tuple[str, float], ...], _times_by(_collective, "{all_reduce: 0.05 ns}, times per byte by collective")
@@ -73,12 +90,16 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {EXAMPLE}")
     given = GlooDescribed.read(value, path)
-    return GlooCosts(given.message or 0.0, tuple(sorted(dict(given.call).items())), given.byte)
+    call: dict[Any, Any] = dict(given.call)
+    of = tuple((kind, tuple(sorted(dict(times).items()))) for kind, times in call.items() if isinstance(kind, str))
+    every = tuple(sorted((workers, seconds) for workers, seconds in call.items() if not isinstance(workers, str)))
+    return GlooCosts(given.message or 0.0, every, given.byte, of)
 
 
 def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
     """The mapping that describes them: ``gloo_costs`` makes the same ones of it."""
-    call = {int(workers): float(seconds) for workers, seconds in costs.call_s}
+    call: dict[Any, Any] = {int(workers): float(seconds) for workers, seconds in costs.call_s}
+    call |= {kind: {int(workers): float(s) for workers, s in of} for kind, of in costs.call_of_s}
     byte = {kind: float(seconds) for kind, seconds in costs.byte_s}
     fields = {"message": float(costs.message_s), "call": call, "byte": byte}
     return {key: value for key, value in fields.items() if value}

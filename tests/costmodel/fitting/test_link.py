@@ -55,7 +55,7 @@ def test_costs_come_back_where_they_weigh():
     link = LINKS["10 Gbit/s"]
     found = fit_link(rows(link, noise=0.005))
     for p, seconds in COSTS.call_s:
-        assert float(found.costs.per_call(p)) == pytest.approx(seconds, rel=0.03)
+        assert float(found.costs.per_call("all_reduce", p)) == pytest.approx(seconds, rel=0.03)
     for kind in ("all_gather", "reduce_scatter"):
         assert found.costs.per_byte(kind) == pytest.approx(COSTS.per_byte(kind), rel=0.1)
     assert found.costs.per_byte("broadcast") == 0

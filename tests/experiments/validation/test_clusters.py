@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.costmodel.clusters.p3 import P3
+from syncline.costmodel.compute.transformer_time import STEP_TIMES, step_s
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.validation.cluster_files import BUNDLED, COLLECTIVES, predicted_rows, read_table
 from syncline.experiments.validation.clusters import cluster_summary
 from syncline.experiments.validation.left_out import STAGES, fitted_p3, nvlink_left_out
+from syncline.experiments.validation.measured_steps import Point, layouts
 from tests.test_docs import documented
 
 QUICK = ("validate", "clusters", "--set", "left_out=false")
@@ -172,3 +174,42 @@ def test_a_first_synchronisation_is_told_apart(command) -> None:
     (row,) = predicted_rows(Path(name)) if Path(name).is_file() else ()
     assert row["regime"] == "a first synchronisation, without its warm-up"
     assert cluster_summary([row])[0]["regime"] == row["regime"]
+
+
+GPTS = "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,data parallelism,pipeline parallelism"  # noqa: E501
+
+
+def test_steps_of_gpts_are_predicted_with_the_constants_that_ship(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(f"{GPTS},iteration time (ms)\n2,16,1,1024,16,12,1024,1,1,2,409.8\n2,16,1,1024,16,12,1024,1,2,1,\n")
+    piped, plain = predicted_rows(file)
+    assert piped["regime"] == plain["regime"] == "A100, one node, no tensor parallelism"
+    assert abs(piped["error"]) < 0.03 and plain["error"] is None
+    one = [Point(2, 16, 1, 1024, 16, 12, 1024, 1, 1, 2, 0.4098)]
+    assert piped["predicted_ms"] == 1e3 * step_s(layouts(one), STEP_TIMES["a100-megatron-deepspeed"])[0]
+
+
+def test_activations_of_a_table_are_computed_again_if_those_of_one_training_do_not_fit(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    small = "64,64,1,4096,32,32,2048,8,8,1"
+    file.write_text(f"{GPTS}\n{small}\n")
+    (alone,) = predicted_rows(file)
+    file.write_text(f"{GPTS}\n{small}\n512,1536,2,12288,96,96,2048,2,8,32\n")
+    beside, _ = predicted_rows(file)
+    assert beside["regime"] == "A100, several nodes, tensor parallelism"
+    assert 1.2 < beside["predicted_ms"] / alone["predicted_ms"] < 4 / 3
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("2,16,1,1024,16,12,1024,1,0,2", "data parallelism: got '0'; expected a number, at least 1"),
+        ("2,1,2,1024,16,12,1024,1,1,2", "global batch: got 1; expected a micro-batch at least for each replica"),
+        ("2,16,1,1024,16,1,1024,1,1,2", "layers: got 1; expected a layer at least for each stage"),
+    ],
+)
+def test_a_step_that_cannot_be_is_one_line(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(f"{GPTS}\n{line}\n")
+    with pytest.raises(SynclineError, match=f"line 2: .*{said}"):
+        predicted_rows(file)

@@ -25,6 +25,7 @@ from syncline.costmodel import (
     mean_step,
     ring_all_reduce_s,
 )
+from syncline.costmodel.collectives.gloo.costs import connections
 from syncline.costmodel.collectives.gloo.times import FREE
 from syncline.costmodel.collectives.policies import algorithm_for, all_by_gloo
 from syncline.errors import SpecError
@@ -104,12 +105,41 @@ def test_a_user_describes_them() -> None:
     assert network({"preset": "1gbe", "gloo": costs}) == replace(network("1gbe"), gloo=COSTS)  # type: ignore[type-var]
 
 
+def test_a_call_of_one_collective_is_described_beside_those_of_all_others() -> None:
+    told = {"call": {2: "0.2 ms", "all_to_all": {4: "0.6 ms", "2": "0.3 ms"}}}
+    made = network(GIVEN | {"gloo": told}).gloo
+    assert made == GlooCosts(call_s=((2, 2e-4),), call_of_s=(("all_to_all", ((2, 3e-4), (4, 6e-4))),))
+    assert made.per_call("all_to_all", 4) == 6e-4 and made.per_call("all_reduce", 4) == 2e-4
+
+
+def test_beyond_what_was_measured_a_call_grows_with_its_connections() -> None:
+    """2 and 4 workers were measured: one more connection each in a ring and a tree, two more where all are posted."""
+    of = GlooCosts(call_s=((2, 2e-4), (4, 5e-4)))
+    workers = np.array([1, 2, 3, 4, 5, 8, 9])
+    inside = [2e-4, 2e-4, 3.5e-4, 5e-4]
+    assert of.per_call("all_reduce", workers).tolist() == pytest.approx([*inside, 5e-4, 5e-4, 5e-4])
+    assert of.per_call("broadcast", workers).tolist() == pytest.approx([*inside, 8e-4, 8e-4, 11e-4])
+    assert of.per_call("all_to_all", workers).tolist() == pytest.approx([*inside, 6.5e-4, 11e-4, 12.5e-4])
+    falling = GlooCosts(call_s=((2, 5e-4), (4, 2e-4)))
+    assert falling.per_call("all_to_all", 64) == 2e-4
+    assert GlooCosts(call_s=((2, 5e-4),)).per_call("all_to_all", 64) == 5e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "growing"), [("all_gather", [1, 2, 2]), ("gather", [1, 7, 31]), ("broadcast", [1, 3, 5])]
+)
+def test_connections_of_the_busiest_worker(kind: str, growing: list[int]) -> None:
+    assert connections(kind, np.array([2, 8, 32])).tolist() == growing
+
+
 times = st.floats(0, 1e3)
+calls = st.dictionaries(st.integers(1, 9999), times, max_size=3).map(lambda of: tuple(sorted(of.items())))
 costs = st.builds(
     GlooCosts,
     times,
-    st.dictionaries(st.integers(1, 9999), times, max_size=3).map(lambda of: tuple(sorted(of.items()))),
+    calls,
     st.dictionaries(st.sampled_from(sorted(GLOO)), times).map(lambda of: tuple(of.items())),
+    st.dictionaries(st.sampled_from(sorted(GLOO)), calls).map(lambda of: tuple(of.items())),
 )
 
 
@@ -131,6 +161,8 @@ def test_what_describes_costs_makes_the_same_ones_again(made: GlooCosts) -> None
         (GIVEN | {"gloo": {"call": [1]}}, "network.gloo.call: got [1]; expected fields, as in {2: 0.2 ms"),
         (GIVEN | {"gloo": {"call": {"two": 1}}}, "network.gloo.call.two: got 'two'; expected a number of workers"),
         (GIVEN | {"gloo": {"call": {0: 1}}}, "network.gloo.call.0: got 0; expected a number of workers"),
+        (GIVEN | {"gloo": {"call": {"gather": 1}}}, "network.gloo.call.gather: got 1; expected fields, as in {2: 0.2"),
+        (GIVEN | {"gloo": {"call": {"gather": {"x": 1}}}}, "network.gloo.call.gather.x: got 'x'; expected a number"),
         (GIVEN | {"gloo": {"call": {2: -1}}}, "network.gloo.call.2: got -1; expected a time"),
         (GIVEN | {"gloo": {"byte": {"all_reduc": 1}}}, "network.gloo.byte.all_reduc: got 1; expected no such field"),
         (GIVEN | {"gloo": {"byte": {"gather": "1 m"}}}, "network.gloo.byte.gather: got '1 m'"),

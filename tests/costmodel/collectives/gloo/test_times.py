@@ -190,6 +190,8 @@ def test_costs_learned_at_one_setting_predict_the_others():
     # The preset is this fit, in round numbers.
     assert SHAPED.message_s == pytest.approx(learned.message_s, rel=0.02)
     assert dict(SHAPED.call_s) == pytest.approx(dict(learned.call_s), rel=0.03)
+    for kind, calls in learned.call_of_s:
+        assert dict(dict(SHAPED.call_of_s)[kind]) == pytest.approx(dict(calls), abs=1e-5)
     for kind, byte_s in learned.byte_s:
         assert SHAPED.per_byte(kind) == pytest.approx(byte_s, abs=1e-11)
 
