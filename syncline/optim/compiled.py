@@ -87,7 +87,7 @@ def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
 
 
 @compiled
-def largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
+def find_largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
     """Places of the k largest magnitudes of each row in rising order, ``(r, n)`` to ``(r, k)``; which rows have them.
 
     A row has none where several numbers are as large as the k-th and not all of them are among the k, or where one is

@@ -46,7 +46,7 @@ def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
     rows, n = x.shape
     found, told = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
-    loops.largest(bits, k, max(1, n // (GROUPS * k)), found.numpy(), told.numpy())
+    loops.find_largest(bits, k, max(1, n // (GROUPS * k)), found.numpy(), told.numpy())
     return found if told.all() else _others(found, ~told, x.abs(), k)
 
 
