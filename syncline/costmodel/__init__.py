@@ -17,7 +17,7 @@ from syncline.costmodel.collectives.cost import (
 )
 from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
 from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
-from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.hierarchical import inner_sizes, level_sizes, node_size
 from syncline.costmodel.collectives.nccl.sockets import NcclCosts, nccl_sockets_s
 from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, HIERARCHICAL, OF_GLOO, SERVERS, algorithms_on
@@ -54,6 +54,7 @@ from syncline.costmodel.compute.tensors import (
 )
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp
@@ -101,11 +102,13 @@ __all__ = [
     "GlooCosts",
     "Graph",
     "Hardware",
+    "Level",
     "Link",
     "Memory",
     "Model",
     "ModelShape",
     "ModuleShape",
+    "MultiLevel",
     "NcclCosts",
     "Network",
     "NoClosedForm",
@@ -140,9 +143,11 @@ __all__ = [
     "half_life",
     "half_life_period",
     "half_life_total_s",
+    "inner_sizes",
     "is_worth_factors",
     "largest_call_bytes",
     "largest_divisor",
+    "level_sizes",
     "matrix_sides",
     "mean_bytes_per_step",
     "mean_step",

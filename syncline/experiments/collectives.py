@@ -24,7 +24,8 @@ from syncline.costmodel import (
     chosen_algorithm,
     closed_form_s,
     collective_s,
-    node_size,
+    inner_sizes,
+    level_sizes,
     rounds_and_block,
     wire_bytes,
 )
@@ -225,7 +226,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
             "closed_form_s": closed_s,
             "lockstep_s": last_s["lockstep"],
             "events_s": last_s["events"],
-            "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, node_size(on, workers))),
+            "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, inner_sizes(on, workers))),
             "algbw_bytes_per_s": algbw,
             "busbw_bytes_per_s": None if algbw is None else algbw * BUS_FACTORS[kind](workers),
             "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
@@ -266,9 +267,9 @@ def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by
 def _most_messages(kind: str, algorithm: str, workers: int, on: Network, nbytes: float = 0.0) -> int:
     """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round."""
     if algorithm in HIERARCHIES:
-        size = node_size(on, workers) or workers
-        inside = 2 * workers * size
-        return inside + size * _most_messages("all_reduce", HIERARCHIES[algorithm].between, workers // size, on)
+        *inner, last = level_sizes(on, workers) or (workers, 1)
+        between = _most_messages("all_reduce", HIERARCHIES[algorithm].between, last, on)
+        return 2 * workers * sum(inner) + workers // last * between
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if FLAT[kind][algorithm].few_messages:

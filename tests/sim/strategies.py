@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, algorithms_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call
@@ -36,9 +39,28 @@ def any_links(draw):
 
 
 @st.composite
+def multi_levels(draw, link=any_links(), most=3):  # noqa: B008
+    """Up to 24 workers on two levels or more, with cards or uplinks, oversubscribed or not, and rails."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=most).filter(lambda sizes: np.prod(sizes) <= 24))
+    levels, workers = [Level(sizes[0], draw(link))], sizes[0]
+    for number, size in enumerate(sizes[1:], start=1):
+        rails = draw(st.sampled_from([one for one in range(1, workers + 1) if workers % one == 0]))
+        over, through = draw(st.sampled_from([None, 1, 1.5, 2])), draw(st.booleans())
+        cross_rail = draw(st.sampled_from([None, "inside"])) if number == 1 and not through else None
+        levels.append(Level(size, draw(link), rails, over, through, cross_rail))
+        workers *= size
+    if len(sizes) > 2 and levels[2].through and levels[1].cross_rail is None and draw(st.booleans()):
+        levels[1] = replace(levels[1], cross_rail="spine")
+        levels[2] = replace(levels[2], rails=1, oversubscription=draw(st.sampled_from([1, 2])))
+    return workers, MultiLevel(tuple(levels))
+
+
+@st.composite
 def joined_workers(draw):
-    """Up to 20 workers and what joins them: equal links, a link each, nodes or sites."""
-    what = draw(st.sampled_from(["equal", "each", "nodes", "sites"]))
+    """Up to 24 workers and what joins them: equal links, a link each, nodes, sites or levels."""
+    what = draw(st.sampled_from(["equal", "each", "nodes", "sites", "levels"]))
+    if what == "levels":
+        return draw(multi_levels())
     if what in ("equal", "each"):
         workers = draw(st.integers(1, 16))
         if what == "equal":

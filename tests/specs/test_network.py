@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from syncline.costmodel import NETWORKS, Graph, Link, Sites, TwoLevel
+from syncline.costmodel import NETWORKS, Graph, Link, MultiLevel, Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -27,6 +27,10 @@ DESCRIBED = {
         "2 per node, nvlink4 inside, ib-ndr (1 per node) between",
     ),
     "{sites: [1, 3], lan: 10gbe, uplink: [wan, wan-metro], name: two}": (Sites, "two"),
+    "{levels: [{units: 2, link: nvlink4}, {link: wan, rails: 1, through: true, oversubscription: 2}]}": (
+        MultiLevel,
+        "2 by nvlink4, any by wan (1 rail, 2:1)",
+    ),
     "{hosts: [a, b, c, d], edges: [{from: a, to: s, preset: wan}, {from: b, to: s, preset: wan},"
     " {from: c, to: s, preset: wan}, {from: d, to: s, preset: wan}], routes: [[a, s, b]]}": (
         Graph,

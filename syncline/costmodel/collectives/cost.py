@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -38,7 +39,15 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, Levels, flat_link, levels, node_count
+from syncline.costmodel.collectives.hierarchical import (
+    HIERARCHIES,
+    Hierarchy,
+    Inner,
+    Peers,
+    all_sizes,
+    flat_link,
+    peers,
+)
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
@@ -88,7 +97,7 @@ def collective_s(
     algorithm: str | None = None,
     *,
     rule: Rule = "eager",
-    group: int | None = None,
+    group: Inner = None,
 ) -> FloatOrArray:
     """Seconds that a collective takes, from the common start until the last worker is through.
 
@@ -96,10 +105,10 @@ def collective_s(
         kind: one of ``COLLECTIVES``.
         workers: P, at least 1.
         nbytes: n, at least 0, with the meaning the table gives it.
-        network: a link that all workers have; or nodes or sites, for which P is one number.
+        network: a link that all workers have; or nodes, sites or levels, for which P is one number.
         algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]`` or ``OF_GLOO[kind]``; see ``first_on``.
         rule: when a message starts.
-        group: workers of a node for a hierarchical algorithm on a link.
+        group: workers of a node for a hierarchical algorithm on a link, or the sizes of all levels but the outermost.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, a hierarchical algorithm without
@@ -117,7 +126,7 @@ def collective_s(
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     of = TABLE[kind][name]
     if isinstance(of, Hierarchy):
-        return hierarchy_s(name, levels(network, int(workers), group), nbytes, rule)
+        return hierarchy_s(name, peers(network, int(workers), group), nbytes, rule)
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -151,28 +160,35 @@ def _directions(kind: str, name: str, of: Algorithm, workers: IntOrArray) -> int
     return of.directions
 
 
-def hierarchy_s(name: str, on: Levels, nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
-    """Seconds of an all-reduce in two levels, whose nodes may be of several numbers, as an array.
+def hierarchy_s(name: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
+    """Seconds of an all-reduce level by level, whose outermost level may be of several sizes, as an array.
 
     Args:
         name: one of ``HIERARCHIES``.
-        on: what it sees of a network.
+        on: who exchanges at each level, from the inside out.
         nbytes: n.
         rule: when a message starts.
+
+    Raises:
+        NoClosedForm: half-duplex links whose messages do not all go both ways.
     """
-    of = HIERARCHIES[name]
-    if on.exchanges:  # shares of a half-duplex link that are right if all send and receive
-        _directions("all_reduce", name, FLAT["all_reduce"][of.between], on.nodes)
-    between = on.crossing(1 if of.leaders else on.group)
+    of, (*inside, last) = HIERARCHIES[name], on
+    if last.exchanges:  # shares of a half-duplex link that are right if all send and receive
+        _directions("all_reduce", name, FLAT["all_reduce"][of.between], last.size)
     if of.leaders:
-        tree_s = _on_link_s("broadcast", "binomial", on.group, nbytes, on.inner, rule)
-        return 2 * tree_s + _on_link_s("all_reduce", of.between, on.nodes, nbytes, between, rule)
-    part = nbytes / on.group
-    return (
-        _on_link_s("reduce_scatter", "ring", on.group, nbytes, on.inner, rule)
-        + _on_link_s("all_reduce", of.between, on.nodes, part, between, rule)
-        + _on_link_s("all_gather", "ring", on.group, part, on.inner, rule)
-    )
+        if any(each.exchanges and np.any(np.greater(each.size, 1)) for each in inside):
+            raise NoClosedForm("all_reduce.algorithm", name, "an algorithm whose messages go both ways on these links")
+        trees_s = sum(_on_link_s("broadcast", "binomial", each.size, nbytes, each.alone, rule) for each in inside)
+        return 2 * trees_s + _on_link_s("all_reduce", of.between, last.size, nbytes, last.alone, rule)
+    seconds: FloatOrArray = 0.0
+    parts = [nbytes]
+    for each in inside:
+        seconds = seconds + _on_link_s("reduce_scatter", "ring", each.size, parts[-1], each.link, rule)
+        parts.append(parts[-1] / each.size)
+    seconds = seconds + _on_link_s("all_reduce", of.between, last.size, parts[-1], last.link, rule)
+    for each, part in zip(inside[::-1], parts[:0:-1], strict=True):
+        seconds = seconds + _on_link_s("all_gather", "ring", each.size, part, each.link, rule)
+    return seconds
 
 
 def closed_form_s(
@@ -220,7 +236,7 @@ def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> Floa
 
 
 def wire_bytes(
-    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None, group: int | None = None
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None, group: Inner = None
 ) -> FloatOrArray:
     """Bytes that each worker sends in a collective, the mean over workers where they differ.
 
@@ -233,7 +249,7 @@ def wire_bytes(
         workers: P, at least 1.
         nbytes: n, at least 0.
         algorithm: one of ``ALGORITHMS[kind]``, the first unless given, or of ``HIERARCHICAL[kind]``.
-        group: workers of a node, for the latter.
+        group: workers of a node, for the latter, or the sizes of all levels but the outermost.
 
     Raises:
         SpecError: an argument that cannot be used.
@@ -241,10 +257,13 @@ def wire_bytes(
     name = _checked(kind, workers, nbytes, algorithm)
     of = TABLE[kind][name]
     if isinstance(of, Hierarchy):
-        nodes = node_count(int(workers), group)
-        size = int(workers) // nodes
-        inside = 2 * nbytes * ((size - 1) / size)
-        return inside + wire_bytes(kind, nodes, nbytes, of.between) / size  # of n/g by all, or of n by one in g
+        *inner, last = all_sizes(int(workers), group)
+        inside_bytes: FloatOrArray = 0.0
+        copies = 1  # of n/g by all, or of n by one in g
+        for size in inner:
+            inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / copies
+            copies *= size
+        return inside_bytes + wire_bytes(kind, last, nbytes, of.between) / copies
     if isinstance(of, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
     sent = of.nbytes if of.sent is None else of.sent

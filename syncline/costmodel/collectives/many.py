@@ -14,10 +14,11 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import levels
+from syncline.costmodel.collectives.hierarchical import peers
 from syncline.costmodel.collectives.policies import NCCL, Algorithms, algorithm_for, algorithm_of, nccl_estimates_s
 from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, first_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.network.two_level import TwoLevel
 
@@ -56,7 +57,7 @@ def carried(
     """
     policy = algorithm_of(wanted, kind)
     hierarchical = policy in HIERARCHICAL[kind]
-    if isinstance(network, TwoLevel) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
+    if isinstance(network, (TwoLevel, MultiLevel)) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
         several = _on_nodes(
             workers, nbytes, network, (policy,) if policy and hierarchical else HIERARCHICAL[kind], rule
         )
@@ -98,14 +99,17 @@ def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Ru
 
 
 def _on_nodes(
-    workers: Indices, nbytes: FloatOrArray, network: TwoLevel, names: tuple[str, ...], rule: Rule
+    workers: Indices, nbytes: FloatOrArray, network: TwoLevel | MultiLevel, names: tuple[str, ...], rule: Rule
 ) -> PricedMany | None:
     """On several full nodes each, where nothing but the two-level algorithms has a closed form; None elsewhere."""
-    size = network.per_node
+    size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
     full = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
-    if not full or "half" in (network.inner.duplex, network.outer.duplex):
+    if not full:
         return None
-    on = levels(network, 2 * size)._replace(nodes=workers // size)
+    *inside, last = peers(network, 2 * size)
+    if last.exchanges or any(each.exchanges or each.link.duplex == "half" for each in inside):
+        return None
+    on = *inside, last._replace(size=workers // size)
     return _least(
         [hierarchy_s(name, on, nbytes) for name in names],
         [hierarchy_s(name, on, nbytes, rule) for name in names],

@@ -40,6 +40,7 @@ from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.hierarchical import node_size
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 
@@ -211,6 +212,11 @@ def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, 
         inside = "pcie" if network.inner.fabric == "pcie" else "nvlink"
         cards = network.nics * float(network.outer.goodput_bytes_per_s)
         return nodes, inside, inner if nodes == 1 else min(inner, cards)
+    if isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.through(1):
+        shape, link = network.shape(workers), network.levels[0].link
+        nodes, inner = workers // shape.sizes[0], float(link.goodput_bytes_per_s)
+        cards = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
+        return nodes, "pcie" if link.fabric == "pcie" else "nvlink", inner if nodes == 1 else min(inner, cards)
     if isinstance(network, Link):
         rate, inside = network.goodput_bytes_per_s, network.fabric
         return (workers, "pcie", rate) if inside == "network" else (1, inside, rate)

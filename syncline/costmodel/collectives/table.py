@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
 from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, node_size
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, has_levels
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:
@@ -85,5 +85,4 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
         SpecError: an unknown collective, or a number of workers that the network cannot join.
     """
     algorithm_name(kind)
-    size = node_size(network, workers)
-    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if size is not None and 1 < size < workers else ())
+    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if has_levels(network, workers) else ())

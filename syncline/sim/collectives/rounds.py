@@ -18,7 +18,7 @@ from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, node_count, node_size
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes
 from syncline.costmodel.collectives.table import algorithm_name, is_gloo
 from syncline.costmodel.kept import kept
 from syncline.costmodel.network.link import Link
@@ -44,21 +44,22 @@ def _never_changed(of: Iterable[Round]) -> tuple[Round, ...]:
 
 @kept(128e6, rounds_bytes)
 def rounds(
-    kind: str, workers: int, nbytes: float, algorithm: str | None = None, group: int | None = None
+    kind: str, workers: int, nbytes: float, algorithm: str | None = None, group: Inner = None
 ) -> tuple[Round, ...]:
     """The rounds of a collective.
 
     Those of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, what gloo runs is in
     `syncline.sim.collectives.gloo`. Hierarchical (all-reduce): in each node of ``group`` workers a ring reduce-scatter;
     then an all-reduce of n/group among the workers of each local rank; then a ring all-gather. Leader: up a binomial
-    tree to the first of each node, an all-reduce among these, down again.
+    tree to the first of each node, an all-reduce among these, down again. With more levels likewise at each.
 
     Args:
         kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
         algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
-        group: workers of a node, which consecutive workers make up; only for the latter.
+        group: workers of a node, which consecutive workers make up, or the sizes of all levels but the outermost; only
+            for the latter.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or workers that do not fill nodes.
@@ -68,7 +69,7 @@ def rounds(
     name = algorithm_name(kind, algorithm)
     wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
     if name in HIERARCHIES:
-        return _never_changed(_hierarchical(name, workers, nbytes, node_count(workers, group)))
+        return _never_changed(_hierarchical(name, workers, nbytes, all_sizes(workers, group)))
     if is_gloo(kind, name):
         return _never_changed(_GLOO[kind](workers, float(nbytes)))
     return _never_changed(FLAT[kind][name].rounds(workers, nbytes))
@@ -78,37 +79,36 @@ def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
 ) -> tuple[Round, ...]:
     """The rounds of a collective on a network, whose nodes or sites are those of a hierarchical algorithm."""
-    return rounds(kind, workers, nbytes, algorithm, node_size(network, workers))
+    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers))
 
 
-def _in_every_node(of: Iterable[Round], nodes: int, group: int) -> Iterator[Round]:
-    """The rounds of the workers of one node, in all of them at once."""
-    return _copied(of, lambda worker: (group * np.arange(nodes)[:, None] + worker).ravel(), nodes)
-
-
-def _between_nodes(of: Iterable[Round], group: int, ranks: int) -> Iterator[Round]:
-    """The rounds of one worker of each node, for so many local ranks at once."""
-    return _copied(of, lambda node: (group * node + np.arange(ranks)[:, None]).ravel(), ranks)
-
-
-def _copied(of: Iterable[Round], to: Callable[[RankArray], RankArray], copies: int) -> Iterator[Round]:
+def _at_level(of: Iterable[Round], firsts: RankArray, apart: int) -> Iterator[Round]:
+    """The rounds of peers who are so many ranks apart, for several of them at once, by the first of each."""
     made: dict[int, Round] = {}
     for one in tuple(of):  # a ring's rounds are one and the same, and stay so
         if id(one) not in made:
-            sizes = one.nbytes if np.ndim(one.nbytes) == 0 else np.tile(one.nbytes, copies)
-            made[id(one)] = Round(to(one.senders), to(one.receivers), sizes)
+            sizes = one.nbytes if np.ndim(one.nbytes) == 0 else np.tile(one.nbytes, len(firsts))
+            senders, receivers = ((firsts[:, None] + apart * ends).ravel() for ends in one[:2])
+            made[id(one)] = Round(senders, receivers, sizes)
         yield made[id(one)]
 
 
-def _hierarchical(name: str, workers: int, nbytes: float, nodes: int) -> Iterable[Round]:
-    of, group = HIERARCHIES[name], workers // nodes
-    ranks, part = (1, nbytes) if of.leaders else (group, nbytes / group)
-    inside = tuple(broadcast_rounds(group, nbytes)) if of.leaders else tuple(ring_rounds(group, part))
-    return (
-        *_in_every_node(backwards(inside) if of.leaders else inside, nodes, group),
-        *_between_nodes(FLAT["all_reduce"][of.between].rounds(nodes, part), group, ranks),
-        *_in_every_node(inside, nodes, group),
-    )
+def _hierarchical(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
+    of, (*inner, last) = HIERARCHIES[name], sizes
+    part, apart = nbytes, 1
+    up: list[Round] = []
+    down: list[list[Round]] = []
+    for size in inner:
+        units = size * apart * np.arange(workers // (size * apart))
+        firsts = units if of.leaders else (units[:, None] + np.arange(apart)).ravel()
+        part = part if of.leaders else part / size
+        inside = tuple(broadcast_rounds(size, part)) if of.leaders else tuple(ring_rounds(size, part))
+        up += _at_level(backwards(inside) if of.leaders else inside, firsts, apart)
+        down.append(list(_at_level(inside, firsts, apart)))
+        apart *= size
+    among = FLAT["all_reduce"][of.between].rounds(last, part)
+    between = _at_level(among, np.arange(1 if of.leaders else apart), apart)
+    return *up, *between, *(one for each in down[::-1] for one in each)
 
 
 def _gloo_rings(workers: int, nbytes: float) -> Iterator[Round]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_gloo
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
@@ -54,7 +54,7 @@ class Kinds:
 
     def __init__(self, state: CoreState, over: Topology, routes: Routes, workers: int) -> None:
         self._state, self._over, self._routes, self._workers = state, over, routes, workers
-        self._node_size = node_size(over, workers)
+        self._inner_sizes = inner_sizes(over, workers)
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
         self._last: tuple[Collective | None, int] = None, -1
@@ -107,7 +107,7 @@ class Kinds:
             return of.rounds
         everybody = of.group is None or of.group == tuple(range(self._workers))
         ranks = self._workers if of.group is None else len(of.group)
-        return rounds(of.kind, ranks, of.nbytes, of.algorithm, self._node_size if everybody else None)
+        return rounds(of.kind, ranks, of.nbytes, of.algorithm, self._inner_sizes if everybody else None)
 
     def plan(self, what: int) -> None:
         """Make the plan of a kind, if there is none yet."""

@@ -40,15 +40,19 @@ def _record(fields: str) -> np.dtype[Any]:
 
 
 CORE = _record(
-    "now:f8 number:i8 waiting:i8 heap_room:i8 eager:i1 delays:i1 settling:i1 keeps_start:i1 completes:i1"
+    "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
+    " eager:i1 delays:i1 settling:i1 played:i1 keeps_start:i1 completes:i1"
     " changed:i8 visit:i8 width:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
     " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
     " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
 )
 """The one record of what there is one of: the clock, how much of each table is used, why compiled code came back."""
 
-EVENT = _record("time:f8 key:i8 a:i4 b:i4")
-"""When, what comes first of one instant (priority, then number, then kind), and of whom."""
+EVENT = _record("time:f8 key:i8 place:i4")
+"""When, what comes first of one instant (priority, then number, then kind), and its place among those that wait."""
+
+WAITS = _record("a:i4 b:i4")
+"""Of whom the event at a place is; of a place without one, the next such."""
 
 OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
 """An instruction: what it is, whether it has an effect, a message, port and route, or a part; seconds or bytes."""
@@ -87,6 +91,7 @@ NUMBER = np.dtype(np.int32)
 TABLES: dict[str, np.dtype[Any]] = {
     "core": CORE,
     "heap": EVENT,
+    "waits": WAITS,
     "operations": OPERATION,
     "workers": WORKER,
     "spans": SPAN,

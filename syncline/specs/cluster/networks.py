@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, InstanceOf, StrictBool, create_model
+from pydantic import Field, InstanceOf, StrictBool
 from typing_extensions import override
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
@@ -20,48 +20,15 @@ from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, called_as, is_reference, name_of_call, said
+from syncline.specs.cluster.described import NetworkDescribed, by_its_fields
 from syncline.specs.cluster.files import AS_IN, fields_of, is_file, section_of
+from syncline.specs.cluster.levels import LevelsDescribed
 from syncline.specs.cluster.links import BY_NAME, LINK_FIELDS, LinkDescribed, Part, link_fields, link_of, part_of
-from syncline.specs.cluster.reading import Described, Name, counted, list_of, users_fields, whole
+from syncline.specs.cluster.reading import Name, counted, list_of, users_fields, whole
+
+__all__ = ["NetworkDescribed", "by_its_fields", "network", "network_fields"]
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
-
-
-class NetworkDescribed(Described):
-    """What users write of networks of one class, and back: its fields as they are called, unless it says otherwise."""
-
-    makes: ClassVar[type]
-    """The class."""
-
-    def network(self) -> Any:
-        """The network."""
-        return self.makes(**{name: getattr(self, name) for name in type(self).model_fields})
-
-    @classmethod
-    def fields_of(cls, given: Any) -> dict[str, Any]:
-        """What describes a network of that class, but for its name."""
-        own = {one.name: getattr(given, one.name) for one in fields(given) if one.name != "name"}
-        return {name: link_fields(value) if isinstance(value, Link) else value for name, value in own.items()}
-
-
-def by_its_fields(makes: type, needs: str) -> type[NetworkDescribed]:
-    """What users write of a class of networks: its dataclass fields, links and numbers, by their own names.
-
-    Args:
-        makes: the frozen dataclass; it checks its fields itself.
-        needs: what is expected where a field is missing.
-    """
-    types: dict[str, Any] = get_type_hints(makes) | {"name": Name}
-    own: dict[str, Any] = {
-        one.name: (
-            Part if types[one.name] is Link else types[one.name],
-            ... if one.default is MISSING else one.default,
-        )
-        for one in fields(makes)
-    }
-    made = create_model(f"{makes.__name__}Described", __base__=NetworkDescribed, __doc__=makes.__doc__, **own)
-    made.makes, made.needs = makes, needs
-    return made
 
 
 class NodesDescribed(NetworkDescribed):
@@ -200,6 +167,7 @@ class GraphDescribed(NetworkDescribed):
 SEVERAL: dict[str, type[NetworkDescribed]] = {
     "per_node": NodesDescribed,
     "sites": SitesDescribed,
+    "levels": LevelsDescribed,
     "hosts": GraphDescribed,
 }
 """Networks of several links, by the field that tells them from others."""
@@ -216,8 +184,8 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
             latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
             one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a network. The mapping
-            describes a link (`LinkDescribed`), nodes, sites or a graph (`SEVERAL`), or the workers of regions by their
-            names (`RegionsDescribed`). All may have a ``name``.
+            describes a link (`LinkDescribed`), nodes, sites, levels or a graph (`SEVERAL`), or the workers of regions
+            by their names (`RegionsDescribed`). All may have a ``name``.
         path: the field's name, for the error line.
 
     Raises:

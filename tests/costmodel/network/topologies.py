@@ -11,7 +11,7 @@ from syncline.costmodel.network.topology import Paths, Topology
 
 def all_paths(topology: Topology) -> Paths:
     """The ways of every ordered pair of workers."""
-    pairs = np.array(list(itertools.permutations(range(topology.workers), 2)))
+    pairs = np.array(list(itertools.permutations(range(topology.workers), 2)), dtype=np.int64).reshape(-1, 2)
     return topology.paths(pairs[:, 0], pairs[:, 1])
 
 

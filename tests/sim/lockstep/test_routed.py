@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 
-from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.sim import collective_finish_s, rounds, rounds_finish_s
@@ -23,7 +23,7 @@ def test_kept_rounds_take_as_long_as_new_ones(collective):
     again = [collective_finish_s(kind, workers, nbytes, network, algorithm, starts_s) for _ in range(2)]
     if algorithm.startswith("gloo"):
         return
-    of = rounds.__wrapped__(kind, workers, nbytes, algorithm, node_size(network, workers))
+    of = rounds.__wrapped__(kind, workers, nbytes, algorithm, inner_sizes(network, workers))
     anew = rounds_finish_s(of, workers, network, starts_s)
     for one in again:
         assert np.array_equal(one, anew)

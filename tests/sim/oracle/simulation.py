@@ -11,7 +11,7 @@ import simpy
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
@@ -44,7 +44,7 @@ class Simulation:
         self.env = simpy.Environment()
         self.fabric = Fabric(self.env, Channels(self.env, over.bandwidth_bytes_per_s.tolist()), eager, delay)
         self.routes = Routes(over, eager)
-        self.node_size = node_size(over, self.workers)
+        self.node_size = inner_sizes(over, self.workers)
         self.ports_out: dict[Stream, PortOut] = {}
         self.ports_in: dict[Stream, PortIn] = {}
         self.sent: dict[tuple[int, int, Hashable], PointToPoint] = {}  # and not yet received

@@ -1,0 +1,114 @@
+"""Networks of any number of levels as a user describes them, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import InstanceOf, StrictBool
+from typing_extensions import override
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel, levels_of
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError, one_of
+from syncline.fields import parsed
+from syncline.specs.cluster.described import NetworkDescribed
+from syncline.specs.cluster.links import BY_NAME, Part, link_fields
+from syncline.specs.cluster.reading import Described, Name, Number, counted, users_fields
+
+_EXAMPLE = "{units: 8, link: nvlink4}"
+
+
+class LevelDescribed(Described):
+    """A level: ``units`` of the level below, and the ``link`` that joins them; see `Level`.
+
+    In place of a link, a ``preset`` of several links begins here: its levels, of which the last has these fields.
+    """
+
+    needs: ClassVar[str] = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"
+
+    units: Annotated[int | None, counted("units of the level below")] = None
+    link: Part | None = None
+    preset: Name | None = None
+    rails: Annotated[int | None, counted("links of a unit below")] = None
+    oversubscription: Number | None = None
+    through: StrictBool | None = None
+    cross_rail: CrossRail | None = None
+    name: Name = ""
+
+    def levels(self, path: str) -> tuple[Level, ...]:
+        """The level, or those of the preset."""
+        if self.preset is None:
+            if self.link is None:
+                raise SpecError(f"{path}.link", None, self.needs)
+            own = self.rails, self.oversubscription, self.through, self.cross_rail, self.name
+            return (Level(self.units, self.link, *own),)
+        if self.link is not None:
+            raise SpecError(f"{path}.link", self.link.name, "none beside a preset, which has its own")
+        inner, last = _levels_of_preset(self.preset, f"{path}.preset")
+        given = {name: value for name in _OF_LEVEL if (value := getattr(self, name)) not in (None, "")}
+        return *inner, replace(last, **given)
+
+
+_OF_LEVEL = ("units", "rails", "oversubscription", "through", "cross_rail", "name")
+
+
+def _levels_of_preset(name: str, path: str) -> tuple[tuple[Level, ...], Level]:
+    """The inner levels of a network by name, and its outermost."""
+    key = name.strip().lower()
+    found: Any = BY_NAME.get(key, path) if key in BY_NAME else None
+    if not isinstance(found, (Link, TwoLevel, Sites, MultiLevel)):
+        raise SpecError(path, name, one_of(BY_NAME.names(), key))
+    with users_fields(path):
+        *inner, last = levels_of(found)
+    return tuple(inner), last
+
+
+def _level_of(value: Any, path: str) -> tuple[Level, ...]:
+    if isinstance(value, Level):
+        return (value,)
+    if isinstance(value, str):
+        value = {"preset": value}
+    if not isinstance(value, Mapping):
+        raise SpecError(path, value, f"a level's fields, as in {_EXAMPLE}, or the name of a network")
+    return LevelDescribed.read(value, path).levels(path)
+
+
+def _levels_from(value: Any, path: str) -> tuple[Level, ...]:
+    if not isinstance(value, list | tuple):
+        raise SpecError(path, value, f"a list from the inside out: {_EXAMPLE} each")
+    levels: list[Level] = []
+    for number, each in enumerate(value):
+        found = _level_of(each, f"{path}.{number}")
+        if len(found) > 1 and levels:
+            expected = "a link: a network of several begins in the innermost level"
+            raise SpecError(f"{path}.{number}.preset", each if isinstance(each, str) else each["preset"], expected)
+        levels += found
+    return tuple(levels)
+
+
+class LevelsDescribed(NetworkDescribed):
+    """Any number of levels, from the inside out."""
+
+    makes: ClassVar[type] = MultiLevel
+    needs: ClassVar[str] = f"a value: 'levels' from the inside out, as in [{_EXAMPLE}, {{units: 4, link: ib-ndr}}]"
+
+    levels: Annotated[tuple[InstanceOf[Level], ...], parsed(_levels_from)]
+    name: Name = ""
+
+    @override
+    def network(self) -> MultiLevel:
+        return MultiLevel(self.levels, self.name)
+
+    @override
+    @classmethod
+    def fields_of(cls, given: MultiLevel) -> dict[str, Any]:
+        return {"levels": [_fields_of_level(level) for level in given.levels]}
+
+
+def _fields_of_level(level: Level) -> dict[str, Any]:
+    own = {name: getattr(level, name) for name in _OF_LEVEL}
+    return {name: value for name, value in own.items() if value not in (None, "")} | {"link": link_fields(level.link)}
