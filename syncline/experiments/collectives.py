@@ -14,6 +14,7 @@ from syncline.costmodel import (
     COLLECTIVES,
     HIERARCHICAL,
     OF_GLOO,
+    OF_NCCL,
     POLICIES,
     SERVERS,
     Graph,
@@ -29,6 +30,7 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
+from syncline.costmodel.collectives.table import nccl_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -137,7 +139,9 @@ class CostQuestion:
             if not isinstance(on, Link):
                 on.among(self.workers)
             possible = {
-                name for kind in self.collectives for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind])
+                name
+                for kind in self.collectives
+                for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind], *OF_NCCL[kind])
             }
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
@@ -148,11 +152,12 @@ class CostQuestion:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
-        """The algorithms to show; those of gloo if asked for, or where the network knows gloo's costs."""
+        """The algorithms to show; those of gloo and NCCL if asked for, or where the network knows their costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            return possible if on.gloo is None else possible + OF_GLOO[kind]
-        possible += OF_GLOO[kind]
+            by_nccl = () if nccl_on(on) is None else OF_NCCL[kind]
+            return possible + (by_nccl if on.gloo is None else OF_GLOO[kind])
+        possible += OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {
             chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms

@@ -8,7 +8,8 @@ from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
-from syncline.costmodel.collectives.table import OF_GLOO
+from syncline.costmodel.collectives.nccl.sockets import nccl_messages
+from syncline.costmodel.collectives.table import OF_GLOO, OF_NCCL, nccl_on
 
 if TYPE_CHECKING:
     from syncline.costmodel.network.topology import Network, Topology
@@ -22,7 +23,7 @@ def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topolog
         algorithm: one of its names.
         workers: P.
         on: the network, of which a hierarchical algorithm has levels.
-        nbytes: n, which gloo cuts into segments.
+        nbytes: n, which gloo and NCCL cut into pieces.
     """
     if algorithm in HIERARCHIES:
         *inner, last = level_sizes(on, workers) or (workers, 1)
@@ -30,6 +31,8 @@ def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topolog
         return 2 * workers * sum(inner) + workers // last * between
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
+    if algorithm in OF_NCCL[kind]:
+        return nccl_messages(kind, workers, nbytes, nccl_on(on))
     if FLAT[kind][algorithm].few_messages:
         return 4 * workers
     return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers

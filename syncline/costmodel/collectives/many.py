@@ -16,7 +16,14 @@ from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import peers
-from syncline.costmodel.collectives.policies import NCCL, Algorithms, algorithm_for, algorithm_of, nccl_estimates_s
+from syncline.costmodel.collectives.policies import (
+    NCCL,
+    Algorithms,
+    algorithm_for,
+    algorithm_of,
+    nccl_estimates_s,
+    nccl_names,
+)
 from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
@@ -96,7 +103,7 @@ def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted:
         return _fastest(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
         chosen = _ring_or_tree(workers, nbytes, link)
-        names = ("ring", "double-binary-tree")
+        names = nccl_names(kind, link)
         costs = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
         return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
     name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)

@@ -20,31 +20,36 @@ from numba.extending import intrinsic
 
 
 def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that compiled code calls, of the addresses and others, for these types alone."""
-    arguments = f"int64[::1], {others}" if others else "int64[::1]"
+    """A function that compiled code calls, of where the addresses are and others, for these types alone."""
+    arguments = f"int64, {others}" if others else "int64"
     return njit(f"{result}({arguments})", error_model="numpy")
 
 
 inlined = njit(error_model="numpy", inline="always")
 
 
-def _pointer(typing_context: Any, address: Any) -> Any:
-    """The memory at an address."""
+def _pointer(typing_context: Any, addresses: Any, at: Any) -> Any:
+    """The memory whose address is at a place of the addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        table = builder.inttoptr(arguments[0], cgutils.intp_t.as_pointer())
+        return builder.inttoptr(builder.load(builder.gep(table, [arguments[1]])), cgutils.voidptr_t)
 
-    return types.voidptr(types.int64), generate
+    return types.voidptr(types.int64, types.int64), generate
 
 
 pointer: Any = intrinsic(_pointer)
 
 
 def table_at(at: int, kind: Any) -> Any:
-    """The function that gives compiled code the table at a place of the addresses."""
+    """The function that gives compiled code the table at a place of the addresses.
+
+    The addresses are themselves given by where they are: an array would be counted as used by every function that has
+    it, which takes longer than what most of them do.
+    """
 
     def view(addresses: Any) -> Any:
-        return carray(pointer(addresses[at]), 1 << 40, kind)
+        return carray(pointer(addresses, at), 1 << 40, kind)
 
     return inlined(view)
 

@@ -8,12 +8,14 @@ that may be late, when a table is full, and when the next event is SimPy's.
 
 from __future__ import annotations
 
+import numpy as np
+
 from syncline.sim.events import views
-from syncline.sim.events.collectives import DONE, complete, enter, finish, join, number_parts, record
+from syncline.sim.events.collectives import DONE, begin_rounds, complete, enter, finish, join, number_parts, record
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
-from syncline.sim.events.gloo import cleared, gloo_advance, gloo_got, gloo_left
-from syncline.sim.events.heap import KIND_MASK, NORMAL, drop, number, push
+from syncline.sim.events.gloo import cleared, gloo_got, gloo_left
+from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
 from syncline.sim.events.messages import ask_for, free, put, start_late
 from syncline.sim.events.ranks import got, left, took
 from syncline.sim.events.state import (
@@ -66,7 +68,7 @@ def go_on(addresses, w):
     core.keeps_start = 0
     core.worker = w
     while True:
-        if core.waiting + core.messages + SPARE > core.heap_room:
+        if core.places + core.messages + SPARE > core.heap_room:
             core.resume, core.keeps_start = w, 1
             return ROOM
         at = worker.at
@@ -129,12 +131,14 @@ def go_on(addresses, w):
             return EFFECT
 
 
-@entry("int64(int64[::1], float64, int64)")
+@entry("int64(int64, float64, int64)")
 def run_core(addresses, until, until_key):
     """Let happen what comes before an event of SimPy's; why Python has the word."""
-    core, heap, messages, ranks = (
-        views.core(addresses), views.heap(addresses), views.messages(addresses), views.rank_table(addresses)
-    )  # fmt: skip
+    core, messages, ranks = views.core(addresses), views.messages(addresses), views.rank_table(addresses)
+    heap, waits = views.heap(addresses), views.waits(addresses)
+    if not core.played:
+        core.played = 1
+        compete_all(addresses)
     if core.known_parts < core.parts:
         number_parts(addresses)
     late = core.late
@@ -162,14 +166,15 @@ def run_core(addresses, until, until_key):
             took(addresses, r)
         if core.late:
             return LATE
-        if not core.waiting:
+        if core.hole >= 0:
+            close(addresses)
+        time, key, place = heap[1].time, heap[1].key, heap[1].place
+        if time == np.inf or time > until or (time == until and key > until_key):
             return IDLE
-        time, key, a, b = heap[0].time, heap[0].key, heap[0].a, heap[0].b
-        if time > until or (time == until and key > until_key):
-            return IDLE
-        if core.waiting + core.messages + SPARE > core.heap_room:
+        if core.places + core.messages + SPARE > core.heap_room:
             return ROOM
-        drop(addresses)
+        core.hole = place
+        a, b = waits[place].a, waits[place].b
         kind = key & KIND_MASK
         if kind == DRAINED and not (messages[a].due and messages[a].key == key):
             continue  # it has, or will, at another time
@@ -218,8 +223,7 @@ def run_core(addresses, until, until_key):
         elif kind == ENTER:
             core.resume = enter(addresses, a)
         elif kind == BEGIN:
-            ranks[a].need = 0
-            if gloo_advance(addresses, a):
+            if begin_rounds(addresses, a):
                 r = a
         elif kind == CLEARED:
             cleared(addresses, messages[a].turn)

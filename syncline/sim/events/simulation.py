@@ -29,7 +29,6 @@ from syncline.sim.events.state import (
     DISAGREE,
     EFFECT,
     END,
-    EVENT,
     FOREIGN,
     IDLE,
     LATE,
@@ -131,12 +130,15 @@ class Simulation:
 
     def _begin(self, starts: NDArray[np.float64]) -> None:
         """Every worker begins in its time, those that begin together in their order."""
-        order = np.argsort(starts, kind="stable")
-        events = np.zeros(self.workers, dtype=EVENT)
-        events["time"], events["a"] = starts[order], order
-        events["key"] = (int(NORMAL) << PRIORITY_BIT) | ((order + 1) << KIND_BITS)
-        self.state.append("heap", events)
-        self.core["waiting"] = self.core["number"] = self.workers
+        leaves = _power(self.workers)
+        _, heap = self.state.take("heap", 2 * leaves)
+        events = heap[leaves : leaves + self.workers]
+        events["time"], events["place"] = starts, np.arange(self.workers)
+        events["key"] = (int(NORMAL) << PRIORITY_BIT) | ((np.arange(self.workers) + 1) << KIND_BITS)
+        _, waits = self.state.take("waits", self.workers)
+        waits["a"] = np.arange(self.workers)
+        self.core["leaves"], self.core["hole"], self.core["free"] = leaves, -1, -1
+        self.core["places"] = self.core["number"] = self.workers
         self._give()
 
     def run(self) -> Timeline:
@@ -150,7 +152,7 @@ class Simulation:
         core, env = self.core, self.env
         while True:
             ahead = env.ahead
-            why = run_core(self.state.addresses, *min(ahead, (until_s, LAST)))
+            why = run_core(self.state.addresses.ctypes.data, *min(ahead, (until_s, LAST)))
             env.set()
             if core["late"]:
                 self._be_late()
@@ -288,10 +290,12 @@ class Simulation:
         state.room("links", (messages - int(core["messages"])) * width)
         state.used["spans"] = int(core["spans"])
         state.room("spans", self.assembly.spans - state.used["spans"])
-        state.used["heap"] = int(core["waiting"])
-        if len(state["heap"]) < state.used["heap"] + messages + SPARE:
-            state.room("heap", state.used["heap"] + 2 * (messages + SPARE))
-        core["heap_room"] = len(state["heap"])
+        state.used["waits"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
+        if core["heap_room"] < state.used["waits"] + messages + SPARE:
+            room = _power(state.used["waits"] + 2 * (messages + SPARE))
+            state.room("waits", room - state.used["waits"])
+            state.room("heap", 2 * room - state.used["heap"])
+            core["heap_room"] = room
 
     def _widen(self, before: int, width: int) -> None:
         """Make room for longer routes: a message's links are as many as the longest has channels."""
@@ -386,6 +390,11 @@ class Simulation:
         columns["step"] = told[:, 3]
         columns |= {name: self.assembly.names.words(told[:, i]) for i, name in enumerate(("stream", "what", "label"))}
         return Timeline.of_columns(columns, self.workers)
+
+
+def _power(number: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 def _columns(spans: NDArray[Any]) -> Iterator[NDArray[Any]]:

@@ -40,15 +40,19 @@ def _record(fields: str) -> np.dtype[Any]:
 
 
 CORE = _record(
-    "now:f8 number:i8 waiting:i8 heap_room:i8 eager:i1 delays:i1 settling:i1 keeps_start:i1 completes:i1"
+    "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
+    " eager:i1 delays:i1 settling:i1 played:i1 keeps_start:i1 completes:i1"
     " changed:i8 visit:i8 width:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
     " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
     " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
 )
 """The one record of what there is one of: the clock, how much of each table is used, why compiled code came back."""
 
-EVENT = _record("time:f8 key:i8 a:i4 b:i4")
-"""When, what comes first of one instant (priority, then number, then kind), and of whom."""
+EVENT = _record("time:f8 key:i8 place:i4")
+"""When, what comes first of one instant (priority, then number, then kind), and its place among those that wait."""
+
+WAITS = _record("a:i4 b:i4")
+"""Of whom the event at a place is; of a place without one, the next such."""
 
 OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
 """An instruction: what it is, whether it has an effect, a message, port and route, or a part; seconds or bytes."""
@@ -66,8 +70,8 @@ KEY = _record("first:i4 last:i4 instance:i4")
 INSTANCE = _record("what:i4 key:i4 left:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
 RANK = _record(
     "worker:i4 part:i4 instance:i4 message:i4 base:i4 at:i4 end:i4 turn:i4 send_at:i4 send_turn:i4 send_place:i4"
-    " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1"
-    " issues:i4 sent:i4"
+    " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1 nccl:i1"
+    " issues:i4 sent:i4 ahead:i4"
 )
 MESSAGE = _record(
     "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 route:i4 next:i4 port:i4 sender:i4 receiver:i4"
@@ -78,7 +82,9 @@ LINK = _record("before:i4 after:i4")
 CHANNEL = _record("bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4")
 ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
-PLAN = _record("workers:i4 gloo:i4 free:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8")
+PLAN = _record(
+    "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
+)
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
 SENDING = _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8")
@@ -87,6 +93,7 @@ NUMBER = np.dtype(np.int32)
 TABLES: dict[str, np.dtype[Any]] = {
     "core": CORE,
     "heap": EVENT,
+    "waits": WAITS,
     "operations": OPERATION,
     "workers": WORKER,
     "spans": SPAN,

@@ -17,6 +17,7 @@ def core(addresses: Any) -> Any:
 
 
 heap = table_at(AT["heap"], TABLES["heap"])
+waits = table_at(AT["waits"], TABLES["waits"])
 operations = table_at(AT["operations"], TABLES["operations"])
 workers = table_at(AT["workers"], TABLES["workers"])
 spans = table_at(AT["spans"], TABLES["spans"])
