@@ -26,15 +26,10 @@ from syncline.costmodel import (
     closed_form_s,
     collective_s,
     inner_sizes,
-    level_sizes,
-    rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.collectives.gloo.wire import gloo_messages
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES
-from syncline.costmodel.collectives.nccl.sockets import nccl_messages
+from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.table import nccl_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
@@ -259,7 +254,7 @@ CONTENTION = "contention"
 
 def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
-    if _most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
+    if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
         return None
     try:
         done: list[float] = collective_finish_s(
@@ -268,21 +263,6 @@ def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by
     except Contention:
         return CONTENTION
     return done
-
-
-def _most_messages(kind: str, algorithm: str, workers: int, on: Network, nbytes: float = 0.0) -> int:
-    """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round."""
-    if algorithm in HIERARCHIES:
-        *inner, last = level_sizes(on, workers) or (workers, 1)
-        between = _most_messages("all_reduce", HIERARCHIES[algorithm].between, last, on)
-        return 2 * workers * sum(inner) + workers // last * between
-    if algorithm in OF_GLOO[kind]:
-        return int(workers * gloo_messages(kind, workers, nbytes)[0])
-    if algorithm in OF_NCCL[kind]:
-        return nccl_messages(kind, workers, nbytes, nccl_on(on))
-    if FLAT[kind][algorithm].few_messages:
-        return 4 * workers
-    return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
