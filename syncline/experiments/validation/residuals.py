@@ -29,6 +29,7 @@ from syncline.experiments.validation.cluster_files import (
     predicted_rows,
 )
 from syncline.experiments.validation.measured_steps import read_points, recomputes
+from syncline.experiments.validation.projected import projected_residuals
 from syncline.experiments.validation.vtrain import errors_by_cell
 
 LEAST = 4
@@ -138,6 +139,7 @@ def measured_uncertainties(files: Sequence[Path] = BUNDLED) -> dict[str, Uncerta
         files: the measurements.
     """
     errors = residuals(row for path in files for row in predicted_rows(path)) | nvlink_residuals()
+    errors |= projected_residuals()
     return {
         basis: uncertainty_of(of, basis)
         for basis, of in errors.items()
