@@ -169,6 +169,16 @@ def test_across_rails_everybody_pays_the_oversubscription_or_nvlink(k: float) ->
             np.testing.assert_allclose(finish_s, alpha_s + nbytes / rate, rtol=1e-12)
 
 
+def test_a_superpod_keeps_rings_along_its_rails() -> None:
+    """Eight machines of a scalable unit take what they take without rails; a message to another rail one hop more."""
+    pod, nodes = NETWORKS["dgx-h100-superpod"].network, NETWORKS["dgx-h100"].network
+    seconds = [collective_s("all_reduce", 64, 1e9, on, "hierarchical") for on in (pod, nodes)]
+    assert seconds[0] == seconds[1]
+    latency_s = pod.among(512).paths(np.zeros(3, dtype=int), np.array([8, 9, 256])).latency_s
+    np.testing.assert_allclose(latency_s, [2e-6, 2.5e-6, 2.5e-6])
+    assert max(map(len, pod.describe().split(", "))) < 80
+
+
 def test_what_it_is_for_people() -> None:
     assert CLUSTER.describe() == "8 by nvlink, 2 by card, 2 by spine (2:1), 2 by wan (1 rail)"
     named = MultiLevel((Level(8, NVLINK, name="node"), Level(None, CARD, 4, cross_rail="inside", name="pod")))
