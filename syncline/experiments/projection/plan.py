@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
-from syncline.costmodel.arrays import Indices
-from syncline.costmodel.collectives.many import PricedMany, carried
+from syncline.costmodel.arrays import FloatOrArray, Indices
+from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
+from syncline.experiments.projection.played import HOW, played_s
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase, tensors_of
 from syncline.specs import ProjectSpec
@@ -109,7 +110,7 @@ class ProjectionPlan:
             return [
                 PricedCall(
                     one,
-                    self.carried(one, network, settings, place, ndim, known).seconds,
+                    _or_nothing(self.carried(one, network, settings, place, ndim, known)),
                     0.0 if rate is None else _along(one.encoded_bytes, place, ndim) / rate,
                 )
                 for one in split(call, self.spec.overlap, self.buckets)
@@ -128,8 +129,31 @@ class ProjectionPlan:
         if key not in known:
             workers = _along(self.workers, settings, ndim)
             wanted = self.algorithm(network)
-            known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule)
+            known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
         return known[key]
+
+    def known_by(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+        """How the times of a method are known: of its calls, the way that is furthest from a closed form.
+
+        Returns:
+            Texts, ``HOW`` first and then why there is no time, and the number of each setting's, ``(S, 1)`` or
+            ``(S, n)`` for n links.
+        """
+        texts = {text: code for code, text in enumerate(HOW)}
+        if all(one.ways == (CLOSED_FORM,) for one in known.values()):
+            return list(texts), np.zeros((1, 1), dtype=np.int64)
+        ndim = _axes(network)
+        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        for traffic in self.traffic[number]:
+            here = traffic.settings
+            for call in (call for pattern in traffic.patterns for call in pattern.calls):
+                for one in split(call, self.spec.overlap, self.buckets):
+                    priced = self.carried(one, network, here, traffic.place[here], ndim, known)
+                    own = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
+                    told = np.reshape(own[priced.known_by], (len(here) if np.ndim(priced.known_by) else 1, -1))
+                    codes[here] = np.maximum(codes[here], told)
+        return list(texts), codes
 
     def algorithms(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Which algorithms carry a method's calls, the largest call's first and each named once.
@@ -164,6 +188,13 @@ class ProjectionPlan:
             numbers = inverse.reshape(both.shape)
             combined = [(*combined[i // len(one.names)], one.names[i % len(one.names)]) for i in used.tolist()]
         return [", ".join(dict.fromkeys(names)) for names in combined], numbers
+
+
+def _or_nothing(priced: PricedMany) -> FloatOrArray:
+    """What it takes; 0 where nobody knows, which ``known_by`` says."""
+    if priced.ways == (CLOSED_FORM,):
+        return priced.seconds
+    return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
 
 
 def _compute_s(spec: ProjectSpec) -> float:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_call_bytes, model_memory
 from syncline.costmodel.arrays import Indices
-from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
-from syncline.errors import SpecError
 from syncline.experiments.projection.columns import Coded, Columns
 from syncline.experiments.projection.memory import activations_of, memory_record, sends_together
 from syncline.experiments.projection.plan import Known, ProjectionPlan, once_each
+from syncline.experiments.projection.played import HOW
 from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
 from syncline.methods.base import elements
 
@@ -69,25 +68,31 @@ def plan_columns(
         beside: what else rows have.
 
     Raises:
-        SpecError: what a method sends has no closed form on a network.
+        SpecError: a number of workers that a network cannot join.
     """
     spec, shape = plan.spec, (len(plan.specs), len(networks), len(plan.methods))
     rows = np.broadcast_to(plan.able[:, None, :], shape)
     times = {name: np.zeros(shape) for name in TIMES}
     texts: dict[str, int] = {}
-    algorithms = np.zeros(shape, dtype=np.int64)
+    ways = {way: code for code, way in enumerate(HOW)}
+    algorithms, known_by = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     groups = together(networks)
     for places, network in groups:
         known: Known = {}
         for number in range(len(plan.methods)):
-            told = _times(plan, number, network, known, f"networks.{places[0]}", networks[places[0]].name)
-            for name, value in told.items():
+            for name, value in _times(plan, number, network, known).items():
                 times[name][:, places, number] = value
             names, codes = plan.algorithms(number, network, known)
             own = np.array([texts.setdefault(text, len(texts)) for text in names], dtype=np.int64)
             algorithms[:, places, number] = own[codes]
+            told, codes = plan.known_by(number, network, known)
+            own = np.array([ways.setdefault(way, len(ways)) for way in told], dtype=np.int64)
+            known_by[:, places, number] = own[codes]
+    if len(ways) > len(HOW):  # some are not known
+        for name in ("step_time_s", "communication_s", "exposed_communication_s"):
+            times[name][known_by >= len(HOW)] = np.nan
     step_s, communication_s = times["step_time_s"], times["communication_s"]
-    share = np.divide(communication_s, step_s, out=np.zeros(shape), where=step_s > 0)
+    share = np.divide(communication_s, step_s, out=np.zeros(shape), where=~(step_s <= 0))
 
     def flat(values: Any) -> NDArray[Any]:
         return np.broadcast_to(values, shape)[rows]
@@ -109,6 +114,8 @@ def plan_columns(
         "workers": flat(plan.workers[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
         "algorithm": coded(algorithms, list(texts)),
+        "timed_by": coded(np.minimum(known_by, len(HOW)), (*HOW, None)),
+        "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(ways)[len(HOW) :])),
         **{name: flat(times[name]) for name in TIMES[:-1]},
         "communication_share": flat(share),
         "exposed_communication_s": flat(times["exposed_communication_s"]),
@@ -117,27 +124,16 @@ def plan_columns(
         "speedup": flat(ratio(step_s[:, :, :1], step_s)),
     }
     if with_thresholds:
-        for name, (when, bytes_per_s) in _thresholds(plan, groups, shape).items():
+        for name, (when, bytes_per_s) in _thresholds(plan, groups, known_by == 0).items():
             columns |= {name: coded(when, WHEN), f"{name}_bandwidth_bytes_per_s": flat(bytes_per_s)}
     for name, values in _memory(plan).items():
         columns[name] = coded(values[:, None, :], FITS) if name == "fits" else flat(values[:, None, :])
     return columns
 
 
-def _times(
-    plan: ProjectionPlan, number: int, network: Network, known: Known, path: str, name: str
-) -> dict[str, Floats]:
-    """A method's times, ``(S, n)`` each.
-
-    Raises:
-        SpecError: what the method sends has no closed form there.
-    """
-    try:
-        step = plan.step(number, network, known=known)
-    except NoClosedForm as error:
-        kind, method = error.path.removesuffix(".algorithm"), plan.methods[number].name
-        expected = f"a network on which {method} has a closed form, as {kind} has none here; 'compare' times it"
-        raise SpecError(path, name, expected) from None
+def _times(plan: ProjectionPlan, number: int, network: Network, known: Known) -> dict[str, Floats]:
+    """A method's times, ``(S, n)`` each."""
+    step = plan.step(number, network, known=known)
     told = {each: np.asarray(getattr(step, each)) for each in TIMES}
     return {each: value[:, None] if value.ndim == 1 else value for each, value in told.items()}
 
@@ -151,19 +147,24 @@ def _bytes(plan: ProjectionPlan) -> Floats:
 
 
 def _thresholds(
-    plan: ProjectionPlan, groups: Sequence[PricedTogether], shape: tuple[int, ...]
+    plan: ProjectionPlan, groups: Sequence[PricedTogether], closed: NDArray[np.bool_]
 ) -> dict[str, tuple[NDArray[np.int64], Floats]]:
     """Below which bandwidth a method is faster than the first one, and faster by a twentieth.
 
-    Unknown for the first one, on a network that is more than one link, and with a policy of `NOT_SOUGHT`.
+    Unknown for the first one, on a network that is more than one link, with a policy of `NOT_SOUGHT`, and where either
+    of the two is not ``closed`` ``(S, N, M)``, a closed form.
     """
-    told = {name: (np.zeros(shape, dtype=np.int64), np.full(shape, np.nan)) for name in RATIOS}
+    told = {name: (np.zeros(closed.shape, dtype=np.int64), np.full(closed.shape, np.nan)) for name in RATIOS}
     for places, links in groups:
         if not isinstance(links, Link) or plan.algorithm(links) in NOT_SOUGHT:
             continue
         numbers, settings = np.nonzero(plan.able[:, 1:].T)
         which = np.tile(np.arange(len(places)), len(settings))
         numbers, settings = (np.repeat(one, len(places)) for one in (numbers + 1, settings))
+        if not closed.all():
+            there = np.array(places)[which]
+            sought = closed[settings, there, numbers] & closed[settings, there, 0]
+            numbers, settings, which = numbers[sought], settings[sought], which[sought]
         for begin in range(0, len(settings), AT_A_TIME):
             part = slice(begin, begin + AT_A_TIME)
             triples = settings[part], which[part], numbers[part]

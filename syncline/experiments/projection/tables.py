@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 
+from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of, times_of
 from syncline.experiments.display import clock_columns, clock_note, network_title
 from syncline.specs import Experiment, ProjectSpec, study_of
@@ -56,7 +57,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
     if any(row.get("faster") for row in rows):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += model_note(projections) + memory_note(rows, projections)
+    note += played_note(rows) + model_note(projections) + memory_note(rows, projections)
     return [
         table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers")
         for number, (title, shown) in enumerate(tables)
@@ -79,6 +80,29 @@ def _worth(name: str) -> Callable[[Record], str]:
 
 def _memory(row: Record) -> str:
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
+
+
+def played_note(rows: Sequence[Record]) -> str:
+    """Which methods send what has no closed form on a network: who played it, or why nobody did."""
+    played: dict[str, dict[str, None]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["timed_by"] is None:
+            reasons.setdefault(row["not_timed"], {})[row["method"]] = None
+        elif row["timed_by"] != CLOSED_FORM:
+            played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
+    lines = [f"\nNo closed form, played in {by}: {_listed(names)}." for by, names in played.items()]
+    lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in reasons.items()]
+    return "".join(lines)
+
+
+MOST_NAMED = 8
+"""Methods of a note that are named."""
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else "")
 
 
 def model_note(specs: Sequence[ProjectSpec]) -> str:

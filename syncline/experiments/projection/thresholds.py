@@ -67,9 +67,9 @@ def speedups(plan: ProjectionPlan, number: int, link: Link, bandwidths: Floats) 
 
 
 def ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
-    """Speedups; 1 where nothing takes any time."""
+    """Speedups; 1 where nothing takes any time, nan where a time is not known."""
     baseline_s, times_s = np.broadcast_arrays(np.asarray(baseline_s, dtype=np.float64), times_s)
-    return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=times_s > 0)
+    return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=~(times_s <= 0))
 
 
 def of_links(plan: ProjectionPlan, links: Link, triples: tuple[Indices, Indices, Indices]) -> Speedups:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.topology import Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
@@ -300,7 +300,7 @@ class Assembly:
 
     def resolved(self, collective: Collective) -> Collective:
         """A collective with the algorithm that carries it, where the network says which."""
-        if self.over.gloo is None or collective.algorithm is not None or collective.rounds is not None:
+        if not knows_library(self.over) or collective.algorithm is not None or collective.rounds is not None:
             return collective
         known = self._resolved.get(id(collective))
         if known is None:

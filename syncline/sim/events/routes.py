@@ -25,7 +25,7 @@ class Routes:
         self._bandwidth = np.append(over.bandwidth_bytes_per_s, np.inf)  # the last is of no channel
         self.longest = 1
 
-    def add(self, senders: Ints, receivers: Ints, added_s: float | None = None) -> int:
+    def add(self, senders: Ints, receivers: Ints, added_s: float | None = None, eager: bool = False) -> int:
         """Routes between these workers; returns the place of the first.
 
         Args:
@@ -33,15 +33,16 @@ class Routes:
             receivers: ``(N,)`` workers.
             added_s: seconds by which messages are late, whose route takes all but the bytes' time after them, as of
                 gloo's connections; None for messages by a start rule.
+            eager: whether the latency comes after the bytes have flown whatever the rule, as of NCCL's.
         """
         first = self._state.used["routes"]
         self._state.room("routes", len(senders))
         for begin in range(0, len(senders), AT_ONCE):
             chosen = slice(begin, begin + AT_ONCE)
-            self._add(senders[chosen], receivers[chosen], added_s)
+            self._add(senders[chosen], receivers[chosen], added_s, eager or self._eager)
         return first
 
-    def _add(self, senders: Ints, receivers: Ints, added_s: float | None) -> None:
+    def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool) -> None:
         paths = self._over.paths(senders, receivers)
         channels = _each_once(paths.channels)
         hops, rate = np.zeros(len(senders), dtype=np.int64), np.full(len(senders), np.inf)
@@ -51,7 +52,7 @@ class Routes:
         _, routes = self._state.take("routes", len(senders))
         latency_s, overhead_s = paths.latency_s, paths.overhead_s
         routes["rate"] = rate
-        if self._eager:
+        if eager:
             routes["before"], routes["after"] = overhead_s, latency_s
         else:
             routes["before"] = latency_s + overhead_s

@@ -24,11 +24,13 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.table import is_gloo
+from syncline.costmodel.collectives.nccl.costs import DEFAULT
+from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, ranks_of_part
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
+from syncline.sim.lockstep.nccl import run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.starts import Floats
@@ -172,6 +174,10 @@ class CollectiveMaps:
             ports.received_s, ports.out_s = run_gloo(
                 key[0], self._rounds[key], self._topology, entry_s, self._gloo.message_s, call_s
             )
+            return ports
+        if is_nccl(key[0], key[2]):
+            costs = nccl_on(self._topology) or DEFAULT
+            run_nccl(self._routed(key), ports, costs.rounds_ahead(str(key[2])), costs.call_s)
             return ports
         run_routed(self._routed(key), ports, self._rule)
         return ports
