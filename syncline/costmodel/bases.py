@@ -55,8 +55,13 @@ def computing(machine: Hardware | None, width: int | None, mfu: float | None = N
         return EXACT
     preset = HARDWARE.get(machine.name)
     if mfu is not None or preset is None or preset.mfu != machine.mfu:
-        return known_uncertainty([MEASURED_STEPS])
+        return measured_computing()
     return known_uncertainty([LARGE_PRESETS if width is not None and width >= LARGE_WIDTH else SMALL_PRESETS])
+
+
+def measured_computing() -> Uncertainty:
+    """Of steps that were timed."""
+    return known_uncertainty([MEASURED_STEPS])
 
 
 def communicating(network: Network, algorithm: str | None) -> Uncertainty:

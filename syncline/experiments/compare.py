@@ -10,11 +10,13 @@ from typing import Any
 
 from syncline.costmodel import Network
 from syncline.costmodel.compute.hardware import HARDWARE
+from syncline.experiments.clock_bounds import bounds_record, clock_bounds, speedup_bounds
 from syncline.experiments.curves import Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training, tensors_of_problem
 from syncline.experiments.measured_step import with_measured_step
+from syncline.experiments.projection.bounds import Varied
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
@@ -60,13 +62,16 @@ def compare(
         folder.long_table("metrics", metrics_tables(finished))
         folder.table("ledger", ledger_columns(finished))
         clocks: dict[tuple[str, str], Clock] = {}
+        bounds: Bounds = {}
         for trained in finished:
             for link in spec.networks:
                 timed = time_method(spec, trained, link)
                 if timed:
                     clocks[trained.method, link.name] = timed
+                    again = partial(time_method, spec, trained, link)
+                    bounds[trained.method, link.name] = clock_bounds(spec, link, timed, again, step_s is not None)
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
-        rows = [_record(spec, one, link, clocks, target) for link in spec.networks for one in finished]
+        rows = [_record(spec, one, link, clocks, bounds, target) for link in spec.networks for one in finished]
         _write(folder, spec, finished, clocks, rows, figures, step_s)
         interrupted = progress.stopped
     return {
@@ -114,10 +119,20 @@ def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
     return sorted(trained, key=lambda one: order.index(one.method))
 
 
-def _record(spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, target: float | None) -> dict[str, Any]:
+Bounds = dict[tuple[str, str], tuple[Varied, str]]
+"""Of a method on a network: step times at the bounds of computing and communication, and what these rest on."""
+
+
+def _record(
+    spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, bounds: Bounds, target: float | None
+) -> dict[str, Any]:
     """One row. Speedups are against the first method, on the same network; None where that one is missing."""
-    timed = clocks[one.method, network.name]
-    baseline = clocks.get((spec.methods[0].name, network.name))
+    here, first = (one.method, network.name), (spec.methods[0].name, network.name)
+    timed, baseline = clocks[here], clocks.get(first)
+    varied, basis = bounds[here]
+    sooner: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
+    if baseline:
+        sooner = {**speedup_bounds(timed, varied, baseline, bounds[first][0])}
     loss, loss_min, loss_max = final_loss(one)
     diverged = [step for step in one.history.diverged_at if step is not None]
     return {
@@ -127,6 +142,8 @@ def _record(spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, t
         "steps": one.history.steps,
         **clock_record(timed),
         "speedup": baseline.step_time_s / timed.step_time_s if baseline else None,
+        **bounds_record(timed, varied, basis),
+        **sooner,
         "loss": loss,
         "loss_min": loss_min,
         "loss_max": loss_max,

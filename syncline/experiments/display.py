@@ -33,7 +33,28 @@ CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and
 def clock_columns(rows: list[Record]) -> list[Column]:
     """The clock's columns; what is exposed if that is not all communication of every row."""
     exposed: Column = ("exposed", seconds_of("exposed_communication_s"))
-    return [*CLOCK_COLUMNS[:2], *([exposed] if _hides(rows) else []), *CLOCK_COLUMNS[2:]]
+    bounds: list[Column] = [("+-", half_width)] if _bounded(rows) else []
+    return [CLOCK_COLUMNS[0], *bounds, CLOCK_COLUMNS[1], *([exposed] if _hides(rows) else []), *CLOCK_COLUMNS[2:]]
+
+
+def half_width(row: Record) -> str:
+    """Half of what is between a step time's bounds, as a part of it."""
+    step_s = row["step_time_s"]
+    return f"{(row['step_time_high_s'] - row['step_time_low_s']) / 2 / step_s:.0%}" if step_s else "-"
+
+
+def bounds_note(rows: list[Record]) -> str:
+    """What the bounds are, and rest on."""
+    if not _bounded(rows):
+        return ""
+    of = "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
+    sooner = "; from, to: the speedup's" if "speedup_low" in rows[0] else ""
+    return f" +-: half of the interval in which nine of ten measured steps are expected{sooner}.{of}"
+
+
+def _bounded(rows: list[Record]) -> bool:
+    """Whether there are bounds; folders of earlier versions have none."""
+    return bool(rows) and "step_time_low_s" in rows[0]
 
 
 def clock_note(rows: list[Record]) -> str:
@@ -52,6 +73,9 @@ def network_title(network: Network, workers: int, steps: int) -> str:
     return f"{name}{network.describe()}, {workers:,} workers, {steps:,} steps"
 
 
+BOUNDS_OF_SPEEDUP: list[Column] = [("from", times_of("speedup_low")), ("to", times_of("speedup_high"))]
+
+
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     """One table per network; none where an interrupt came before the first step."""
     if not rows:
@@ -62,6 +86,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("val loss", _loss),
         *clock_columns(rows),
         ("speedup", times_of("speedup")),
+        *BOUNDS_OF_SPEEDUP[: 2 * _bounded(rows)],
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
@@ -72,7 +97,7 @@ def tables_per_network(
     columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
 ) -> list[Group]:
     """One table per network; the last one says what the columns mean."""
-    note = f"{clock_note(rows)} Speedups: over {spec.methods[0].name}.{more}"
+    note = f"{clock_note(rows)} Speedups: over {spec.methods[0].name}.{more}{bounds_note(rows)}"
     return [
         table(
             network_title(link, spec.workers, spec.steps),
@@ -114,7 +139,18 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     title = f"{spec.method.name}, {spec.workers:,} workers, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
     clock |= {"encode_s", "trigger_s"}
-    clock |= {"bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed", "diverged_at"}
+    clock |= {
+        "bytes_per_worker",
+        "wall_clock_s",
+        "method",
+        "network",
+        "workers",
+        "steps",
+        "seed",
+        "diverged_at",
+        "basis",
+    }
+    clock |= {f"{name}_{side}_s" for name in ("step_time", "wall_clock") for side in ("low", "high")}
     columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
     columns += [(name.replace("_", " "), _metric(name)) for name in rows[0] if name not in clock]
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
@@ -122,7 +158,8 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
         timed = network_title(spec.network, spec.workers, rows[0]["steps"])
-        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], clock_note(rows) + spec.compute.note()))
+        note = clock_note(rows) + spec.compute.note() + bounds_note(rows)
+        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], note))
     return tables
 
 

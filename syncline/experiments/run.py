@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.experiments.clock_bounds import bounds_record, clock_bounds
 from syncline.experiments.curves import write_curves
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
@@ -62,6 +63,10 @@ def run(
         folder.table("ledger", ledger_columns([trained]))
         timed = time_method(spec, trained, spec.network)
         rows = run_records(trained, timed, spec.network, spec.workers)
+        if timed:
+            again = partial(time_method, spec, trained, spec.network)
+            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, again, step_s is not None))
+            rows = [row | bounds for row in rows]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})

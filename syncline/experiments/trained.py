@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.costmodel import Call, Network, TensorShape
+from syncline.costmodel.network.slowed import slowed
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
 from syncline.experiments.limits import check_training
+from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
@@ -191,24 +193,32 @@ def build_task(
     return problem.build(rows, **asked)
 
 
-def time_method(spec: Training, trained: Trained, network: Network) -> Clock | None:
+def time_method(spec: Training, trained: Trained, network: Network, off: Factors = AS_PREDICTED) -> Clock | None:
     """The clock of a training on one network; None if no step was completed.
 
     The first seed's streams disturb the computing, the same for every method and network.
+
+    Args:
+        spec: of the training.
+        trained: what it sent.
+        network: over which.
+        off: by what computing and communication are off.
     """
     steps = trained.history.steps
     if not steps:
         return None
-    undisturbed_s = base_s(spec, trained.flops_per_step)
+    slower = float(off.computing)
+    undisturbed_s = slower * base_s(spec, trained.flops_per_step)
+    encode = spec.compute.encode
     # Of the completed steps alone: an interrupted run may have asked for a billion. Its machine is the same to there.
     factors = spec.faults.stragglers.factors(steps, spec.workers, spec.seeds[0])
     compute_s = spec.compute.sample(undisturbed_s, steps, spec.workers, spec.seeds[0], factors)
     return faulty_clock(
-        spec, trained.calls(), compute_s, network,
+        spec, trained.calls(), compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)),
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=gradient_buckets(trained.elements, spec.bucket),
-        algorithm=spec.algorithm, rule=spec.rule, encode_bytes_per_s=spec.compute.encode,
-        trigger_s=spec.compute.readback * trained.readbacks_by_step(),
+        algorithm=spec.algorithm, rule=spec.rule, encode_bytes_per_s=None if encode is None else encode / slower,
+        trigger_s=slower * spec.compute.readback * trained.readbacks_by_step(),
     )  # fmt: skip
 
 

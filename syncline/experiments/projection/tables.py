@@ -10,7 +10,7 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of, times_of
-from syncline.experiments.display import clock_columns, clock_note, network_title
+from syncline.experiments.display import bounds_note, clock_columns, clock_note, network_title
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.units import format_bandwidth, format_bytes
 
@@ -36,8 +36,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     counts = {spec.workers for spec in projections}
     if len(counts) > 1:
         columns.append(count_of("workers"))
-    first, *others = clock_columns(rows)
-    columns += [first, ("+-", _half_width), *others]
+    columns += clock_columns(rows)
     columns += [("speedup", times_of("speedup")), ("from", times_of("speedup_low")), ("to", times_of("speedup_high"))]
     if any("faster" in row for row in rows):
         columns += [("faster\nat bit/s", _worth("faster")), ("5% more\nat bit/s", _worth("faster_by_5_percent"))]
@@ -56,8 +55,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
             shown = [row for row in of if row["network"] == network.name]
             tables.append((title, shown))
     note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
-    note += " +-: half of the interval in which nine of ten measured steps are expected; from, to: the speedup's."
-    note += "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
+    note += bounds_note(rows)
     if any(row.get("faster") for row in rows):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
     note += played_note(rows) + model_note(projections) + memory_note(rows, projections)
@@ -79,14 +77,6 @@ def _worth(name: str) -> Callable[[Record], str]:
         return when if rate is None else f"{WAYS[when]} {format_bandwidth(rate).removesuffix('bit/s')}"
 
     return show
-
-
-def _half_width(row: Record) -> str:
-    """Half of what is between a step time's bounds, as a part of it."""
-    step_s = row["step_time_s"]
-    if not step_s:
-        return "-"
-    return f"{(row['step_time_high_s'] - row['step_time_low_s']) / 2 / step_s:.0%}"
 
 
 def _memory(row: Record) -> str:

@@ -1,0 +1,68 @@
+"""A network on which everything takes so many times as long."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from syncline.costmodel.arrays import require
+from syncline.costmodel.collectives.gloo.costs import Calls, GlooCosts
+from syncline.costmodel.network.link import Link
+
+T = TypeVar("T")
+
+
+def slowed(network: T, factor: float) -> T:
+    """The same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
+
+    With software's costs likewise every message takes ``factor`` times as long.
+
+    Args:
+        network: a link, or anything made of dataclasses that has links.
+        factor: positive.
+
+    Raises:
+        SpecError: a factor that is not positive.
+
+    >>> slowed(Link(1e-3, 1e8), 2.0).transfer_s(1e6) / Link(1e-3, 1e8).transfer_s(1e6)
+    2.0
+    """
+    require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
+    changed: T = _slowed(network, factor)
+    return changed
+
+
+def _slowed(of: Any, factor: float) -> Any:
+    if isinstance(of, Link):
+        upload = of.upload_bytes_per_s
+        return replace(
+            of,
+            latency_s=of.latency_s * factor,
+            overhead_s=of.overhead_s * factor,
+            bandwidth_bytes_per_s=of.bandwidth_bytes_per_s / factor,
+            upload_bytes_per_s=None if upload is None else upload / factor,
+            gloo=None if of.gloo is None else _costs(of.gloo, factor),
+        )
+    if isinstance(of, tuple) and not hasattr(of, "_fields"):
+        parts = tuple(_slowed(one, factor) for one in of)
+        return parts if any(one is not other for one, other in zip(parts, of, strict=True)) else of
+    if is_dataclass(of) and not isinstance(of, type):
+        inside = {field.name: getattr(of, field.name) for field in fields(of) if field.init}
+        slow = {name: _slowed(value, factor) for name, value in inside.items()}
+        changed = {name: value for name, value in slow.items() if value is not inside[name]}
+        return replace(of, **changed) if changed else of
+    return of
+
+
+def _costs(of: GlooCosts, factor: float) -> GlooCosts:
+    def times(calls: Calls) -> Calls:
+        return tuple((count, seconds * factor) for count, seconds in calls)
+
+    return GlooCosts(
+        of.message_s * factor,
+        times(of.call_s),
+        tuple((kind, seconds * factor) for kind, seconds in of.byte_s),
+        tuple((kind, times(calls)) for kind, calls in of.call_of_s),
+    )

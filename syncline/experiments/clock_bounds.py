@@ -1,0 +1,75 @@
+"""Bounds of simulated times: a training is timed again with computing and communication at theirs, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Network
+from syncline.costmodel.bases import communicating as of_network
+from syncline.costmodel.bases import computing, measured_computing
+from syncline.costmodel.compute.hardware import HARDWARE
+from syncline.costmodel.uncertainty import Uncertainty
+from syncline.experiments.projection.bounds import Factors, Varied, between
+from syncline.sim import Clock
+from syncline.specs import Training
+
+
+def computing_of(spec: Training, measured: bool) -> Uncertainty:
+    """Of a training's computing.
+
+    Args:
+        spec: its.
+        measured: whether its seconds are of steps that were timed.
+    """
+    if measured:
+        return measured_computing()
+    if spec.compute.seconds is not None or spec.compute.table is not None:
+        return computing(None, None)
+    return computing(spec.compute.hardware or HARDWARE["cpu-core"], None, spec.compute.mfu)
+
+
+def clock_bounds(
+    spec: Training, network: Network, clock: Clock, again: Callable[[Factors], Clock | None], measured: bool
+) -> tuple[Varied, str]:
+    """Mean step times at the bounds, and what they rest on.
+
+    Args:
+        spec: of the training.
+        network: on which it is timed.
+        clock: as simulated.
+        again: times it with computing and communication off by factors.
+        measured: see `computing_of`.
+    """
+    k, c = computing_of(spec, measured), of_network(network, spec.algorithm)
+    ways = (Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high))
+    told = []
+    for factors in ways:
+        timed = clock if factors == Factors() else again(factors)
+        told.append(np.array((timed or clock).step_time_s))
+    return Varied(*told), f"computing: {k.basis}; communication: {c.basis}"
+
+
+def bounds_record(clock: Clock, varied: Varied, basis: str) -> dict[str, Any]:
+    """Between what a mean step, and all steps, of nine of ten measured trainings are expected."""
+    step_s = np.array(clock.step_time_s)
+    low_s, high_s = (float(side) for side in between(step_s, varied))
+    all_steps = clock.wall_s / clock.step_time_s if clock.step_time_s else 0.0
+    return {
+        "step_time_low_s": low_s,
+        "step_time_high_s": high_s,
+        "wall_clock_low_s": low_s * all_steps,
+        "wall_clock_high_s": high_s * all_steps,
+        "basis": basis,
+    }
+
+
+def speedup_bounds(own: Clock, varied: Varied, base: Clock, base_varied: Varied) -> dict[str, float]:
+    """Bounds of how much sooner a step is than the baseline's, on one machine and one network."""
+    if not own.step_time_s:
+        return {"speedup_low": 1.0, "speedup_high": 1.0}
+    ratios = [one / other for one, other in zip(base_varied, varied, strict=True)]
+    low, high = between(np.array(base.step_time_s / own.step_time_s), ratios)
+    return {"speedup_low": float(low), "speedup_high": float(high)}
