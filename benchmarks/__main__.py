@@ -1,11 +1,12 @@
 """Every benchmark again, beside what was kept: our figures, their yardsticks of the same run, peers and limits.
 
-    python -m benchmarks [--only network,training] [--keep]
+    python -m benchmarks [--only network,training] [--times 3] [--keep]
 
 A figure counts as its *ratio* to a yardstick that the same run has measured, so that another machine, or another load,
 changes it little: messages and events to those of a plain SimPy loop, training steps to the bare mathematics, wire
 formats to a copy, a projection's start to the import of NumPy. One that is more than 20 % worse than in
-`results/benchmarks.json` is told, and the exit code is 1. `--keep` writes that file anew. Under 15 minutes.
+`results/benchmarks.json` is told, and the exit code is 1. `--times` takes medians of several runs, and tells by how
+much their ratios differ. `--keep` writes that file anew. Under 15 minutes for a run.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Figure(NamedTuple):
     more_is_better: bool = True
     peer: str = ""
     limit: str = ""
+    spread: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -134,18 +136,35 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
 }
 
 
+def readable(value: float) -> str:
+    """Three digits: 2.5 million as 2,500,000, and not as a power."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def together(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
+    """The run in the middle of each figure, by its ratio; its spread is the range of ratios over the middle one."""
+    if len(runs) == 1:
+        return list(runs[0])
+    told = []
+    for several in zip(*runs, strict=True):
+        ordered = sorted(several, key=lambda one: one.ratio)
+        middle = ordered[len(ordered) // 2]
+        told.append(middle._replace(spread=(ordered[-1].ratio - ordered[0].ratio) / middle.ratio))
+    return told
+
+
 def table(figures: Sequence[Figure], before: dict[str, dict[str, Any]]) -> str:
     """One line per figure."""
     lines = [
-        "| what | measured | of the yardstick | before | peer | limit |",
-        "|---|---|---|---|---|---|",
+        "| what | measured | of the yardstick | spread | before | peer | limit |",
+        "|---|---|---|---|---|---|---|",
     ]
     for one in figures:
         kept = before.get(one.name)
         was = "" if kept is None else f"{kept['ratio']:.3g} ({one.ratio / kept['ratio'] - 1:+.0%})"
-        lines.append(
-            f"| {one.name} | {one.value:.3g} {one.unit} | {one.ratio:.3g} | {was} | {one.peer} | {one.limit} |"
-        )
+        spread = "" if one.spread is None else f"{one.spread:.0%}"
+        measured = f"{readable(one.value)} {one.unit}"
+        lines.append(f"| {one.name} | {measured} | {one.ratio:.3g} | {spread} | {was} | {one.peer} | {one.limit} |")
     return "\n".join(lines)
 
 
@@ -154,10 +173,18 @@ def worse(figures: Sequence[Figure], before: dict[str, dict[str, Any]]) -> list[
     return [one.name for one in figures if one.name in before and one.ratio < (1 - WORSE) * before[one.name]["ratio"]]
 
 
+def processor() -> str:
+    """What the kernel calls it."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
 def keep(figures: Sequence[Figure], before: dict[str, dict[str, Any]], taken_s: float) -> None:
     """Write the file; figures of parts that were not run stay."""
-    machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    told = {one.name: {"value": one.value, "unit": one.unit, "ratio": one.ratio} for one in figures}
+    machine = f"{platform.system()} {platform.machine()}, {processor()}, Python {platform.python_version()}"
+    told = {
+        one.name: {"value": one.value, "unit": one.unit, "ratio": one.ratio, "spread": one.spread} for one in figures
+    }
     result = {"date": date.today().isoformat(), "machine": machine, "seconds": taken_s, "figures": before | told}
     KEPT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
@@ -167,7 +194,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(PARTS), help=f"with commas between: {', '.join(PARTS)}")
     parser.add_argument("--keep", action="store_true", help=f"write {KEPT.name} anew")
+    parser.add_argument("--times", type=int, default=1, help="runs, of which medians are told")
     given = parser.parse_args(arguments)
+    if given.times < 1:
+        parser.error(f"--times: got {given.times}; expected at least 1")
     unknown = sorted(set(given.only.split(",")) - set(PARTS))
     if unknown:
         parser.error(f"--only: got {unknown[0]!r}; expected one of {', '.join(PARTS)}")
@@ -175,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begun_s, figures = time.monotonic(), []
     for name in given.only.split(","):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        figures += list(PARTS[name]())
+        figures += together([list(PARTS[name]()) for _ in range(given.times)])
     print(table(figures, before))
     slower = worse(figures, before)
     for name in slower:

@@ -66,9 +66,12 @@ def measured_computing() -> Uncertainty:
 
 def communicating(network: Network, algorithm: str | None) -> Uncertainty:
     """Of collectives on a network, carried by an algorithm or a policy's choice."""
+    library = (algorithm or "").partition("-")[0]
+    if library == "nccl" and algorithm != "nccl":
+        return known_uncertainty([NCCL_PIECES])
     if nccl_on(network) is not None and all_by_library(algorithm, network):
         return known_uncertainty([NCCL_PIECES])
-    if algorithm == "gloo" or network.gloo is not None:
+    if library == "gloo" or (network.gloo is not None and algorithm is None):
         return known_uncertainty([GLOO_FORMS if network.gloo is None else GLOO_MEASURED])
     if isinstance(network, Link) and not is_preset(network.name):
         return known_uncertainty([SET_LINKS])

@@ -28,6 +28,7 @@ from syncline.costmodel import (
     inner_sizes,
     wire_bytes,
 )
+from syncline.costmodel.bases import communicating
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.table import nccl_on
@@ -217,6 +218,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
         known_s = [last - last_start_s for last in last_s.values() if last is not None]
         seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
         algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
+        sure = communicating(on, algorithm)
         rows.append({
             "collective": kind,
             "algorithm": algorithm,
@@ -234,6 +236,9 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
             "contention": played["lockstep"] == CONTENTION,
             "finish_s": finish_s["lockstep"] or finish_s["events"],
             "events_finish_s": finish_s["events"],
+            "low_s": sure.low * seconds,
+            "high_s": sure.high * seconds,
+            "basis": f"{sure.points} residuals of {sure.basis}",
         })  # fmt: skip
     least_s = [min(told_s(row, last_start_s), default=math.inf) for row in rows]
     # Equal times may differ in the last digit; of equal ones, what `auto` would take.

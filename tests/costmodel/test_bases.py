@@ -24,6 +24,10 @@ LINE = Link(1e-3, 1.25e8, "mine")
         (replace(LINE, gloo=GlooCosts()), None, bases.GLOO_MEASURED),
         (replace(LINE, nccl=NcclCosts()), None, bases.NCCL_PIECES),
         (replace(LINE, nccl=NcclCosts()), "ring", bases.SET_LINKS),
+        (replace(LINE, gloo=GlooCosts()), "ring", bases.SET_LINKS),
+        (LINE, "gloo-tree", bases.GLOO_FORMS),
+        (LINE, "nccl-chain", bases.NCCL_PIECES),
+        (LINE, "nccl", bases.SET_LINKS),
     ],
 )
 def test_networks(network, algorithm, basis) -> None:  # type: ignore[no-untyped-def]
