@@ -33,14 +33,28 @@ CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and
 def clock_columns(rows: list[Record]) -> list[Column]:
     """The clock's columns; what is exposed if that is not all communication of every row."""
     exposed: Column = ("exposed", seconds_of("exposed_communication_s"))
-    bounds: list[Column] = [("+-", half_width)] if _bounded(rows) else []
-    return [CLOCK_COLUMNS[0], *bounds, CLOCK_COLUMNS[1], *([exposed] if _hides(rows) else []), *CLOCK_COLUMNS[2:]]
+    step: Column = ("step\ntime +-", _step) if _bounded(rows) else CLOCK_COLUMNS[0]
+    return [step, CLOCK_COLUMNS[1], *([exposed] if _hides(rows) else []), *CLOCK_COLUMNS[2:]]
 
 
-def half_width(row: Record) -> str:
-    """Half of what is between a step time's bounds, as a part of it."""
-    step_s = row["step_time_s"]
-    return f"{(row['step_time_high_s'] - row['step_time_low_s']) / 2 / step_s:.0%}" if step_s else "-"
+def _step(row: Record) -> str:
+    """A step time, and half of what is between its bounds as a part of it."""
+    step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
+    shown = seconds_of("step_time_s")(row)
+    return f"{shown} {(high_s - low_s) / 2 / step_s:.0%}" if step_s else shown
+
+
+def speedup_column(rows: list[Record]) -> Column:
+    """Speedups, and half of what is between their bounds as a part of them."""
+    if not _bounded(rows):
+        return "speedup", times_of("speedup")
+
+    def show(row: Record) -> str:
+        if not row["speedup"]:
+            return "-"
+        return f"{row['speedup']:.3g}x {(row['speedup_high'] - row['speedup_low']) / 2 / row['speedup']:.0%}"
+
+    return "speedup\n+-", show
 
 
 def bounds_note(rows: list[Record]) -> str:
@@ -48,8 +62,7 @@ def bounds_note(rows: list[Record]) -> str:
     if not _bounded(rows):
         return ""
     of = "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
-    sooner = "; from, to: the speedup's" if "speedup_low" in rows[0] else ""
-    return f" +-: half of the interval in which nine of ten measured steps are expected{sooner}.{of}"
+    return f" +-: half of the interval in which nine of ten measured ones are expected.{of}"
 
 
 def _bounded(rows: list[Record]) -> bool:
@@ -73,9 +86,6 @@ def network_title(network: Network, workers: int, steps: int) -> str:
     return f"{name}{network.describe()}, {workers:,} workers, {steps:,} steps"
 
 
-BOUNDS_OF_SPEEDUP: list[Column] = [("from", times_of("speedup_low")), ("to", times_of("speedup_high"))]
-
-
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     """One table per network; none where an interrupt came before the first step."""
     if not rows:
@@ -85,8 +95,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("method", lambda row: row["method"]),
         ("val loss", _loss),
         *clock_columns(rows),
-        ("speedup", times_of("speedup")),
-        *BOUNDS_OF_SPEEDUP[: 2 * _bounded(rows)],
+        speedup_column(rows),
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]

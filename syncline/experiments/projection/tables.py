@@ -10,7 +10,7 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of, times_of
-from syncline.experiments.display import bounds_note, clock_columns, clock_note, network_title
+from syncline.experiments.display import bounds_note, clock_columns, clock_note, network_title, speedup_column
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.units import format_bandwidth, format_bytes
 
@@ -37,7 +37,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     if len(counts) > 1:
         columns.append(count_of("workers"))
     columns += clock_columns(rows)
-    columns += [("speedup", times_of("speedup")), ("from", times_of("speedup_low")), ("to", times_of("speedup_high"))]
+    columns.append(speedup_column(rows))
     if any("faster" in row for row in rows):
         columns += [("faster\nat bit/s", _worth("faster")), ("5% more\nat bit/s", _worth("faster_by_5_percent"))]
     columns.append(("memory", _memory))
