@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link, Network, StepTime
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
+from syncline.costmodel.collectives.opening import after_idling
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
+from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
 from syncline.experiments.projection.played import HOW, played_s
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase, tensors_of
@@ -65,7 +67,12 @@ class ProjectionPlan:
         return self.spec.algorithm or (None if isinstance(network, Link) else "auto")
 
     def step(
-        self, number: int, network: Network, settings: Indices | None = None, known: Known | None = None
+        self,
+        number: int,
+        network: Network,
+        settings: Indices | None = None,
+        known: Known | None = None,
+        factors: Factors = AS_PREDICTED,
     ) -> StepTime:
         """The mean step of a method on networks.
 
@@ -75,6 +82,7 @@ class ProjectionPlan:
                 another network.
             settings: which of them are along that axis, each as often as it is wanted; all unless given.
             known: calls that have been priced in all settings, to which it adds.
+            factors: by what computing and communication are off.
         """
         ndim = _axes(network)
         every = settings is None
@@ -87,7 +95,8 @@ class ProjectionPlan:
                 continue
             here = network if len(rows) == len(wanted) else _taken(network, rows)
             memo = known if every and known is not None else {}
-            step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo)
+            off = factors if len(rows) == len(wanted) else _factors_of(factors, rows)
+            step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo, off)
             parts.append((rows, step))
         if len(parts) == 1 and len(parts[0][0]) == len(wanted):
             return parts[0][1]
@@ -102,22 +111,25 @@ class ProjectionPlan:
         place: Indices,
         ndim: int,
         known: Known,
+        off: Factors,
     ) -> StepTime:
         """Of settings that all send this."""
         rate = self.spec.compute.encode
+        slower = _along(off.computing, settings, ndim)
 
         def timed(call: Call) -> list[PricedCall]:
-            return [
-                PricedCall(
-                    one,
-                    _or_nothing(self.carried(one, network, settings, place, ndim, known)),
-                    0.0 if rate is None else _along(one.encoded_bytes, place, ndim) / rate,
-                )
-                for one in split(call, self.spec.overlap, self.buckets)
-            ]
+            out = []
+            for one in split(call, self.spec.overlap, self.buckets):
+                priced = self.carried(one, network, settings, place, ndim, known)
+                workers, size = _along(self.workers, settings, ndim), _along(one.payload_bytes, place, ndim)
+                encode_s = 0.0 if rate is None else slower * _along(one.encoded_bytes, place, ndim) / rate
+                opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
+                longer = None if opening is None else opening.times(off.communication)
+                out.append(PricedCall(one, off.communication * _or_nothing(priced), encode_s, longer))
+            return out
 
-        trigger_s = self.spec.compute.readback * self.readbacks[number]
-        compute_s = _along(self.compute_s, settings, ndim)
+        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        compute_s = slower * _along(self.compute_s, settings, ndim)
         return priced_step(compute_s, traffic.exchanges, traffic.patterns, self.spec.steps, timed, trigger_s)
 
     def carried(
@@ -188,6 +200,12 @@ class ProjectionPlan:
             numbers = inverse.reshape(both.shape)
             combined = [(*combined[i // len(one.names)], one.names[i % len(one.names)]) for i in used.tolist()]
         return [", ".join(dict.fromkeys(names)) for names in combined], numbers
+
+
+def _factors_of(factors: Factors, rows: Indices) -> Factors:
+    """Those of some settings, where communication has one for each."""
+    of = factors.communication
+    return factors._replace(communication=of[rows] if isinstance(of, np.ndarray) and np.ndim(of) == 2 else of)
 
 
 def _or_nothing(priced: PricedMany) -> FloatOrArray:

@@ -36,8 +36,9 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     counts = {spec.workers for spec in projections}
     if len(counts) > 1:
         columns.append(count_of("workers"))
-    columns += clock_columns(rows)
-    columns.append(("speedup", times_of("speedup")))
+    first, *others = clock_columns(rows)
+    columns += [first, ("+-", _half_width), *others]
+    columns += [("speedup", times_of("speedup")), ("from", times_of("speedup_low")), ("to", times_of("speedup_high"))]
     if any("faster" in row for row in rows):
         columns += [("faster\nat bit/s", _worth("faster")), ("5% more\nat bit/s", _worth("faster_by_5_percent"))]
     columns.append(("memory", _memory))
@@ -55,6 +56,8 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
             shown = [row for row in of if row["network"] == network.name]
             tables.append((title, shown))
     note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
+    note += " +-: half of the interval in which nine of ten measured steps are expected; from, to: the speedup's."
+    note += "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
     if any(row.get("faster") for row in rows):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
     note += played_note(rows) + model_note(projections) + memory_note(rows, projections)
@@ -76,6 +79,14 @@ def _worth(name: str) -> Callable[[Record], str]:
         return when if rate is None else f"{WAYS[when]} {format_bandwidth(rate).removesuffix('bit/s')}"
 
     return show
+
+
+def _half_width(row: Record) -> str:
+    """Half of what is between a step time's bounds, as a part of it."""
+    step_s = row["step_time_s"]
+    if not step_s:
+        return "-"
+    return f"{(row['step_time_high_s'] - row['step_time_low_s']) / 2 / step_s:.0%}"
 
 
 def _memory(row: Record) -> str:

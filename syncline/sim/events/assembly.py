@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.table import first_on, knows_library
-from syncline.costmodel.network.topology import Ints, Topology
+from syncline.costmodel.network.topology import Floats, Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.routes import Routes
@@ -68,11 +68,12 @@ class Assembly:
         over: the topology.
         routes: between workers.
         kinds: of collectives.
-        workers: P.
+        starts_s: when each worker begins, ``(P,)``.
     """
 
-    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, workers: int) -> None:
-        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, workers
+    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, starts_s: Floats) -> None:
+        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, len(starts_s)
+        self.starts_s = starts_s
         self.names = Names()
         self.instructions: list[Instruction | None] = []  # of each operation
         self.told: list[Told] = []
@@ -287,6 +288,7 @@ class Assembly:
             self.ports[stream] = first
             for name in ("head", "serving", "last_number", "last_part"):
                 ports[name] = -1
+            ports["idle_since"] = self.starts_s
         return first
 
     def message(self, sender: int, receiver: int, tag: Hashable) -> int:

@@ -16,8 +16,9 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.nccl.costs import DEFAULT
+from syncline.costmodel.collectives.opening import opening_of
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
-from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
 from syncline.sim.collectives.rounds import rounds
@@ -120,6 +121,8 @@ class Kinds:
         of, group = kind.collective, kind.group
         ranks = self._workers if group is None else len(group)
         by_gloo = is_gloo(of.kind, of.algorithm)
+        if of.rounds is None:
+            self._open(what, of, ranks)
         told = self._rounds(of)
         plan = plan_of(told, ranks)
         senders, receivers = plan.senders, plan.receivers
@@ -155,6 +158,15 @@ class Kinds:
         record = state["plans"][what]
         record["workers"], record["rank0"], record["total"] = ranks, rank0, len_of(plan)
         record["messages"] = ranks
+
+    def _open(self, what: int, of: Collective, ranks: int) -> None:
+        """What its connections take to open after idling."""
+        over = self._over if of.group is None else among(self._over, of.group)
+        opening = opening_of(of.kind, ranks, of.nbytes, over, of.algorithm)
+        if opening is not None:
+            record = self._state["plans"][what]
+            record["opening0"] = self._state.append("openings", opening.seconds)
+            record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
 
     def _plan_nccl(self, what: int, of: Collective) -> None:
         costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][what]

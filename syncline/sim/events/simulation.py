@@ -110,7 +110,7 @@ class Simulation:
         self.routes = Routes(self.state, over, eager)
         self.kinds = Kinds(self.state, over, self.routes, self.workers)
         starts = start_times(starts_s, self.workers)
-        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.workers)
+        self.assembly = Assembly(self.state, over, self.routes, self.kinds, starts)
         self.assembly.all(programs)
         self.deciding: set[int] = set()
         self.asked: dict[int, list[int]] = {}  # messages of the `First` that a worker is at

@@ -77,13 +77,14 @@ MESSAGE = _record(
     "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 route:i4 next:i4 port:i4 sender:i4 receiver:i4"
     " turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8 visit:i8"
 )
-PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4")
+PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8")
 LINK = _record("before:i4 after:i4")
 CHANNEL = _record("bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4")
 ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
 PLAN = _record(
     "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
+    " opening0:i8 openings:i4 timeout:f8"
 )
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
@@ -112,6 +113,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "entries": ENTRY,
     "sendings": SENDING,
     "sources": NUMBER,
+    "openings": np.dtype(np.float64),
     "slots": NUMBER,
     "late": NUMBER,
     "late_s": np.dtype(np.float64),
