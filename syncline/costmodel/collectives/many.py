@@ -15,7 +15,7 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import peers
+from syncline.costmodel.collectives.hierarchical import has_levels, peers
 from syncline.costmodel.collectives.policies import (
     NCCL,
     Algorithms,
@@ -83,17 +83,20 @@ def carried(
         SpecError: no such algorithm, or a P that the network cannot join.
         NoClosedForm: as `collective_s`, where nobody is asked.
     """
-    policy = algorithm_of(wanted, kind)
-    hierarchical = policy in HIERARCHICAL[kind]
-    if isinstance(network, (TwoLevel, MultiLevel)) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
-        several = _on_nodes(
-            workers, nbytes, network, (policy,) if policy and hierarchical else HIERARCHICAL[kind], rule
-        )
+    names = _of_levels(kind, wanted)
+    if isinstance(network, (TwoLevel, MultiLevel)) and names:
+        several = _on_nodes(workers, nbytes, network, names, rule)
         if several is not None:
             return several
-    if not isinstance(network, Link) or network.duplex == "half" or hierarchical:
+    if not isinstance(network, Link) or network.duplex == "half" or algorithm_of(wanted, kind) in HIERARCHICAL[kind]:
         return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise)
     return _on_links(kind, workers, nbytes, network, wanted, rule)
+
+
+def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
+    """The hierarchical algorithms that may be chosen, or the one that is wanted."""
+    policy = algorithm_of(wanted, kind)
+    return HIERARCHICAL[kind] if policy == "auto" else (policy,) if policy in HIERARCHICAL[kind] and policy else ()
 
 
 def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
@@ -104,7 +107,11 @@ def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted:
     if policy == "nccl" and kind not in NCCL:
         chosen = _ring_or_tree(workers, nbytes, link)
         names = nccl_names(kind, link)
-        costs = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+        # What nobody chooses may have no closed form.
+        costs = [
+            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(chosen == code) else np.nan
+            for code, name in enumerate(names)
+        ]
         return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
     name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)
     return PricedMany(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), _FIRST)
@@ -146,6 +153,22 @@ def _on_nodes(
         [hierarchy_s(name, on, nbytes, rule) for name in names],
         names,
     )
+
+
+def _by_levels(workers: int, nbytes: float, network: Network, names: tuple[str, ...], rule: Rule) -> PricedMany | None:
+    """Where there are several levels, on which no other all-reduce has a closed form; None elsewhere."""
+    if not names or not has_levels(network, workers):
+        return None
+    costs = {}
+    with contextlib.suppress(NoClosedForm):
+        on = peers(network, workers)
+        for name in names:
+            with contextlib.suppress(NoClosedForm):
+                costs[name] = hierarchy_s(name, on, nbytes)
+    if not costs:
+        return None
+    name = min(costs, key=costs.__getitem__)
+    return PricedMany(costs[name] if rule == "eager" else hierarchy_s(name, on, nbytes, rule), (name,), _FIRST)
 
 
 def _least(costs: Sequence[FloatOrArray], told: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
@@ -210,6 +233,9 @@ def _at(
     try:
         if isinstance(network, Link):
             return _on_links(kind, workers, nbytes, network, wanted, rule)
+        by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
+        if by_levels is not None:
+            return by_levels
         name = algorithm_for(wanted, kind, workers, nbytes, network)
         seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
         return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
