@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from itertools import repeat
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,10 +95,19 @@ class Assembly:
         self._receivers: list[int] = []
         self._ways: list[tuple[int, int, int]] = []
 
-    def all(self, programs: Sequence[Program]) -> None:
-        """Assemble the programs of all workers, those that are one and the same once."""
+    def all(self, programs: Sequence[Program]) -> int | None:
+        """Assemble the programs of all workers, those that are one and the same once.
+
+        Returns:
+            The kind of collective that comes first of all; None if that is not known before.
+        """
         _, table = self.state.take("workers", self.workers)
         same: dict[int, list[int]] = {}
+        every = self.workers > 0 and all(map(is_, programs, repeat(programs[0])))
+        if every and _is_shared(programs[0], range(self.workers)):
+            self._shared(np.arange(self.workers), programs[0], table)
+            self._flush()
+            return int(self.state["parts"]["what"][0]) if self.state["operations"]["code"][0] == JOIN else None
         if len(set(map(id, programs))) < len(programs):
             for worker, program in enumerate(programs):
                 same.setdefault(id(program), []).append(worker)
@@ -108,6 +119,7 @@ class Assembly:
                 if id(program) not in same:
                     table[worker]["at"] = self._one(worker, program)
         self._flush()
+        return None
 
     def more(self, worker: int, program: Program, back: int) -> int:
         """Assemble what a worker does next, and then what is at ``back``; returns where it begins."""

@@ -130,15 +130,18 @@ class Kinds:
             if group is not None:
                 senders, receivers = group[senders], group[receivers]
             route0 = self._routes.add(senders, receivers)
-            first_of_sources = 0
-            self._store(what, plan, route0 + plan.sendings["route"], first_of_sources)
+            self._store(what, plan, route0)
 
-    def _store(self, what: int, plan: Plan, route: NDArray[np.int64], from0: int) -> None:
+    def _store(
+        self, what: int, plan: Plan, route0: int, from0: int = 0, which: NDArray[np.int64] | None = None
+    ) -> None:
         state, ranks = self._state, len(plan.places)
         sending0 = state.used["sendings"]
         _, sendings = state.take("sendings", len(plan.sendings))
         sendings[:] = plan.sendings
-        sendings["route"] = route
+        if which is not None:
+            sendings["route"] = which[plan.sendings["route"]]
+        sendings["route"] += route0
         entry0, entries = state.take("entries", len(plan.entries))
         entries[:] = plan.entries
         entries["send0"] += sending0
@@ -167,7 +170,7 @@ class Kinds:
         by_turn = np.argsort(plan.receivers, kind="stable")
         from0 = state.append("sources", which[messages:][by_turn].astype(np.int32))
         entry0 = state.used["entries"]
-        self._store(what, plan, route0 + which[:messages][plan.sendings["route"]], from0)
+        self._store(what, plan, route0, from0, which[:messages])
         self._gate(state["entries"][entry0 : entry0 + len(plan.entries)], plan, of.kind, rounds_told)
         record = state["plans"][what]
         record["gloo"] = POSTS_FIRST if posts_first(of.kind) else ISSUES_FIRST

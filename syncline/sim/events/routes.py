@@ -1,10 +1,14 @@
 """Routes: the channels of a topology between many workers at once, as records of the core."""
 
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
 from __future__ import annotations
 
 import numpy as np
 
 from syncline.costmodel.network.topology import Ints, Topology
+from syncline.sim.events import views
+from syncline.sim.events.compiled import entry
 from syncline.sim.events.state import CoreState
 
 AT_ONCE = 2**18
@@ -22,7 +26,6 @@ class Routes:
 
     def __init__(self, state: CoreState, over: Topology, eager: bool) -> None:
         self._state, self._over, self._eager = state, over, eager
-        self._bandwidth = np.append(over.bandwidth_bytes_per_s, np.inf)  # the last is of no channel
         self.longest = 1
 
     def add(self, senders: Ints, receivers: Ints, added_s: float | None = None) -> int:
@@ -43,35 +46,41 @@ class Routes:
 
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None) -> None:
         paths = self._over.paths(senders, receivers)
-        channels = _each_once(paths.channels)
-        hops, rate = np.zeros(len(senders), dtype=np.int64), np.full(len(senders), np.inf)
-        for hop in channels.T:
-            hops += hop >= 0
-            np.minimum(rate, self._bandwidth[hop], out=rate)
-        _, routes = self._state.take("routes", len(senders))
-        latency_s, overhead_s = paths.latency_s, paths.overhead_s
-        routes["rate"] = rate
-        if self._eager:
-            routes["before"], routes["after"] = overhead_s, latency_s
-        else:
-            routes["before"] = latency_s + overhead_s
-        if added_s is not None:
-            routes["after"] = routes["before"] + routes["after"] + added_s
-            routes["before"] = 0.0
-        routes["hops"] = hops
-        first = self._state.append("hops", channels[channels >= 0].astype(np.int32))
-        routes["hop0"] = first + np.cumsum(hops) - hops
-        self.longest = max(self.longest, int(hops.max(initial=0)))
+        channels = np.ascontiguousarray(paths.channels, dtype=np.int64)
+        latency_s, overhead_s = (np.ascontiguousarray(each, dtype=np.float64) for each in paths[1:])
+        state = self._state
+        first, _ = state.take("routes", len(senders))
+        hop0, eager = state.used["hops"], self._eager
+        state.room("hops", channels.size)
+        added = added_s is not None, 0.0 if added_s is None else added_s
+        state.used["hops"], longest = _write(state.address, channels, latency_s, overhead_s, first, hop0, eager, *added)
+        self.longest = max(self.longest, longest)
 
 
-def _each_once(channels: Ints) -> Ints:
-    """Rows of channels in which none comes twice: -1 instead of the later ones."""
-    out = channels
-    for later in range(1, channels.shape[1]):
-        for earlier in range(later):
-            twice = (channels[:, earlier] == channels[:, later]) & (channels[:, later] >= 0)
-            if twice.any():
-                if out is channels:
-                    out = channels.copy()
-                out[twice, later] = -1
-    return out
+@entry("UniTuple(int64, 2)(int64, int64[:, ::1], float64[::1], float64[::1], int64, int64, boolean, boolean, float64)")
+def _write(addresses, channels, latency_s, overhead_s, first, hop, eager, adds, added_s):
+    """Write routes and their channels, each once, as records; the place behind the last, and the longest."""
+    routes, hops, of = views.routes(addresses), views.hops(addresses), views.channels(addresses)
+    longest = 0
+    for i in range(len(channels)):
+        route = routes[first + i]
+        route.hop0 = hop
+        rate = np.inf
+        for j in range(channels.shape[1]):
+            channel = channels[i, j]
+            if channel >= 0:
+                again = False
+                for k in range(j):
+                    again |= channels[i, k] == channel
+                if not again:
+                    rate = min(rate, of[channel].bandwidth)
+                    hops[hop] = channel
+                    hop += 1
+        route.hops = hop - route.hop0
+        route.rate = rate
+        longest = max(longest, route.hops)
+        before, after = (overhead_s[i], latency_s[i]) if eager else (latency_s[i] + overhead_s[i], 0.0)
+        if adds:
+            before, after = 0.0, before + after + added_s
+        route.before, route.after = before, after
+    return hop, longest

@@ -109,12 +109,14 @@ class Simulation:
         self._channels(over.bandwidth_bytes_per_s)
         self.routes = Routes(self.state, over, eager)
         self.kinds = Kinds(self.state, over, self.routes, self.workers)
-        starts = start_times(starts_s, self.workers)
+        self.starts_s = start_times(starts_s, self.workers)
         self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.workers)
-        self.assembly.all(programs)
+        first = self.assembly.all(programs)
+        if first is not None:
+            self._plan(first)
         self.deciding: set[int] = set()
         self.asked: dict[int, list[int]] = {}  # messages of the `First` that a worker is at
-        self._begin(starts)
+        self._begin(self.starts_s)
 
     def _channels(self, bandwidth: NDArray[np.float64]) -> None:
         usable = np.isfinite(bandwidth) & (bandwidth > 0)
@@ -143,16 +145,27 @@ class Simulation:
 
     def run(self) -> Timeline:
         """Run to the end."""
+        self._play()
+        return self._timeline()
+
+    def finish_s(self) -> NDArray[np.float64]:
+        """The same, when all that happens are collectives: only when each worker is through with its last."""
+        self._play()
+        spans = self.state["spans"][: int(self.core["spans"])]
+        finish_s = self.starts_s.copy()
+        finish_s[spans["worker"]] = spans["end"]
+        return finish_s
+
+    def _play(self) -> None:
         self.advance()
         self._check()
-        return self._timeline()
 
     def advance(self, until_s: float = math.inf) -> None:
         """Let happen what happens until so many seconds."""
         core, env = self.core, self.env
         while True:
             ahead = env.ahead
-            why = run_core(self.state.addresses.ctypes.data, *min(ahead, (until_s, LAST)))
+            why = run_core(self.state.address, *min(ahead, (until_s, LAST)))
             env.set()
             if core["late"]:
                 self._be_late()
@@ -300,6 +313,9 @@ class Simulation:
     def _widen(self, before: int, width: int) -> None:
         """Make room for longer routes: a message's links are as many as the longest has channels."""
         state, used = self.state, int(self.core["messages"])
+        self.core["width"] = width
+        if not used:
+            return
         old = state["links"][: used * before].copy()
         for name in ("before", "after"):
             old[name] = _moved(old[name], before, width)
@@ -310,24 +326,27 @@ class Simulation:
         links = state.room("links", used * width)
         links[: used * width] = 0
         links[: used * width].reshape(used, width)[: len(old) // before, :before] = old.reshape(-1, before)
-        self.core["width"] = width
 
     def _make_room(self) -> None:
         self._take()
-        state, what = self.state, int(self.core["wanted"])
+        what = int(self.core["wanted"])
         self.core["wanted"] = -1
         if what >= 0:
-            self.kinds.plan(what)
-            plan = state["plans"][what]
-            for name, records in (
-                ("instances", 1),
-                ("ranks", int(plan["workers"])),
-                ("messages", int(plan["messages"])),
-                ("slots", int(plan["total"])),
-                ("ports", int(plan["connections"])),
-            ):
-                state.room(name, records)
+            self._plan(what)
         self._give()
+
+    def _plan(self, what: int) -> None:
+        """Make room for one more collective of a kind."""
+        self.kinds.plan(what)
+        plan = self.state["plans"][what]
+        for name, records in (
+            ("instances", 1),
+            ("ranks", int(plan["workers"])),
+            ("messages", int(plan["messages"])),
+            ("slots", int(plan["total"])),
+            ("ports", int(plan["connections"])),
+        ):
+            self.state.room(name, records)
 
     # The end.
 

@@ -124,6 +124,8 @@ TABLES: dict[str, np.dtype[Any]] = {
 before its turn. ``links`` has as many records per message as the longest route has channels: its neighbours on each.
 """
 
+NO_RECORDS: dict[str, Records] = {name: np.zeros(0, dtype=kind) for name, kind in TABLES.items()}
+
 AT = {name: at for at, name in enumerate(TABLES)}
 
 
@@ -132,31 +134,38 @@ class CoreState:
 
     Attributes:
         addresses: of each, in the order of ``TABLES``.
+        address: where these are.
         used: how many records of each are in use; beyond it they are zero.
     """
 
     def __init__(self) -> None:
         self.addresses = np.zeros(len(TABLES), dtype=np.int64)
+        self.address = self.addresses.ctypes.data
         self.used = dict.fromkeys(TABLES, 0)
         self._tables: dict[str, Records] = {}
-        for name, kind in TABLES.items():
-            self._set(name, np.zeros(1, dtype=kind))
+        self.take("core", 1)
 
     def __getitem__(self, name: str) -> Records:
-        return self._tables[name]
+        table = self._tables.get(name)
+        return NO_RECORDS[name] if table is None else table
 
-    def _set(self, name: str, table: Records) -> None:
+    def _zeros(self, name: str, records: int) -> Records:
+        """A new table; of bytes, NumPy tells the address sooner than of records."""
+        kind = TABLES[name]
+        memory = np.zeros(records * kind.itemsize, dtype=np.uint8)
+        table: Records = np.ndarray((records,), kind, memory.data)
         self._tables[name] = table
-        self.addresses[AT[name]] = table.ctypes.data
+        self.addresses[AT[name]] = memory.__array_interface__["data"][0]
+        return table
 
     def room(self, name: str, records: int) -> Records:
         """The table, with room for so many more records than are used."""
-        table, wanted = self._tables[name], self.used[name] + records
+        table, wanted = self[name], self.used[name] + records
         if wanted > len(table):
-            grown = np.zeros(max(wanted, 2 * self.used[name]), dtype=table.dtype)
+            grown = self._zeros(name, max(wanted, 2 * self.used[name]))
             kept = min(self.used[name], len(table))
-            grown[:kept] = table[:kept]
-            self._set(name, grown)
+            if kept:
+                grown[:kept] = table[:kept]
             table = grown
         return table
 
@@ -170,7 +179,8 @@ class CoreState:
     def append(self, name: str, records: Records) -> int:
         """Add records; returns the place of the first."""
         if not self.used[name] and len(records) and records.dtype == TABLES[name]:
-            self._set(name, np.ascontiguousarray(records))
+            table = self._tables[name] = np.ascontiguousarray(records)
+            self.addresses[AT[name]] = table.ctypes.data
             self.used[name] = len(records)
             return 0
         first, new = self.take(name, len(records))
