@@ -15,9 +15,10 @@ from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, CoreState
-from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Wait
+from syncline.sim.programs import Alike, Collective, Compute, First, Instruction, Program, Recv, Send, Wait
 from syncline.sim.timeline import Words
 
 Told = tuple[int, int, int, int]
@@ -103,17 +104,16 @@ class Assembly:
         """
         _, table = self.state.take("workers", self.workers)
         same: dict[int, list[int]] = {}
-        every = self.workers > 0 and all(map(is_, programs, repeat(programs[0])))
+        every = isinstance(programs, Alike) or (self.workers > 0 and all(map(is_, programs, repeat(programs[0]))))
         if every and _is_shared(programs[0], range(self.workers)):
-            self._shared(np.arange(self.workers), programs[0], table)
-            self._flush()
+            self._shared(np.arange(self.workers), programs[0])
             return int(self.state["parts"]["what"][0]) if self.state["operations"]["code"][0] == JOIN else None
         if len(set(map(id, programs))) < len(programs):
             for worker, program in enumerate(programs):
                 same.setdefault(id(program), []).append(worker)
             same = {first: workers for first, workers in same.items() if _is_shared(programs[workers[0]], workers)}
         for workers in same.values():
-            self._shared(np.array(workers), programs[workers[0]], table)
+            self._shared(np.array(workers), programs[workers[0]])
         if not same or sum(map(len, same.values())) < len(programs):
             for worker, program in enumerate(programs):
                 if id(program) not in same:
@@ -215,38 +215,30 @@ class Assembly:
         told = names("compute"), names("wait"), names(collective.label), step
         return (WAIT, wait.effect is not None, own.parts[key], 0, 0, 0.0), told
 
-    def _shared(self, workers: NDArray[np.int64], program: Program, table: NDArray[Any]) -> None:
+    def _shared(self, workers: NDArray[np.int64], program: Program) -> None:
         """One program of several workers, which names no worker: each has parts of its own in the same operations."""
-        begin, before, own = len(self.instructions), self.state.used["parts"] + self._part_count, _Own()
-        rows, first = len(self._rows), int(workers[0])
+        begin, before, own = len(self.instructions), self.state.used["parts"], _Own()
+        first = int(workers[0])
         parts: list[tuple[int, ...]] = []
         for instruction in program:
             self._add(first, own, instruction, parts)
-        for at in range(rows, len(self._rows)):
-            code, effect, number, port, route, amount = self._rows[at]
+        for at, (code, effect, number, *others) in enumerate(self._rows):
             if code in (JOIN, WAIT):
-                self._rows[at] = code, effect, number - before, port, route, amount
+                self._rows[at] = code, effect, number - before, *others  # type: ignore[assignment]
         self._end(-1)
         self.spans += len(program) * len(workers)
-        table["at"][workers] = begin
-        if not parts:
-            return
-        columns = np.tile(np.array(parts), (len(workers), 1))
-        each = np.repeat(workers, len(parts))
-        columns[:, 0] = each
-        columns[:, 4] += each - first
+        self._flush()
+        self.state.take("parts", len(parts) * len(workers))
+        self._name_keys()
+        named = np.array(parts, dtype=np.int64).reshape(-1, 7)
+        places, numbered = np.empty((2, len(parts), len(workers)), dtype=np.int64)
         for number, (_, what, *_, at) in enumerate(parts):
-            mine = slice(number, None, len(parts))
-            if self.kinds[what].group is None:
-                columns[mine, 3] = workers
-            else:
-                places = [self.kinds.place(what, worker) for worker in workers.tolist()]
+            places[number], numbered[number] = workers, 1
+            if self.kinds[what].group is not None:
                 of: Any = self.instructions[at]
-                columns[mine, 3] = places
-                columns[mine, 5] = [self.kinds.is_numbered(of, place) for place in places]
-        table["parts"][workers] = before + len(parts) * np.arange(len(workers))
-        self._parts.append(columns)
-        self._part_count += len(columns)
+                places[number] = [self.kinds.place(what, worker) for worker in workers.tolist()]
+                numbered[number] = [self.kinds.is_numbered(of, place) for place in places[number].tolist()]
+        write_shared(self.state.address, workers, begin, named, places, numbered, before)
 
     def _end(self, back: int) -> None:
         self._told((END, 0, 0, 0, 0, 0.0) if back < 0 else (JUMP, 0, back, 0, 0, 0.0), None, NOTHING)
@@ -286,6 +278,9 @@ class Assembly:
             table[name] = column
         for name in ("rank", "next_number", "next_of_key", "after"):
             table[name] = -1
+        self._name_keys()
+
+    def _name_keys(self) -> None:
         new = len(self.keys) - self.state.used["keys"]
         if new:
             _, keys = self.state.take("keys", new)

@@ -12,7 +12,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.programs import Collective, Delay, Program
+from syncline.sim.programs import Alike, Collective, Delay, Program
 from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
 
@@ -72,7 +72,7 @@ def events_finish_s(join: Collective, over: Topology, starts_s: Floats, rule: Ru
     Raises:
         SpecError: as of ``run_events``.
     """
-    return _simulation([[join]] * over.workers, over, starts_s, rule).finish_s()
+    return _simulation(Alike([join], over.workers), over, starts_s, rule).finish_s()
 
 
 def _simulation(

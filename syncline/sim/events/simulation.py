@@ -22,6 +22,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.loop import SPARE, run_core
+from syncline.sim.events.records import write_starts
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import (
     CHOICE,
@@ -119,9 +120,8 @@ class Simulation:
         self._begin(self.starts_s)
 
     def _channels(self, bandwidth: NDArray[np.float64]) -> None:
-        usable = np.isfinite(bandwidth) & (bandwidth > 0)
-        if not usable.all():
-            channel = int(np.flatnonzero(~usable)[0])
+        if len(bandwidth) and not (bandwidth.min() > 0 and bandwidth.max() < math.inf):
+            channel = int(np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))[0])
             expected = "bytes per second, positive and finite"
             raise SpecError(f"bandwidth_bytes_per_s[{channel}]", float(bandwidth[channel]), expected)
         _, channels = self.state.take("channels", len(bandwidth))
@@ -132,15 +132,11 @@ class Simulation:
 
     def _begin(self, starts: NDArray[np.float64]) -> None:
         """Every worker begins in its time, those that begin together in their order."""
-        leaves = _power(self.workers)
-        _, heap = self.state.take("heap", 2 * leaves)
-        events = heap[leaves : leaves + self.workers]
-        events["time"], events["place"] = starts, np.arange(self.workers)
-        events["key"] = (int(NORMAL) << PRIORITY_BIT) | ((np.arange(self.workers) + 1) << KIND_BITS)
-        _, waits = self.state.take("waits", self.workers)
-        waits["a"] = np.arange(self.workers)
-        self.core["leaves"], self.core["hole"], self.core["free"] = leaves, -1, -1
-        self.core["places"] = self.core["number"] = self.workers
+        core, leaves = self.core, _power(self.workers)
+        self.state.take("heap", 2 * leaves)
+        self.state.take("waits", self.workers)
+        core["leaves"], core["hole"], core["free"] = leaves, -1, -1
+        write_starts(self.state.address, np.array(starts))
         self._give()
 
     def run(self) -> Timeline:
@@ -293,10 +289,10 @@ class Simulation:
         messages = len(state["messages"])
         core["message_room"] = messages
         state.room("found", messages)
-        for name in ("late", "late_s"):
+        for name in ("late", "late_s") if self.delay is not None else ():
             state.used[name] = int(core["late"])
             state.room(name, messages - state.used[name])
-        width = max(int(core["width"]), self.routes.longest)
+        width = _power(max(int(core["width"]), self.routes.longest))
         if width > core["width"]:
             self._widen(int(core["width"]), width)
         state.used["links"] = core["messages"] * width
@@ -313,7 +309,7 @@ class Simulation:
     def _widen(self, before: int, width: int) -> None:
         """Make room for longer routes: a message's links are as many as the longest has channels."""
         state, used = self.state, int(self.core["messages"])
-        self.core["width"] = width
+        self.core["width"], self.core["shift"] = width, width.bit_length() - 1
         if not used:
             return
         old = state["links"][: used * before].copy()
