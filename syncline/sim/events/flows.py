@@ -53,7 +53,7 @@ def join_hub(addresses, hop0, many):
         channel = channels[hops[hop]]
         if channel.flows > 1:
             of = channel.hub
-            is_one = is_one and of != NO_HUB and (hub == of or hub == NO_HUB)
+            is_one = is_one and of != NO_HUB and (hub == NO_HUB or hub == of)  # noqa: PLR1714, SIM109
             hub = of
     if is_one:
         for hop in range(hop0, hop0 + many):
@@ -257,21 +257,24 @@ def share(addresses, flows, level):
     core, messages, found = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
     rounding = np.nextafter(now, np.inf) - now
-    first, last, alike = np.inf, -1, False
+    first, last, alike, turn = np.inf, -1, False, core.number
     for i in range(flows):
         message = messages[found[i]]
         rate = level if level != 0.0 else message.fair
-        if rate != message.rate:
-            message.left -= (now - message.since) * message.rate
-            if message.left <= LEFT_OVER * message.nbytes + rounding * message.rate:
-                message.left = 0.0
-            message.rate, message.since = rate, now
-            message.end, message.due = now + message.left / rate, 0
-            message.key = number(addresses)
+        before = message.rate
+        if rate != before:
+            left = message.left - (now - message.since) * before
+            if left <= LEFT_OVER * message.nbytes + rounding * before:
+                left = 0.0
+            message.left, message.rate, message.since = left, rate, now
+            message.end, message.due = now + left / rate, 0
+            turn += 1
+            message.key = turn
         end = message.end
         if end <= first:
             alike = end == first
             first, last = end, i
+    core.number = turn
     for i in range(0 if alike else last, last + 1):
         message = messages[found[i]]
         if message.end == first and not message.due:
