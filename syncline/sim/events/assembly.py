@@ -15,6 +15,7 @@ from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.network.topology import Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.plain import FEWEST, Numbers, Plain, is_plain, spelled
 from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, CoreState
@@ -82,7 +83,10 @@ class Assembly:
         self.choices: list[Choice] = []
         self.taken: list[Taken] = []
         self.wrong: list[str] = []
-        self.messages: dict[tuple[int, int, Hashable], int] = {}
+        self.tags = Numbers()  # of messages of plain programs
+        self._messages: dict[tuple[int, int, Hashable], int] = {}
+        self._named: list[tuple[int, Ints]] = []  # and those that are not yet there, from a first one
+        self._told_before: list[Ints] = []
         self.keys: dict[Hashable, int] = {}
         self.ports: dict[str, int] = {}  # the first of each stream
         self.spans = 0  # at most
@@ -114,12 +118,85 @@ class Assembly:
             same = {first: workers for first, workers in same.items() if _is_shared(programs[workers[0]], workers)}
         for workers in same.values():
             self._shared(np.array(workers), programs[workers[0]])
-        if not same or sum(map(len, same.values())) < len(programs):
-            for worker, program in enumerate(programs):
-                if id(program) not in same:
-                    table[worker]["at"] = self._one(worker, program)
+        own = [worker for worker, program in enumerate(programs) if id(program) not in same]
+        plain = [worker for worker in own if is_plain(programs[worker])]
+        if sum(len(programs[worker]) for worker in plain) >= FEWEST and self._plain(plain, programs, table):
+            own = sorted(set(own) - set(plain))
+        for worker in own:
+            table[worker]["at"] = self._one(worker, programs[worker])
         self._flush()
         return None
+
+    def _plain(self, workers: list[int], programs: Sequence[Program], table: NDArray[Any]) -> bool:
+        """Assemble programs that only compute, send and receive; whether they could be."""
+        of, most = Plain(workers, [programs[worker] for worker in workers]), self.workers
+        sent, got = of.ends(SEND, self.tags), of.ends(RECV, self.tags)
+        out_of_range = (sent.receivers < 0) | (sent.receivers >= most) | (sent.receivers == sent.senders)
+        if out_of_range.any() or ((got.senders < 0) | (got.senders >= most)).any():
+            return False
+        self._flush()
+        names, at, state = self.names, of.at, self.state
+        first, operations = state.take("operations", len(of.codes))
+        table["at"][workers] = first + of.begins
+        told = np.zeros((len(of.codes), 4), dtype=np.int64)
+        streams = Numbers()
+        stream = streams.of(of.column(SEND, "stream"))
+        for number, name in enumerate(streams):
+            for worker in np.unique(sent.senders[stream == number]).tolist():
+                self._own.setdefault(worker, _Own()).sends.add(str(name))
+        for code, ends, what in ((SEND, sent, "send"), (RECV, got, "recv")):
+            told[at[code], 0], told[at[code], 1] = names("compute"), names(what)
+            told[at[code], 2] = spelled(list(of.column(code, "tag")), ends.tags, names)
+        told[at[SEND], 0] = np.array([names(str(name)) for name in streams], dtype=np.int64)[stream]
+        told[at[COMPUTE], 0] = names("compute")
+        for i, name in enumerate(("what", "label")):
+            told[at[COMPUTE], i + 1] = [names(word) for word in of.column(COMPUTE, name)]
+        for code in at:
+            told[at[code], 3] = of.numbers(code, "step")
+        operations["code"] = of.codes
+        for code in (RECV, COMPUTE):
+            operations["effect"][at[code]] = of.effects(code)
+        both = [np.concatenate(pair) for pair in zip(sent, got, strict=True)]
+        addresses, number_of = np.unique((both[2] * most + both[0]) * most + both[1], return_inverse=True)
+        message0, messages = state.take("messages", len(addresses))
+        messages["receiver"] = addresses % most
+        self._named.append((message0, addresses))
+        operations["a"][at[SEND]] = message0 + number_of.ravel()[: len(stream)]
+        operations["a"][at[RECV]] = message0 + number_of.ravel()[len(stream) :]
+        ports = np.array([self.port(str(name)) for name in streams], dtype=np.int64)
+        operations["b"][at[SEND]] = ports[stream] + sent.senders
+        pairs, which = np.unique(sent.senders * most + sent.receivers, return_inverse=True)
+        ends_of = np.divmod(pairs, most)
+        route0 = self.routes.add(*ends_of)
+        self._route.update(
+            zip(zip(*map(np.ndarray.tolist, ends_of), strict=True), range(route0, route0 + len(pairs)), strict=True)
+        )
+        operations["c"][at[SEND]] = route0 + which.ravel()
+        operations["x"][at[SEND]] = of.numbers(SEND, "nbytes", np.float64)
+        operations["x"][at[COMPUTE]] = of.numbers(COMPUTE, "seconds", np.float64)
+        self.instructions += of.instructions
+        self._told_before += [np.array(self.told, dtype=np.int64).reshape(-1, 4), told]
+        self.told = []
+        self.spans += len(of.codes) - len(workers)
+        return True
+
+    def told_columns(self) -> NDArray[np.int64]:
+        """What the span of each operation is called, ``(N, 4)``."""
+        return np.concatenate([*self._told_before, np.array(self.told, dtype=np.int64).reshape(-1, 4)])
+
+    def messages(self) -> dict[tuple[int, int, Hashable], int]:
+        """The messages by sender, receiver and tag."""
+        if self._named:
+            tags = list(self.tags)
+            for first, addresses in self._named:
+                rest, receivers = np.divmod(addresses, self.workers)
+                numbers, senders = np.divmod(rest, self.workers)
+                for m, (sender, receiver, tag) in enumerate(
+                    zip(senders.tolist(), receivers.tolist(), numbers.tolist(), strict=True), first
+                ):
+                    self._messages[sender, receiver, tags[tag]] = m
+            self._named = []
+        return self._messages
 
     def more(self, worker: int, program: Program, back: int) -> int:
         """Assemble what a worker does next, and then what is at ``back``; returns where it begins."""
@@ -299,9 +376,10 @@ class Assembly:
     def message(self, sender: int, receiver: int, tag: Hashable) -> int:
         """The message from one worker to another with this tag."""
         address = sender, receiver, tag
-        message = self.messages.get(address)
+        messages = self.messages()
+        message = messages.get(address)
         if message is None:
-            message = self.messages[address] = self.state.used["messages"] + len(self._receivers)
+            message = messages[address] = self.state.used["messages"] + len(self._receivers)
             self._receivers.append(receiver)
         return message
 

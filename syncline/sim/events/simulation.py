@@ -393,14 +393,14 @@ class Simulation:
 
     def _unreceived(self) -> None:
         messages = self.state["messages"]
-        addresses = {m: address for address, m in self.assembly.messages.items() if messages[m]["sent"]}
+        addresses = {m: address for address, m in self.assembly.messages().items() if messages[m]["sent"]}
         if addresses:
             sender, receiver, tag = addresses[min(addresses, key=lambda m: int(messages[m]["turn"]))]
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
 
     def _timeline(self) -> Timeline:
         spans = self.state["spans"][: int(self.core["spans"])]
-        told = np.array(self.assembly.told, dtype=np.int64).reshape(-1, 4)[spans["operation"]]
+        told = self.assembly.told_columns()[spans["operation"]]
         columns: dict[str, Any] = dict(zip(("worker", "start_s", "end_s", "nbytes"), _columns(spans), strict=True))
         columns["step"] = told[:, 3]
         columns |= {name: self.assembly.names.words(told[:, i]) for i, name in enumerate(("stream", "what", "label"))}
