@@ -23,6 +23,7 @@ from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
 from syncline.costmodel.collectives.measured import MeasuredTimes
 from syncline.costmodel.compute.memory import Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, topology
 from syncline.costmodel.network.two_level import TwoLevel
@@ -107,6 +108,12 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "sites": Checked("test_more_sites_are_farther"),
         "lan": OF_LINKS,
         "uplink": OF_LINKS,
+        "name": FOR_PEOPLE,
+    },
+    MultiLevel: {"levels": Checked("test_levels"), "name": FOR_PEOPLE},
+    Level: {
+        **dict.fromkeys(("units", "rails", "oversubscription", "through", "cross_rail"), Checked("test_levels")),
+        "link": OF_LINKS,
         "name": FOR_PEOPLE,
     },
     Graph: {"hosts": ONE_HOP, "edges": ONE_HOP, "routes": ONE_HOP, "name": FOR_PEOPLE},
@@ -227,6 +234,8 @@ NETWORKS: dict[str, Callable[[Link], Network]] = {
     "TwoLevel.outer": lambda link: TwoLevel(2, OFFICE, link),
     "Sites.lan": lambda link: Sites(2, link, BACKBONE),
     "Sites.uplink": lambda link: Sites(2, OFFICE, link),
+    "Level.link, the inner": lambda link: MultiLevel((Level(2, link), Level(2, BACKBONE, 1))),
+    "Level.link, the outer": lambda link: MultiLevel((Level(2, OFFICE), Level(2, link, 1, through=False))),
     "Edge.link": graph,
 }
 
@@ -268,6 +277,25 @@ def test_more_sites_are_farther() -> None:
     assert one["message", "0 to 3"] < two["message", "0 to 3"]
 
 
+def test_levels() -> None:
+    """Nodes of four in a rack, two racks: an all-to-all, which crosses everything, and single messages."""
+    call = Call(0, "all_to_all", NBYTES)
+    node, rack, pair = Level(4, OFFICE), Level(2, BACKBONE, 4, through=False), Level(2, BACKBONE, 4)
+
+    def takes_s(*levels: Level) -> float:
+        return clock([call], 0.0, MultiLevel(levels), 16, 1, evaluator="events").wall_s
+
+    plain_s = takes_s(node, rack, pair)
+    assert takes_s(node, rack, replace(pair, rails=1)) > takes_s(node, rack, replace(pair, rails=2)) > plain_s
+    assert takes_s(node, replace(rack, rails=1), pair) > plain_s
+    by_ratio_s = [takes_s(node, rack, replace(pair, rails=None, oversubscription=k)) for k in (1, 2, 4)]
+    assert by_ratio_s == sorted(set(by_ratio_s))
+    assert takes_s(node, rack, replace(pair, through=False)) < plain_s
+    assert takes_s(node, replace(rack, cross_rail="inside"), pair) != plain_s
+    assert takes_s(node, replace(rack, cross_rail="spine"), replace(pair, rails=1)) != plain_s
+    assert takes_s(replace(node, units=2), replace(rack, units=4, rails=2), pair) > plain_s
+
+
 def test_graphs() -> None:
     """A ring of a, b, c, d: ways go round the shorter side, as far as edges, hosts and routes allow."""
     alike = Link(1e-3, 1e6)
@@ -288,12 +316,13 @@ def test_graphs() -> None:
     assert message_s(uneven) == message_s(swapped, "1 to 0") > message_s(uneven, "1 to 0") == message_s(swapped)
 
 
-@pytest.mark.parametrize("part", [Link, TwoLevel, Sites, Graph])
+@pytest.mark.parametrize("part", [Link, TwoLevel, Sites, MultiLevel, Graph])
 def test_names_move_nothing(part: type) -> None:
     network = {
         Link: OFFICE,
         TwoLevel: TwoLevel(2, OFFICE, BACKBONE),
         Sites: Sites(2, OFFICE, BACKBONE),
+        MultiLevel: MultiLevel((Level(2, OFFICE), Level(None, BACKBONE, 1))),
         Graph: graph(OFFICE),
     }[part]
     assert outputs(network, WORKERS, NBYTES) == outputs(replace(network, name="other"), WORKERS, NBYTES)

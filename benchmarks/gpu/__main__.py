@@ -50,7 +50,7 @@ PARTS = {
         Part("shared", shared, 60.0),
         Part("kernels", kernels, 60.0),
         Part("optimizers", optimizers, 150.0),
-        Part("workers", workers, 60.0),
+        Part("workers", workers, 300.0),
     )
 }
 """In their order; `facts` comes first whatever is asked for."""

@@ -95,6 +95,7 @@ COLUMNS: dict[str, dict[str, Cell]] = {
     },
     "workers": {
         "method": value("method"),
+        "execution": value("execution"),
         "workers": value("workers"),
         **TIMES,
         "tokens/s": scaled("tokens_per_s", 1.0),

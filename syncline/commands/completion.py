@@ -56,9 +56,10 @@ def _method_names() -> Iterable[str]:
 
 
 def _algorithm_names() -> Iterable[str]:
-    from syncline.costmodel import ALGORITHMS
+    from syncline.costmodel import ALGORITHMS, OF_NCCL
 
-    return ("auto", "gloo", "nccl", *dict.fromkeys(name for kind in ALGORITHMS.values() for name in kind))
+    each = (name for of in (ALGORITHMS, OF_NCCL) for kind in of.values() for name in kind)
+    return ("auto", "gloo", "nccl", *dict.fromkeys(each))
 
 
 def _collective_names() -> Iterable[str]:

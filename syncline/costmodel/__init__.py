@@ -18,9 +18,18 @@ from syncline.costmodel.collectives.cost import (
 from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
 from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
 from syncline.costmodel.collectives.hierarchical import inner_sizes, level_sizes, node_size
-from syncline.costmodel.collectives.nccl.sockets import NcclCosts, nccl_sockets_s
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.collectives.nccl.sockets import nccl_sockets_s
 from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
-from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, HIERARCHICAL, OF_GLOO, SERVERS, algorithms_on
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    COLLECTIVES,
+    HIERARCHICAL,
+    OF_GLOO,
+    OF_NCCL,
+    SERVERS,
+    algorithms_on,
+)
 from syncline.costmodel.collectives.votes import (
     VOTES,
     vote_bits_per_parameter,
@@ -91,6 +100,7 @@ __all__ = [
     "MODELS",
     "NETWORKS",
     "OF_GLOO",
+    "OF_NCCL",
     "POLICIES",
     "SERVERS",
     "VOTES",

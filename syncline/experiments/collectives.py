@@ -14,6 +14,7 @@ from syncline.costmodel import (
     COLLECTIVES,
     HIERARCHICAL,
     OF_GLOO,
+    OF_NCCL,
     POLICIES,
     SERVERS,
     Graph,
@@ -25,14 +26,11 @@ from syncline.costmodel import (
     closed_form_s,
     collective_s,
     inner_sizes,
-    level_sizes,
-    rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.collectives.gloo.wire import gloo_messages
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES
+from syncline.costmodel.collectives.counts import most_messages
+from syncline.costmodel.collectives.table import nccl_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -141,7 +139,9 @@ class CostQuestion:
             if not isinstance(on, Link):
                 on.among(self.workers)
             possible = {
-                name for kind in self.collectives for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind])
+                name
+                for kind in self.collectives
+                for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind], *OF_NCCL[kind])
             }
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
@@ -152,11 +152,12 @@ class CostQuestion:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
-        """The algorithms to show; those of gloo if asked for, or where the network knows gloo's costs."""
+        """The algorithms to show; those of gloo and NCCL if asked for, or where the network knows their costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            return possible if on.gloo is None else possible + OF_GLOO[kind]
-        possible += OF_GLOO[kind]
+            by_nccl = () if nccl_on(on) is None else OF_NCCL[kind]
+            return possible + (by_nccl if on.gloo is None else OF_GLOO[kind])
+        possible += OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {
             chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms
@@ -253,7 +254,7 @@ CONTENTION = "contention"
 
 def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
-    if _most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
+    if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
         return None
     try:
         done: list[float] = collective_finish_s(
@@ -262,19 +263,6 @@ def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by
     except Contention:
         return CONTENTION
     return done
-
-
-def _most_messages(kind: str, algorithm: str, workers: int, on: Network, nbytes: float = 0.0) -> int:
-    """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round."""
-    if algorithm in HIERARCHIES:
-        *inner, last = level_sizes(on, workers) or (workers, 1)
-        between = _most_messages("all_reduce", HIERARCHIES[algorithm].between, last, on)
-        return 2 * workers * sum(inner) + workers // last * between
-    if algorithm in OF_GLOO[kind]:
-        return int(workers * gloo_messages(kind, workers, nbytes)[0])
-    if FLAT[kind][algorithm].few_messages:
-        return 4 * workers
-    return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:

@@ -16,6 +16,8 @@ from syncline.units import format_bytes, format_seconds
 
 
 def _communication(row: Record) -> str:
+    if row["communication_s"] is None:
+        return "-"
     return f"{format_seconds(row['communication_s'])} ({row['communication_share']:.0%})"
 
 
@@ -40,7 +42,8 @@ def clock_note(rows: list[Record]) -> str:
 
 
 def _hides(rows: list[Record]) -> bool:
-    return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in rows)
+    timed = [row for row in rows if row["communication_s"] is not None]
+    return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in timed)
 
 
 def network_title(network: Network, workers: int, steps: int) -> str:

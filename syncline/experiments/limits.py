@@ -55,6 +55,8 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
         from syncline.backend.devices import training_device
 
         on_gpu = training_device(spec.device).type == "cuda"
+    if spec.execution == "graph" and not on_gpu:
+        raise SpecError("execution", spec.execution, "eager or compiled, as only a CUDA device keeps graphs")
     tensors = tensors_of_problem(spec.problem)
     if tensors is None:
         return

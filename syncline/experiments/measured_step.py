@@ -30,6 +30,7 @@ def measured_step_s(
     seed: int = 0,
     device: Device | str = "cpu",
     dtype: str = "float32",
+    execution: str = "eager",
 ) -> float:
     """Seconds of a gradient step of one worker on this machine: the median of several, after some that are not timed.
 
@@ -40,6 +41,7 @@ def measured_step_s(
         seed: of weights and data.
         device: where it computes.
         dtype: in which type of numbers.
+        execution: in which way.
 
     Raises:
         SpecError: what only the problem can tell.
@@ -51,7 +53,7 @@ def measured_step_s(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        task = build_task(problem, Rows((seed,), (0,), workers), torch.device(device), dtype)
+        task = build_task(problem, Rows((seed,), (0,), workers), torch.device(device), dtype, execution)
         on_gpu = torch.device(device).type == "cuda"
         times_s: list[float] = []
         for step in range(WARM_UP_STEPS + MOST_STEPS):
@@ -80,7 +82,7 @@ def with_measured_step(spec: T) -> tuple[T, float | None]:
 
     step_s = measured_step_s(
         spec.problem, spec.workers, spec.threads, seed=spec.seeds[0], device=training_device(spec.device),
-        dtype=spec.dtype,
+        dtype=spec.dtype, execution=spec.execution,
     )  # fmt: skip
     return with_seconds(spec, step_s), step_s
 

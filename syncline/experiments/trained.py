@@ -121,7 +121,7 @@ def _train_seeds(
     from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
-    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype)
+    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
     optimizer = method.build(parameter_groups(task), comm)
     schedule = spec.schedule.build(optimizer, spec.steps)
@@ -166,21 +166,28 @@ def jobs_of(spec: Training) -> int | None:
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
-def build_task(problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32") -> Task:
-    """A problem at work on a device, in a type of numbers; a user's own need know neither while both are the default.
+def build_task(
+    problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32", execution: str = "eager"
+) -> Task:
+    """A problem at work on a device, in a type of numbers, in a way; a user's own need know none that is the default.
 
     Raises:
-        SpecError: a problem of one's own, whose ``build`` takes neither.
+        SpecError: a problem whose ``build`` does not take what is asked for.
     """
     import torch
 
     asked: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
     asked |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
+    asked |= {} if execution == "eager" else {"how": execution}
     known = inspect.signature(problem.build).parameters
     for name in asked:
         if name not in known and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
-            default, given = ("cpu", device.type) if name == "device" else ("float32", dtype)
-            raise SpecError(name, given, f"{default}, as the method build of {problem.name} takes no {name}")
+            field, default, given = {
+                "device": ("device", "cpu", device.type),
+                "dtype": ("dtype", "float32", dtype),
+                "how": ("execution", "eager", execution),
+            }[name]
+            raise SpecError(field, given, f"{default}, as the method build of {problem.name} takes no {name}")
     return problem.build(rows, **asked)
 
 

@@ -19,6 +19,7 @@ from syncline.seeds import seed64
 Basis = Literal["dct", "random", "identity"]
 
 
+@lru_cache(maxsize=4096)
 def chunk_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
     """The block that each dimension's largest divisor gives; a scalar is a block of one."""
     return tuple(largest_divisor(length, at_most) for length in shape) or (1,)

@@ -7,9 +7,10 @@ of the part that did not travel is for its user to say (``error_feedback``).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ from syncline.comm.bits import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.largest import largest
-from syncline.optim.noise import uniform
-from syncline.optim.quantisers import most_levels, power_mean, qsgd
+from syncline.optim.levels import drawn, mean_of
+from syncline.optim.quantisers import most_levels, power_means
 
 PAIRS = SparsePairs(32, "fp32")
 """8 bytes per entry, of tensors of up to 2^32."""
@@ -31,7 +32,22 @@ class Arrived(NamedTuple):
     """Per tensor ``(R, *s)``: the mean over the workers of what arrives, and what arrives of the row's own."""
 
     means: list[Tensor]
-    own: list[Tensor]
+    own: Sequence[Tensor]
+
+
+class WhenAsked(Sequence[Tensor]):
+    """Tensors that are made when one of them is asked for: without error feedback nobody does."""
+
+    def __init__(self, made: Callable[[], list[Tensor]]) -> None:
+        self._made = cache(made)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._made())
+
+    @override
+    def __getitem__(self, place: Any) -> Any:
+        return self._made()[place]
 
 
 @runtime_checkable
@@ -104,10 +120,12 @@ class TopK(Compressor):
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
-        own = [
-            flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
-            for x, index, value in zip(xs, chosen, values, strict=True)
-        ]
+        own = WhenAsked(
+            lambda: [
+                flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
+                for x, index, value in zip(xs, chosen, values, strict=True)
+            ]
+        )
         return Arrived(means, own)
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
@@ -161,19 +179,28 @@ class LpMean(Compressor):
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         counted = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]
-        scales = torch.cat([power_mean(flat(x), self.p) for x in xs], 1).to(torch.float32)
-        shared = comm.all_gather(scales, label="scales").amax(1).unbind(1)
-        units = [(s * (2 / n)).unsqueeze(1).to(x.dtype) for s, n, x in zip(shared, counted, xs, strict=True)]
+        scales = power_means(xs, self.p).to(torch.float32)
+        shared = comm.all_gather(scales, label="scales").amax(1)
+        kinds = list(zip(counted, (x.dtype for x in xs), strict=True))
+        of_kinds = {(n, dtype): (shared * (2 / n)).to(dtype) for n, dtype in kinds}
+        units = [of_kinds[kind][:, i : i + 1] for i, kind in enumerate(kinds)]
         integers = [_rounded(flat(x), unit, n) for x, unit, n in zip(xs, units, counted, strict=True)]
-        words = [packed.encode(q.long() + n) for q, n in zip(integers, counted, strict=True)]
+        words = [packed.encode(_counting(q, self.bits) + n) for q, n in zip(integers, counted, strict=True)]
         summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoded_from(*xs))
         means = []
         parts = once(summed, comm).split([w.shape[1] for w in words], -1)
         for part, x, unit, n in zip(parts, xs, units, counted, strict=True):
             # A sum can be more than half precision holds, though the mean is not.
-            total = (packed.decode(part, _count(x)) - n * workers).to(torch.promote_types(x.dtype, torch.float32))
-            means.append(_to_rows((total * once(unit, comm) / workers).to(x.dtype), x))
-        return Arrived(means, [(q * unit).view_as(x) for q, unit, x in zip(integers, units, xs, strict=True)])
+            wide = torch.promote_types(x.dtype, torch.float32)
+            exact = wide if self.bits <= COUNTED_BITS else torch.int64
+            total = (packed.decode(part, _count(x), exact).sub_(n * workers)).to(wide)
+            means.append(_to_rows(total.mul_(once(unit, comm)).div_(workers).to(x.dtype), x))
+        own = WhenAsked(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
+        return Arrived(means, own)
+
+
+COUNTED_BITS = 24
+"""Of integers that single precision holds."""
 
 
 @dataclass(frozen=True)
@@ -216,34 +243,40 @@ class QSGD(Compressor):
 
     @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        encoded, own = [], []
+        integers, units, encoded = [], [], []
         for x, name in zip(xs, names, strict=True):
-            u = uniform(comm.local_workers, _count(x), x.device, "qsgd", name, t)
-            q, norm = qsgd(flat(x), self.levels, u)
+            q, norm = drawn(flat(x), self.levels, comm.local_workers, "qsgd", name, t)
             norm = norm.to(torch.float32)
-            own.append((q * self._unit(norm, x)).view_as(x))
-            bits = pack((q if 8 % self.bits == 0 else q.long()).add_(self.levels), self.bits)
-            encoded.append(torch.cat([norm.contiguous().view(torch.uint8), bits], 1))
+            encoded.append(torch.cat([norm.contiguous().view(torch.uint8), pack(q, self.bits)], 1))
+            integers.append(q)
+            units.append(self._unit(norm, x))
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
-        means = [_to_rows(self._decoded(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
+        means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
+        alone = zip(integers, units, xs, strict=True)
+        own = WhenAsked(lambda: [mean_of(q.unsqueeze(1), u.unsqueeze(1), self.levels).view_as(x) for q, u, x in alone])
         return Arrived(means, own)
 
-    def _decoded(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Bytes ``(..., b)`` to numbers ``(..., n)``."""
+    def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
+        """Bytes ``(S, M, b)`` to the mean over M of what they say, ``(S, n)``."""
         norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like), torch.promote_types(like.dtype, torch.float32))
-        return q.sub_(self.levels).to(like.dtype).mul_(self._unit(norm, like))
+        q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like), torch.uint8 if self.bits <= 8 else torch.int64)
+        return mean_of(q, self._unit(norm, like), self.levels)
 
     def _unit(self, norm: Tensor, like: Tensor) -> Tensor:
         """What one level stands for."""
         return norm.to(like.dtype) / self.levels
 
 
+def _counting(integers: Tensor, bits: int) -> Tensor:
+    """In a type that is packed as so many bits."""
+    return integers if 8 % bits == 0 else integers.long()
+
+
 def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:
     """The nearest integers in units of ``unit (R, 1)``; nothing has a unit of zero and stays nothing."""
-    q = (x / unit).round().clamp(-levels, levels)
-    return torch.where(unit > 0, q, torch.zeros_like(q))
+    q = (x / unit).round_().clamp_(-levels, levels)
+    return q if x.device.type == "cpu" and (unit > 0).all() else torch.where(unit > 0, q, 0.0)
 
 
 def _count(x: Tensor) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from syncline.optim.loops import for_numbers
 
 FEWEST = 512
 """Entries from which on a bound pays."""
@@ -22,8 +26,11 @@ def largest(x: Tensor, k: int) -> Tensor:
     >>> largest(torch.tensor([[1.0, -3.0, 2.0, 0.0]]), 2).tolist()
     [[1, 2]]
     """
+    n = x.shape[-1]
+    loops = for_numbers(x)
+    if loops:
+        return _by_loop(x.reshape(-1, n), k, loops).view(*x.shape[:-1], k)
     size = x.abs()
-    n = size.shape[-1]
     bounded = size.device.type == "cpu" and size.dtype in (torch.float32, torch.float64)
     if not bounded or n < max(FEWEST, 2 * GROUPS * k):
         return _by_topk(size, k)
@@ -32,6 +39,21 @@ def largest(x: Tensor, k: int) -> Tensor:
 
 def _by_topk(size: Tensor, k: int) -> Tensor:
     return size.topk(k, dim=-1, sorted=False).indices.sort(dim=-1).values
+
+
+def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
+    """Of rows ``(r, n)``; those that are left are for ``topk``."""
+    rows, n = x.shape
+    found, told = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
+    bits = x.detach().contiguous().view(torch.int32).numpy()
+    loops.find_largest(bits, k, max(1, n // (GROUPS * k)), found.numpy(), told.numpy())
+    return found if told.all() else _others(found, ~told, x.abs(), k)
+
+
+def _others(found: Tensor, others: Tensor, size: Tensor, k: int) -> Tensor:
+    """The same with rows by ``topk``."""
+    found[others] = _by_topk(size[others], k)
+    return found
 
 
 def _by_bound(size: Tensor, k: int) -> Tensor:
@@ -65,7 +87,4 @@ def _by_bound(size: Tensor, k: int) -> Tensor:
     out = np.empty((rows, k), np.int64)
     out[told] = (reached[taken] - row[taken] * n).reshape(-1, k)
     found = torch.from_numpy(out)
-    if not told.all():
-        others = torch.from_numpy(~told)
-        found[others] = _by_topk(size[others], k)
-    return found
+    return found if told.all() else _others(found, torch.from_numpy(~told), size, k)

@@ -44,10 +44,17 @@ def coins(workers: Sequence[int], count: int, device: torch.device, *names: str 
     return _bits(workers, count, device, *names) < 0
 
 
+def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
+    """Where each worker's generator starts, ``(R,)``."""
+    x = np.array(workers, np.uint64) * np.uint64(_GAMMA % 2**64) + np.uint64(seed64(0, *names))
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier % 2**64)
+    return x ^ (x >> np.uint64(31))
+
+
 def _bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
     """64 bits per worker and place, as int64."""
-    worker = torch.tensor(list(workers), dtype=torch.int64, device=device)
-    start = _mixed(worker * _GAMMA + seed64(0, *names)).unsqueeze(1)
+    start = torch.from_numpy(starts(workers, *names).view(np.int64)).to(device).unsqueeze(1)
     return _mixed(start + torch.arange(1, count + 1, device=device) * _GAMMA)
 
 
@@ -62,8 +69,7 @@ def _in_pieces(
     out = np.empty((len(workers), count), dtype)
     mixed, shifted = np.empty(PIECE, np.uint64), np.empty(PIECE, np.uint64)
     steps = np.arange(1, PIECE + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
-    starts = _mixed(torch.tensor(list(workers), dtype=torch.int64) * _GAMMA + seed64(0, *names))
-    for row, start in enumerate(starts.tolist()):
+    for row, start in enumerate(starts(workers, *names).tolist()):
         for first in range(0, count, PIECE):
             size = min(PIECE, count - first)
             x, y = mixed[:size], shifted[:size]

@@ -8,6 +8,7 @@ The stochastic ones take their uniform numbers as an argument, so that who draws
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,31 +33,62 @@ def power_mean(x: Tensor, p: float) -> Tensor:
     Raises:
         SpecError: a negative p, or none.
     """
+    return _beside(power_means([x], p)[:, 0], x)
+
+
+def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
+    """``power_mean`` of each of several tensors ``(R, *s)``, with the same arguments and errors: ``(R, len(xs))``."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
-    flat = _wide(x).reshape(x.shape[0], -1).abs()
+    wide = [_wide(x).reshape(x.shape[0], -1) for x in xs]
+    if p == 2:
+        return torch.stack([_root_mean_square(x) for x in wide], 1)
+    flats = [x.abs() for x in wide]
     if p == 0:
-        there = flat > 0
-        logs = torch.where(there, flat, torch.ones_like(flat)).log().sum(1)
-        mean = torch.where(there.any(1), (logs / there.sum(1).clamp(min=1)).exp(), 0.0)
-    else:
-        mean = flat.amax(1)
-        if p != math.inf:
-            safe = torch.where(mean > 0, mean, 1.0)
-            logs = flat.log_().sub_(safe.log().unsqueeze(1)).mul_(p)
-            mean = mean * (_log_mean_exp(logs, p) / p).exp()
-    return _beside(mean, x)
+        return torch.stack([_geometric_mean(x) for x in flats], 1)
+    top = torch.stack([x.amax(1) for x in flats], 1)
+    if p == math.inf:
+        return top
+    units = torch.where(top > 0, top, 1.0).log().split(1, 1)
+    logs = [x.log_().sub_(unit) for x, unit in zip(flats, units, strict=True)]
+    return top * (_log_mean_exp(logs, p) / p).exp()
 
 
-def _log_mean_exp(logs: Tensor, p: float) -> Tensor:
-    """``log mean exp`` of a row whose largest is 0, so that nothing overflows; a row of ``-inf`` gives a number too.
+def _geometric_mean(x: Tensor) -> Tensor:
+    """Of the entries of ``(R, n)`` that are not zero, ``(R,)``."""
+    there = x > 0
+    logs = torch.where(there, x, torch.ones_like(x)).log().sum(1)
+    return torch.where(there.any(1), (logs / there.sum(1).clamp(min=1)).exp(), 0.0)
 
-    What it is given is overwritten.
+
+SQUARED = (1e-12, 1e18)
+"""Norms whose squares, and those of all entries that matter to them, single precision holds."""
+
+
+def _root_mean_square(x: Tensor) -> Tensor:
+    """``(R, n)`` to ``(R,)``; in units of the largest entry where squares would overflow or vanish."""
+    norm = torch.linalg.vector_norm(x, dim=1)
+    held = (norm >= SQUARED[0]) & (norm <= SQUARED[1])
+    if not (x.device.type == "cpu" and held.all()):
+        top = x.abs().amax(1)
+        safe = torch.where(top > 0, top, 1.0)
+        norm = torch.where(held, norm, safe * torch.linalg.vector_norm(x / safe.unsqueeze(1), dim=1))
+    return norm / math.sqrt(max(1, x.shape[1]))
+
+
+def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
+    """``log mean exp (p logs)``, ``(R, n)`` each to ``(R, len(logs))``; nothing overflows, as a row's largest log is 0.
+
+    A row of ``-inf`` gives a number too. What it is given is overwritten.
     """
+    if p != 1:
+        logs = [x.mul_(p) for x in logs]
     if p >= SMALL_P:
-        return logs.exp_().mean(1).clamp(min=torch.finfo(logs.dtype).tiny).log()
+        mean = torch.stack([x.exp_().mean(1) for x in logs], 1)
+        return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
     # All powers are near 1: their difference from it has the digits.
-    return torch.log1p(logs.expm1_().mean(1).clamp(min=torch.finfo(logs.dtype).eps - 1))
+    less = torch.stack([x.expm1_().mean(1) for x in logs], 1)
+    return torch.log1p(less.clamp(min=torch.finfo(less.dtype).eps - 1))
 
 
 SMALL_P = 0.1
@@ -148,10 +180,19 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
     Source: Alistarh et al., QSGD, section 3.1.
     """
-    count = max(1, x[0].numel())
-    norm = power_mean(x, 2.0) * math.sqrt(count)
-    scaled = (_wide(x) / norm).mul_(_checked(levels, x))
-    return _stochastic(_zeros_kept(scaled, x), uniform).clamp_(-levels, levels).to(x.dtype), norm.to(x.dtype)
+    norm = euclidean(x)
+    q = _stochastic((_wide(x) / divisor(norm)).mul_(_checked(levels, x)), uniform).clamp_(-levels, levels)
+    return q.to(x.dtype), norm.to(x.dtype)
+
+
+def euclidean(x: Tensor) -> Tensor:
+    """The norm of each row, ``(R, *s)`` to ``(R, 1, .., 1)``, in single precision at least."""
+    return power_mean(x, 2.0) * math.sqrt(max(1, x[0].numel()))
+
+
+def divisor(norm: Tensor) -> Tensor:
+    """What leaves nothing as it is where the norm is zero."""
+    return torch.where(norm == 0, 1.0, norm)
 
 
 def ternary_sign(x: Tensor) -> Tensor:

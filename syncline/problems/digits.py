@@ -66,7 +66,7 @@ class Digits:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> NetworkTask:
-        """The task of ``rows``; see ``per_worker_gradients`` for ``how``."""
+        """The task of ``rows``; see ``gradients_by`` for ``how``."""
         module = self.module()
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(

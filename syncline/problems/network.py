@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from syncline.problems.base import Rows
-from syncline.problems.per_worker import How, per_worker_gradients
+from syncline.problems.per_worker import How, gradients_by
 from syncline.problems.streams import torch_generator
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class NetworkTask:
         matrices: names of the weights between hidden layers.
         flops_per_step: arithmetic of one worker in one step.
         facts: what ``describe`` adds to the parameter count.
-        how: see ``per_worker_gradients``.
+        how: see ``gradients_by``.
         dtype: of the parameters.
         device: of the parameters.
     """
@@ -102,12 +102,13 @@ class NetworkTask:
         self.params = rows.parameters(lambda seed: initialise(torch_generator(seed, "weights")), dtype, device)
         self.matrices = matrices
         self.flops_per_step: float | None = flops_per_step
-        self._data, self._how, self._facts = data, how, facts
+        self._data, self._facts = data, facts
         self._at_work = WithWeights(module)
+        self._gradients = gradients_by(how, self._loss, device)
 
     def step_gradients(self, step: int) -> Tensor:
         """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
-        return per_worker_gradients(self._loss, self.params, *self._data.batch(step), how=self._how)
+        return self._gradients(self.params, *self._data.batch(step))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets ``(R, batch, ...)`` of a step."""

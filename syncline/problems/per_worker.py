@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syncline.comm import is_one_copy
 from syncline.errors import SpecError, one_of
+from syncline.problems.captured import CudaGraphs, Loss, Recorded, batched, captured_by, compiled_by
 
 # Measured on one CPU core: a row of the loop costs about 0.11 ms beyond its arithmetic, a vmap about 0.6 ms in all.
 # So vmap wins when many rows have little arithmetic each, while a loop keeps the activations of larger rows in cache.
 SMALL_PARAMETERS = 2**16
 MANY_ROWS = 8
 
-How = Literal["auto", "loop", "vmap"]
+How = Literal["auto", "loop", "vmap", "compiled", "graph"]
 
-Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
-"""``loss(parameters of one worker, inputs, targets)``, a scalar."""
+
+def gradients_by(
+    how: How, loss: Loss, device: torch.device | str
+) -> Callable[[Mapping[str, torch.nn.Parameter], Tensor, Tensor], Tensor]:
+    """What is called in each step with parameters, inputs and targets, see ``per_worker_gradients``.
+
+    Beside its ways there are ``compiled``, vmap's pass as torch's compiler has it, and ``graph``, that pass as a CUDA
+    graph; both are recorded in the first step.
+
+    Raises:
+        SpecError: ``graph`` on what is no CUDA device.
+    """
+    if how == "compiled":
+        return Recorded(batched(loss), compiled_by("inductor"))
+    if how == "graph":
+        if torch.device(device).type != "cuda":
+            raise SpecError("execution", how, "eager or compiled, as only a CUDA device keeps graphs")
+        return Recorded(batched(loss), captured_by(CudaGraphs()), in_place=True)
+    return partial(per_worker_gradients, loss, how=how)
 
 
 def per_worker_gradients(
@@ -75,8 +92,7 @@ def _loop(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, 
 
 def _vmap(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
     values = {name: param.detach() for name, param in params.items()}
-    with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
-        gradients, losses = vmap(grad_and_value(loss))(values, inputs, targets)
+    gradients, losses = batched(loss)(values, inputs, targets)
     for name, param in params.items():
         param.grad = gradients[name]
     return losses

@@ -17,7 +17,7 @@ from syncline.problems.base import Rows, check_sizes
 from syncline.problems.digits import uniform_weights
 from syncline.problems.heavy_tails import stable
 from syncline.problems.network import parameter_count, shape_only
-from syncline.problems.per_worker import How, per_worker_gradients
+from syncline.problems.per_worker import How, gradients_by
 from syncline.problems.streams import StepStream, gaussian, torch_generator
 
 VALIDATION_INPUTS = 2048
@@ -100,7 +100,7 @@ class TeacherStudent:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> TeacherStudentTask:
-        """The task of ``rows``; see ``per_worker_gradients`` for ``how``."""
+        """The task of ``rows``; see ``gradients_by`` for ``how``."""
         return TeacherStudentTask(self, rows, dtype, device, how)
 
 
@@ -139,7 +139,8 @@ class TeacherStudentTask:
         # Two operations per weight and input forwards, twice that backwards.
         weights = problem.hidden * (problem.inputs + problem.outputs)
         self.flops_per_step: float | None = 6.0 * weights * problem.batch_size
-        self._data, self._how = TeacherData(problem, rows, dtype, device), how
+        self._data = TeacherData(problem, rows, dtype, device)
+        self._gradients = gradients_by(how, self._loss, device)
         self._sizes = [parameter.numel() for parameter in self.module.parameters()]
         self._noise = None
         if problem.noise_scale:
@@ -148,7 +149,7 @@ class TeacherStudentTask:
 
     def step_gradients(self, step: int) -> Tensor:
         """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the noisy gradient of each."""
-        losses = per_worker_gradients(self._loss, self.params, *self._data.batch(step), how=self._how)
+        losses = self._gradients(self.params, *self._data.batch(step))
         if self._noise is not None:
             for param, noise in zip(self.params.values(), self._noise[step].split(self._sizes, dim=1), strict=True):
                 assert param.grad is not None

@@ -78,7 +78,7 @@ class TextGPT:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> NetworkTask:
-        """The task of ``rows``, which reads the text; see ``per_worker_gradients`` for ``how``."""
+        """The task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
         module = self.module()
         corpus = standard_library() if self.path is None else text_file(self.path)
         if min(len(corpus.train), len(corpus.validation)) <= self.context:

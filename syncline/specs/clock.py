@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from syncline.costmodel.collectives.policies import POLICIES, all_by_gloo
+from syncline.costmodel.collectives.policies import POLICIES, all_by_library
 from syncline.costmodel.collectives.table import TABLE
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
@@ -66,8 +66,8 @@ class ClockSpec(Spec):
                 lines.append(f"overlap ddp has no effect on what sends nothing during the backward pass: {late}")
         elif self.bucket != BUCKET_BYTES:
             lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
-        if self.rule != "eager" and all(all_by_gloo(self.algorithm, network) for network in networks):
-            lines.append(f"rule {self.rule} has no effect on what gloo runs, whose messages wait for their receivers")
+        if self.rule != "eager" and all(all_by_library(self.algorithm, network) for network in networks):
+            lines.append(f"rule {self.rule} has no effect on what gloo and NCCL run, which have rules of their own")
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
         return lines

@@ -101,6 +101,7 @@ class Training(ClockSpec, Experiment):
     threads: Threads = 1
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    execution: Literal["eager", "compiled", "graph"] = "eager"
 
     @model_validator(mode="after")
     def _fits(self) -> Training:

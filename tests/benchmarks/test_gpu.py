@@ -88,6 +88,7 @@ def test_rates_are_work_over_seconds(result):
 def test_tokens_of_workers_are_beside_those_of_one(result):
     rows, tokens = rows_of(result, "workers"), SMALLEST.batch_size * SMALLEST.context
     assert [(row["method"], row["workers"]) for row in rows] == [(m, w) for m in workers.METHODS for w in (1, 4)]
+    assert {row["execution"] for row in rows} == {"eager"}  # the others are for a GPU
     for alone, together in zip(rows[::2], rows[1::2], strict=True):
         assert alone["of_one"] == 1 and alone["tokens_per_s"] * alone["median_s"] == pytest.approx(tokens)
         assert together["tokens_per_s"] * together["median_s"] == pytest.approx(4 * tokens)

@@ -67,7 +67,7 @@ def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():
 
 
 def test_a_rule_that_no_message_follows_is_a_warning():
-    said = ["rule rendezvous has no effect on what gloo runs, whose messages wait for their receivers"]
+    said = ["rule rendezvous has no effect on what gloo and NCCL run, which have rules of their own"]
     known = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}
     assert project(rule="rendezvous", networks=[known]).warnings() == said
     assert project(rule="rendezvous", algorithm="gloo").warnings() == said

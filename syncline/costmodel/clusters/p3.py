@@ -21,7 +21,8 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.gloo.reduce import gloo_reduce_s
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, tree_children
-from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, NcclCosts, nccl_sockets_s
+from syncline.costmodel.collectives.nccl.costs import NCCL_RUNS, NcclCosts
+from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, nccl_sockets_s, ring_last_s
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
@@ -42,8 +43,8 @@ class P3Constants:
 
     Args:
         efficiency: payload's part of a shaped rate.
-        ring_latencies: of an all-reduce of NCCL's, once.
-        chain_latencies: of its broadcasts, reduces and exchanges, once.
+        ring_latencies: of an all-reduce of NCCL's, once, beside what its description has: starting together, windows.
+        chain_latencies: of its broadcasts, reduces and exchanges, once, likewise.
         nccl_bytes_per_s: that NCCL's calls get of a card that nothing shapes.
         nccl_delay_s: one way there, with all software.
         gloo_message_s: software per message and notice of gloo's.
@@ -54,15 +55,15 @@ class P3Constants:
     """
 
     efficiency: FloatOrArray = 0.9904
-    ring_latencies: FloatOrArray = 4.33
-    chain_latencies: FloatOrArray = 26.3
+    ring_latencies: FloatOrArray = 3.33
+    chain_latencies: FloatOrArray = 27.3
     nccl_bytes_per_s: FloatOrArray = 1.119e9
     nccl_delay_s: FloatOrArray = 0.87e-3
     gloo_message_s: FloatOrArray = 0.618e-3
     gloo_delay_part: FloatOrArray = 0.0694
     gloo_delay_s: FloatOrArray = 0.231e-3
     pieces_part: FloatOrArray = 0.844
-    stored_part: FloatOrArray = 0.669
+    stored_part: FloatOrArray = 0.675
 
 
 P3 = P3Constants()
@@ -116,18 +117,19 @@ def p3_s(
         tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)
         near = constants.gloo_delay_s if delay_s is None else delay_s
         return near + tcp.after_idling_s(nbytes, line * constants.efficiency, 2 * near)
-    if kind == "all_gather":
+    if kind in ("all_gather", "gather"):
         nbytes = nbytes / workers
-    return nccl_sockets_s(kind, workers, nbytes, Link(alpha, rate), nccl_costs(constants))
+    return _nccl_s(kind, workers, nbytes, Link(alpha, rate), constants) + once_s(kind, workers, alpha, constants)
 
 
-def nccl_costs(constants: P3Constants = P3) -> NcclCosts:
-    """Of NCCL 2.10 or thereabouts on these machines."""
-    return NcclCosts(
-        stored_part=constants.stored_part,
-        ring_latencies=constants.ring_latencies,
-        chain_latencies=constants.chain_latencies,
-    )
+def _nccl_s(kind: str, workers: int, nbytes: float, link: Link, constants: P3Constants) -> FloatOrArray:
+    return nccl_sockets_s(kind, workers, nbytes, link, stored_part=constants.stored_part)
+
+
+def once_s(kind: str, workers: int, alpha: FloatOrArray, constants: P3Constants = P3) -> FloatOrArray:
+    """What measured calls take once beside NCCL's description: starting together, windows that open."""
+    in_ring = NCCL_RUNS.get(kind) == "nccl-ring"
+    return (constants.ring_latencies if in_ring else constants.chain_latencies) * alpha if workers > 1 else 0.0
 
 
 def _pieces_s(
@@ -139,16 +141,16 @@ def _pieces_s(
     card = CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s
     alpha = constants.nccl_delay_s if delay_s is None else delay_s
     link = Link(alpha, card * constants.efficiency * constants.pieces_part)
-    costs, once = nccl_costs(constants), constants.chain_latencies * alpha
     if workers < 2:
         return 0.0
     if kind == "all_reduce":
-        once = constants.ring_latencies * alpha
-        each = nccl_sockets_s("all_reduce", workers, nbytes / workers, link, costs) - once
-        return workers * each + once
-    if kind == "reduce+broadcast":
-        return 2 * (nccl_sockets_s("broadcast", workers, nbytes, link, costs) - once) + once
-    return 2 * (nccl_sockets_s("all_to_all", workers, nbytes, link, costs) - once) + once
+        last = ring_last_s(nbytes / workers**2, link, NcclCosts(), constants.stored_part)
+        each = _nccl_s("all_reduce", workers, nbytes / workers, link, constants) - last
+        return workers * each + last + once_s("all_reduce", workers, alpha, constants)
+    exchanges = kind != "reduce+broadcast"
+    each = _nccl_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link, constants)
+    again = each - alpha if exchanges else each  # a second round of sends waits for no arrival of the first
+    return each + again + once_s("broadcast", workers, alpha, constants)
 
 
 def _gloo_s(

@@ -19,7 +19,8 @@ rule counts fewer latencies than messages. Each collective's first algorithm, wh
 `syncline.costmodel.collectives.algorithms` tells of all algorithms for any network,
 `syncline.costmodel.collectives.hierarchical` those for networks of nodes, `syncline.costmodel.collectives.gloo.times`
 what gloo really runs. Blocks of n / P bytes are exact, not rounded up. One worker pays nothing. Where a link knows what
-gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs. On a link all arguments broadcast:
+gloo's software takes (``Link.gloo``), what is not named is gloo's, with these costs; where it knows NCCL's pieces
+(``Link.nccl``), it is `syncline.costmodel.collectives.nccl.sockets`. On a link all arguments broadcast:
 P, n and the fields of the link may be arrays. All forms are exact for every P. Eager messages of a gather pay
 floor(log2 P) latencies only, for the root receives its last, smaller subtree right after another one.
 
@@ -48,6 +49,7 @@ from syncline.costmodel.collectives.hierarchical import (
     flat_link,
     peers,
 )
+from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
@@ -106,7 +108,8 @@ def collective_s(
         workers: P, at least 1.
         nbytes: n, at least 0, with the meaning the table gives it.
         network: a link that all workers have; or nodes, sites or levels, for which P is one number.
-        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]`` or ``OF_GLOO[kind]``; see ``first_on``.
+        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]``, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``; see
+            ``first_on``.
         rule: when a message starts.
         group: workers of a node for a hierarchical algorithm on a link, or the sizes of all levels but the outermost.
 
@@ -133,6 +136,8 @@ def collective_s(
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
     if isinstance(of, GlooAlgorithm):
         return gloo_s(kind, workers, nbytes, link)
+    if isinstance(of, NcclAlgorithm):
+        return nccl_sockets_s(kind, workers, nbytes, link)
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
@@ -266,6 +271,8 @@ def wire_bytes(
         return inside_bytes + wire_bytes(kind, last, nbytes, of.between) / copies
     if isinstance(of, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
+    if isinstance(of, NcclAlgorithm):
+        return of.sent(workers, nbytes)
     sent = of.nbytes if of.sent is None else of.sent
     return sent(workers, nbytes)
 

@@ -24,6 +24,7 @@ by far the most of it inside. (`leader`: trees up to the first of each unit, lev
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from syncline.costmodel.arrays import IntOrArray
@@ -124,10 +125,17 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
     """
     if isinstance(network, Link) and inner is not None:
         return tuple(Peers(size, network, network) for size in all_sizes(workers, inner))
+    if not isinstance(network, (TwoLevel, Sites, MultiLevel)):
+        raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
+    return _peers_on(network, workers)
+
+
+@lru_cache(maxsize=1024)  # every algorithm asks
+def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Peers, ...]:
     if isinstance(network, MultiLevel):
         return _peers_of_levels(network, workers)
     size = node_size(network, workers)
-    if size is None or not isinstance(network, (TwoLevel, Sites)):
+    if size is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
     if isinstance(network, TwoLevel):
         inside, half = network.inner, network.outer.duplex == "half"

@@ -1,26 +1,39 @@
 """Collectives of many numbers of workers on many links at once: what each takes, and which algorithm carries it.
 
-`collective_s` prices one algorithm on arrays; here a policy may choose another one in each setting.
+`collective_s` prices one algorithm on arrays; here a policy may choose another one in each setting, and what has no
+closed form somewhere may be asked of somebody else, who plays it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import peers
-from syncline.costmodel.collectives.policies import NCCL, Algorithms, algorithm_for, algorithm_of, nccl_estimates_s
+from syncline.costmodel.collectives.hierarchical import has_levels, peers
+from syncline.costmodel.collectives.policies import (
+    NCCL,
+    Algorithms,
+    algorithm_for,
+    algorithm_of,
+    nccl_estimates_s,
+    nccl_names,
+)
 from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.network.two_level import TwoLevel
+
+CLOSED_FORM = "closed form"
+"""How a time is known, where nothing else is needed."""
+
+_FIRST = np.zeros((), dtype=np.int64)
 
 
 class PricedMany(NamedTuple):
@@ -30,15 +43,29 @@ class PricedMany(NamedTuple):
         seconds: what each takes.
         names: of algorithms.
         chosen: which of the names carries each; broadcasts with ``seconds``.
+        ways: ways of knowing the time: ``CLOSED_FORM``, or what somebody else said who was asked.
+        known_by: which of the ways of each; broadcasts with ``seconds``.
     """
 
     seconds: FloatOrArray
     names: tuple[str, ...]
     chosen: Indices
+    ways: tuple[str, ...] = (CLOSED_FORM,)
+    known_by: Indices = _FIRST
+
+
+TimedOtherwise: TypeAlias = Callable[[str, int, float, Network, str, Rule], tuple[float, str]]
+"""What a collective of P workers takes, by its kind, n, network, algorithm and rule, and how that is known."""
 
 
 def carried(
-    kind: str, workers: Indices, nbytes: FloatOrArray, network: Network, wanted: Algorithms = None, rule: Rule = "eager"
+    kind: str,
+    workers: Indices,
+    nbytes: FloatOrArray,
+    network: Network,
+    wanted: Algorithms = None,
+    rule: Rule = "eager",
+    otherwise: TimedOtherwise | None = None,
 ) -> PricedMany:
     """What a collective takes in each of many settings, and what carries it there.
 
@@ -50,22 +77,26 @@ def carried(
             another network.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts; ``auto`` chooses as if eager.
+        otherwise: who is asked where there is no closed form.
 
     Raises:
         SpecError: no such algorithm, or a P that the network cannot join.
-        NoClosedForm: as `collective_s`.
+        NoClosedForm: as `collective_s`, where nobody is asked.
     """
-    policy = algorithm_of(wanted, kind)
-    hierarchical = policy in HIERARCHICAL[kind]
-    if isinstance(network, (TwoLevel, MultiLevel)) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
-        several = _on_nodes(
-            workers, nbytes, network, (policy,) if policy and hierarchical else HIERARCHICAL[kind], rule
-        )
+    names = _of_levels(kind, wanted)
+    if isinstance(network, (TwoLevel, MultiLevel)) and names:
+        several = _on_nodes(workers, nbytes, network, names, rule)
         if several is not None:
             return several
-    if not isinstance(network, Link) or network.duplex == "half" or hierarchical:
-        return _one_by_one(kind, workers, nbytes, network, wanted, rule)
+    if not isinstance(network, Link) or network.duplex == "half" or algorithm_of(wanted, kind) in HIERARCHICAL[kind]:
+        return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise)
     return _on_links(kind, workers, nbytes, network, wanted, rule)
+
+
+def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
+    """The hierarchical algorithms that may be chosen, or the one that is wanted."""
+    policy = algorithm_of(wanted, kind)
+    return HIERARCHICAL[kind] if policy == "auto" else (policy,) if policy in HIERARCHICAL[kind] and policy else ()
 
 
 def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
@@ -75,11 +106,15 @@ def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted:
         return _fastest(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
         chosen = _ring_or_tree(workers, nbytes, link)
-        names = ("ring", "double-binary-tree")
-        costs = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+        names = nccl_names(kind, link)
+        # What nobody chooses may have no closed form.
+        costs = [
+            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(chosen == code) else np.nan
+            for code, name in enumerate(names)
+        ]
         return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
     name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)
-    return PricedMany(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), np.zeros((), dtype=np.int64))
+    return PricedMany(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), _FIRST)
 
 
 def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Rule) -> PricedMany:
@@ -106,7 +141,10 @@ def _on_nodes(
     full = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
     if not full:
         return None
-    *inside, last = peers(network, 2 * size)
+    try:
+        *inside, last = peers(network, 2 * size)
+    except NoClosedForm:
+        return None
     if last.exchanges or any(each.exchanges or each.link.duplex == "half" for each in inside):
         return None
     on = *inside, last._replace(size=workers // size)
@@ -115,6 +153,22 @@ def _on_nodes(
         [hierarchy_s(name, on, nbytes, rule) for name in names],
         names,
     )
+
+
+def _by_levels(workers: int, nbytes: float, network: Network, names: tuple[str, ...], rule: Rule) -> PricedMany | None:
+    """Where there are several levels, on which no other all-reduce has a closed form; None elsewhere."""
+    if not names or not has_levels(network, workers):
+        return None
+    costs = {}
+    with contextlib.suppress(NoClosedForm):
+        on = peers(network, workers)
+        for name in names:
+            with contextlib.suppress(NoClosedForm):
+                costs[name] = hierarchy_s(name, on, nbytes)
+    if not costs:
+        return None
+    name = min(costs, key=costs.__getitem__)
+    return PricedMany(costs[name] if rule == "eager" else hierarchy_s(name, on, nbytes, rule), (name,), _FIRST)
 
 
 def _least(costs: Sequence[FloatOrArray], told: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
@@ -135,30 +189,79 @@ def _ring_or_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
 
 
 def _one_by_one(
-    kind: str, workers: Indices, nbytes: FloatOrArray, network: Network, wanted: Algorithms, rule: Rule
+    kind: str,
+    workers: Indices,
+    nbytes: FloatOrArray,
+    network: Network,
+    wanted: Algorithms,
+    rule: Rule,
+    otherwise: TimedOtherwise | None,
 ) -> PricedMany:
     """One P after another, where what an algorithm costs, or whether that is known, is another question for each."""
     known: dict[tuple[int, float, int], PricedMany] = {}
-    each, names, networks = [], dict[str, int](), []
+    each, networks = [], []
     for count, size, one in _settings(workers, nbytes, network):
         key = count, size, id(one)
         if key not in known:
-            known[key] = _at(kind, count, size, one, wanted, rule)
+            known[key] = _at(kind, count, size, one, wanted, rule, otherwise)
             networks.append(one)  # as long as it lives, nothing else has its id
         each.append(known[key])
-        for name in each[-1].names:
-            names.setdefault(name, len(names))
-    chosen = [np.array([names[name] for name in one.names], dtype=np.int64)[one.chosen] for one in each]
     seconds = np.stack(np.broadcast_arrays(*(one.seconds for one in each)))
-    return PricedMany(seconds, tuple(names), np.stack(np.broadcast_arrays(*chosen)))
+    names, chosen = _texts([(one.names, one.chosen) for one in each])
+    return PricedMany(seconds, names, chosen, *_texts([(one.ways, one.known_by) for one in each]))
 
 
-def _at(kind: str, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule) -> PricedMany:
-    if isinstance(network, Link):
-        return _on_links(kind, workers, nbytes, network, wanted, rule)
-    name = algorithm_for(wanted, kind, workers, nbytes, network)
-    seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
-    return PricedMany(seconds, (name or first_on(kind, network),), np.zeros((), dtype=np.int64))
+def _texts(each: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
+    """Texts of several by their places, as places in one list, along a new first axis."""
+    places: dict[str, int] = {}
+    for texts, _ in each:
+        for text in texts:
+            places.setdefault(text, len(places))
+    codes = [np.array([places[text] for text in texts], dtype=np.int64)[which] for texts, which in each]
+    return tuple(places), np.stack(np.broadcast_arrays(*codes))
+
+
+def _at(
+    kind: str,
+    workers: int,
+    nbytes: float,
+    network: Network,
+    wanted: Algorithms,
+    rule: Rule,
+    otherwise: TimedOtherwise | None,
+) -> PricedMany:
+    try:
+        if isinstance(network, Link):
+            return _on_links(kind, workers, nbytes, network, wanted, rule)
+        by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
+        if by_levels is not None:
+            return by_levels
+        name = algorithm_for(wanted, kind, workers, nbytes, network)
+        seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
+        return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
+    except NoClosedForm:
+        if otherwise is None:
+            raise
+    each = []
+    for one in _single(network):
+        name = algorithm_for(wanted, kind, workers, nbytes, one) or first_on(kind, one)
+        seconds, way = otherwise(kind, workers, nbytes, one, name, rule)
+        each.append(PricedMany(seconds, (name,), _FIRST, (way,), _FIRST))
+    if len(each) == 1:
+        return each[0]
+    names, chosen = _texts([(one.names, one.chosen) for one in each])
+    ways, known_by = _texts([(one.ways, one.known_by) for one in each])
+    return PricedMany(np.array([one.seconds for one in each]), names, chosen, ways, known_by)
+
+
+def _single(network: Network) -> Iterator[Network]:
+    """The networks that links are whose fields are arrays ``(n,)``."""
+    arrays = network.arrays if isinstance(network, Link) else {}
+    if not isinstance(network, Link) or not arrays:
+        yield network
+        return
+    for index in range(max(len(value) for value in arrays.values())):
+        yield network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
 
 
 def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:

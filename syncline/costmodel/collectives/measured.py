@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class MeasuredTimes:
     """
 
     kind: str
-    points: tuple[tuple[int, float, float], ...]
+    points: tuple[tuple[int, float, float], ...] = field(repr=False)
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -103,4 +103,5 @@ def nvlink_all_reduce(gpu: str) -> MeasuredTimes:
 
     Source: J. Bang et al., "vTrain" (MICRO 2024), github.com/VIA-Research/vTrain, ``trace``; nvlink_all_reduce.md.
     """
-    return read_times(Path(__file__).with_name("nvlink_all_reduce.csv"), "all_reduce", gpu)
+    told = read_times(Path(__file__).with_name("nvlink_all_reduce.csv"), "all_reduce", gpu)
+    return replace(told, source="J. Bang et al., vTrain (MICRO 2024), github.com/VIA-Research/vTrain, trace")

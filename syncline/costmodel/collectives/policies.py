@@ -5,6 +5,8 @@
 | `auto` | the fastest by the closed form            | the same          | the same                                   |
 | `gloo` | `gloo-ring`                               | `gloo-all-reduce` | `gloo-ring`, `gloo-tree`, `gloo-posted`    |
 | `nccl` | ring or double binary tree, by its tables | ring              | all-gather ring, pairwise, gather tree     |
+|        | on a link with `nccl`: `nccl-ring` or     | `nccl-ring`       | `nccl-ring`, `nccl-chain`, `nccl-posted`   |
+|        | double binary tree, by its tables         |                   |                                            |
 
 **gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: those of
 `syncline.costmodel.collectives.gloo.times`, whose messages wait for their receiver's notice.
@@ -16,12 +18,14 @@ the least; `nccl_estimates_s` is that model as far as a network's description ca
                            tree: lat = base + 2 ((P / nodes - 1) intra + log2(nodes) net),  bw = bus x correction / 2
 
 Not modelled: channel counts and their caps, NVLS and CollNet (switches that reduce), PAT, what the tables say of other
-GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are. What it
-then runs is named by the nearest algorithm here: a broadcast is a pipelined ring in NCCL, and a scatter and an
-all-gather here; its double tree is pipelined in chunks, ours is not. On nodes its rings take turns over all network
-cards, so that the nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
-`hierarchical-rabenseifner`, with the same bytes and latencies between nodes. What its pipelined rings and chains take
-over sockets is in `syncline.costmodel.collectives.nccl.sockets`, for calls that start together; no clock takes it.
+GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are. Where a
+link says what NCCL cuts tensors into (``Link.nccl``), rings and chains are those of
+`syncline.costmodel.collectives.nccl.sockets`, in pieces that follow one another. Elsewhere, and where the tables say
+tree, what it runs is named by the nearest algorithm without pieces: a broadcast is a scatter and an all-gather; its
+double tree is pipelined in chunks, ours is not. On nodes its rings take turns over all network cards, so that the
+nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
+`hierarchical-rabenseifner`, with the same bytes and latencies between nodes. Nodes, sites and links inside nodes
+(NVLink) carry no ``nccl``: their pieces are not those over sockets.
 
 Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
 constants, about 2.25), without the parts named above.
@@ -38,7 +42,18 @@ from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, TABLE, algorithm_name, algorithms_on, first_on
+from syncline.costmodel.collectives.nccl.costs import NCCL_RUNS
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    COLLECTIVES,
+    TABLE,
+    algorithm_name,
+    algorithms_on,
+    first_on,
+    is_a_library_s,
+    knows_library,
+    nccl_on,
+)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.two_level import TwoLevel
@@ -86,7 +101,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
     Args:
         name: an algorithm, which stands for itself, or for the collective's first where it is another collective's; a
-            policy; or None, the collective's first, or gloo's on a link that knows what gloo's software takes.
+            policy; or None, the collective's first, or gloo's or NCCL's on a link that knows what these take.
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
@@ -108,13 +123,19 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     if name == "gloo":
         return GLOO[kind]
     if name == "nccl":
-        return NCCL[kind] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
+        return nccl_names(kind, network)[0] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
     if name in TABLE[kind]:
         return name
     known = {each for of in TABLE.values() for each in of}
     if name not in known:
         raise SpecError("algorithm", name, one_of({*known, *POLICIES}, str(name)))
     return first
+
+
+def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
+    """What the policy ``nccl`` may take on a flat network: one algorithm; of an all-reduce its ring and its tree."""
+    ring = NCCL.get(kind, "ring") if nccl_on(network) is None else NCCL_RUNS[kind]
+    return (ring,) if kind in NCCL else (ring, "double-binary-tree")
 
 
 def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
@@ -127,8 +148,8 @@ def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, netw
 
     Args:
         wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first, and
-            none for gloo's where the network knows gloo's costs. Or a policy, that chooses by what the other arguments
-            are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
+            none for gloo's or NCCL's where the network knows theirs. Or a policy, that chooses by what the other
+            arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n.
@@ -138,25 +159,31 @@ def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, netw
         SpecError: no such algorithm or policy.
     """
     name = algorithm_of(wanted, kind) or None
-    if name in ALGORITHMS[kind] or (name is None and network.gloo is None):
+    if name in ALGORITHMS[kind] or (name is None and not knows_library(network)):
         return name
     return chosen_algorithm(name, kind, workers, nbytes, network)
 
 
-def all_by_gloo(wanted: Algorithms, network: Network | Topology) -> bool:
-    """Whether gloo carries every collective."""
-    named = {algorithm_of(wanted, kind) for kind in COLLECTIVES}
-    return named <= ({"gloo"} if network.gloo is None else {"gloo", None})
+def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
+    """Whether gloo or NCCL carries every collective as it runs, so that no start rule applies."""
+
+    def by_library(kind: str) -> bool:
+        name = algorithm_of(wanted, kind)
+        unnamed = name is None and knows_library(network)
+        return unnamed or name == "gloo" or is_a_library_s(kind, name)
+
+    return all(by_library(kind) for kind in COLLECTIVES)
 
 
 def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -> str:
+    names = nccl_names("all_reduce", network)
     if workers < 2:
-        return "ring"
+        return names[0]
     estimates = nccl_estimates_s(workers, nbytes, network)
     ring = min(estimates, key=lambda name: float(estimates[name]))[0] == "ring"
     if "hierarchical" in algorithms_on("all_reduce", network, workers):
         return "hierarchical" if ring else "hierarchical-rabenseifner"
-    return "ring" if ring else "double-binary-tree"
+    return names[0] if ring else names[1]
 
 
 def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], FloatOrArray]:

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.kept import frozen
+from syncline.costmodel.network.tcp import Tcp
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
@@ -60,7 +62,7 @@ class Topology(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DerivedTopology:
-    """What topologies that are made of another one have of it: its name, and what gloo's software takes.
+    """What topologies that are made of another one have of it: its name, and what its libraries' software takes.
 
     Args:
         whole: the other one.
@@ -77,6 +79,11 @@ class DerivedTopology:
     def gloo(self) -> GlooCosts | None:
         """Of the whole."""
         return self.whole.gloo
+
+    @property
+    def nccl(self) -> NcclCosts | None:
+        """Of the whole."""
+        return getattr(self.whole, "nccl", None)
 
 
 class ByValue:
@@ -133,6 +140,8 @@ class Star(ByValue):
         bandwidth_bytes_per_s: ``(2 P,)``, ways up, then ways down.
         half_duplex: ``(P,)``.
         gloo: of every link, where all have the same.
+        nccl: likewise.
+        tcp: likewise.
     """
 
     name: str
@@ -141,6 +150,8 @@ class Star(ByValue):
     bandwidth_bytes_per_s: Floats
     half_duplex: NDArray[np.bool_]
     gloo: GlooCosts | None = None
+    nccl: NcclCosts | None = None
+    tcp: Tcp | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 
@@ -17,7 +18,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 class Preset(NamedTuple):
     """A network with what it stands for and where its numbers come from."""
 
-    network: Link | TwoLevel | Sites
+    network: Link | TwoLevel | Sites | MultiLevel
     description: str
     source: str
 
@@ -125,6 +126,19 @@ NETWORKS: dict[str, Preset] = {
         TwoLevel(8, _NVLINK4, _NDR, name="dgx-h100"),
         "DGX H100 machines: 8 GPUs, one NDR card each",
         "NVIDIA DGX H100 user guide: 8 GPUs on NVSwitch, 8 ConnectX-7 cards of 400 Gbit/s. Links: nvlink4, ib-ndr.",
+    ),
+    "dgx-h100-superpod": Preset(
+        MultiLevel(
+            (
+                Level(8, _NVLINK4, name="node"),
+                Level(32, _NDR, cross_rail="spine", name="scalable unit"),
+                Level(None, replace(_NDR, latency_s=0.5e-6, name="ib-ndr-spine"), oversubscription=1, name="pod"),
+            ),
+            "dgx-h100-superpod",
+        ),
+        "DGX H100 SuperPOD: scalable units of 32 machines on 8 rails, a spine between them",
+        "NVIDIA DGX SuperPOD reference architecture (DGX H100): 32 systems in a scalable unit, rail-optimised full fat "
+        "tree; a spine joins rails and units. Links: nvlink4, ib-ndr. Latency of the spine: assumed.",
     ),
     "dgx-a100": Preset(
         TwoLevel(8, _NVLINK3, _HDR, name="dgx-a100"),

@@ -142,7 +142,7 @@ def take_part(
         for number, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(how.workers_per_process, reproducible=how.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
-            built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype)
+            built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
             if number == 0:
                 base_s(spec, built.flops_per_step)  # refused now rather than after the training
                 elements = [tensor.elements for tensor in task_tensors(built)]

@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
-from syncline.costmodel.arrays import Indices
-from syncline.costmodel.collectives.many import PricedMany, carried
+from syncline.costmodel.arrays import FloatOrArray, Indices
+from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
+from syncline.costmodel.collectives.opening import after_idling
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
+from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
+from syncline.experiments.projection.played import HOW, played_s
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase, tensors_of
 from syncline.specs import ProjectSpec
@@ -64,7 +67,12 @@ class ProjectionPlan:
         return self.spec.algorithm or (None if isinstance(network, Link) else "auto")
 
     def step(
-        self, number: int, network: Network, settings: Indices | None = None, known: Known | None = None
+        self,
+        number: int,
+        network: Network,
+        settings: Indices | None = None,
+        known: Known | None = None,
+        factors: Factors = AS_PREDICTED,
     ) -> StepTime:
         """The mean step of a method on networks.
 
@@ -74,6 +82,7 @@ class ProjectionPlan:
                 another network.
             settings: which of them are along that axis, each as often as it is wanted; all unless given.
             known: calls that have been priced in all settings, to which it adds.
+            factors: by what computing and communication are off.
         """
         ndim = _axes(network)
         every = settings is None
@@ -86,7 +95,8 @@ class ProjectionPlan:
                 continue
             here = network if len(rows) == len(wanted) else _taken(network, rows)
             memo = known if every and known is not None else {}
-            step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo)
+            off = factors if len(rows) == len(wanted) else _factors_of(factors, rows)
+            step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo, off)
             parts.append((rows, step))
         if len(parts) == 1 and len(parts[0][0]) == len(wanted):
             return parts[0][1]
@@ -101,22 +111,25 @@ class ProjectionPlan:
         place: Indices,
         ndim: int,
         known: Known,
+        off: Factors,
     ) -> StepTime:
         """Of settings that all send this."""
         rate = self.spec.compute.encode
+        slower = _along(off.computing, settings, ndim)
 
         def timed(call: Call) -> list[PricedCall]:
-            return [
-                PricedCall(
-                    one,
-                    self.carried(one, network, settings, place, ndim, known).seconds,
-                    0.0 if rate is None else _along(one.encoded_bytes, place, ndim) / rate,
-                )
-                for one in split(call, self.spec.overlap, self.buckets)
-            ]
+            out = []
+            for one in split(call, self.spec.overlap, self.buckets):
+                priced = self.carried(one, network, settings, place, ndim, known)
+                workers, size = _along(self.workers, settings, ndim), _along(one.payload_bytes, place, ndim)
+                encode_s = 0.0 if rate is None else slower * _along(one.encoded_bytes, place, ndim) / rate
+                opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
+                longer = None if opening is None else opening.times(off.communication)
+                out.append(PricedCall(one, off.communication * _or_nothing(priced), encode_s, longer))
+            return out
 
-        trigger_s = self.spec.compute.readback * self.readbacks[number]
-        compute_s = _along(self.compute_s, settings, ndim)
+        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        compute_s = slower * _along(self.compute_s, settings, ndim)
         return priced_step(compute_s, traffic.exchanges, traffic.patterns, self.spec.steps, timed, trigger_s)
 
     def carried(
@@ -128,8 +141,31 @@ class ProjectionPlan:
         if key not in known:
             workers = _along(self.workers, settings, ndim)
             wanted = self.algorithm(network)
-            known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule)
+            known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
         return known[key]
+
+    def known_by(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+        """How the times of a method are known: of its calls, the way that is furthest from a closed form.
+
+        Returns:
+            Texts, ``HOW`` first and then why there is no time, and the number of each setting's, ``(S, 1)`` or
+            ``(S, n)`` for n links.
+        """
+        texts = {text: code for code, text in enumerate(HOW)}
+        if all(one.ways == (CLOSED_FORM,) for one in known.values()):
+            return list(texts), np.zeros((1, 1), dtype=np.int64)
+        ndim = _axes(network)
+        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        for traffic in self.traffic[number]:
+            here = traffic.settings
+            for call in (call for pattern in traffic.patterns for call in pattern.calls):
+                for one in split(call, self.spec.overlap, self.buckets):
+                    priced = self.carried(one, network, here, traffic.place[here], ndim, known)
+                    own = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
+                    told = np.reshape(own[priced.known_by], (len(here) if np.ndim(priced.known_by) else 1, -1))
+                    codes[here] = np.maximum(codes[here], told)
+        return list(texts), codes
 
     def algorithms(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Which algorithms carry a method's calls, the largest call's first and each named once.
@@ -164,6 +200,19 @@ class ProjectionPlan:
             numbers = inverse.reshape(both.shape)
             combined = [(*combined[i // len(one.names)], one.names[i % len(one.names)]) for i in used.tolist()]
         return [", ".join(dict.fromkeys(names)) for names in combined], numbers
+
+
+def _factors_of(factors: Factors, rows: Indices) -> Factors:
+    """Those of some settings, where communication has one for each."""
+    of = factors.communication
+    return factors._replace(communication=of[rows] if isinstance(of, np.ndarray) and np.ndim(of) == 2 else of)
+
+
+def _or_nothing(priced: PricedMany) -> FloatOrArray:
+    """What it takes; 0 where nobody knows, which ``known_by`` says."""
+    if priced.ways == (CLOSED_FORM,):
+        return priced.seconds
+    return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
 
 
 def _compute_s(spec: ProjectSpec) -> float:

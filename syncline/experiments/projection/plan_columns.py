@@ -11,13 +11,23 @@ from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_call_bytes, model_memory
 from syncline.costmodel.arrays import Indices
-from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
-from syncline.errors import SpecError
+from syncline.experiments.projection.bounds import (
+    Sides,
+    Varied,
+    based_on,
+    between,
+    by_link,
+    of_networks,
+    of_settings,
+    of_thresholds,
+    varied,
+)
 from syncline.experiments.projection.columns import Coded, Columns
 from syncline.experiments.projection.memory import activations_of, memory_record, sends_together
 from syncline.experiments.projection.plan import Known, ProjectionPlan, once_each
+from syncline.experiments.projection.played import HOW
 from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
 from syncline.methods.base import elements
 
@@ -28,6 +38,9 @@ TIMES = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s",
 """Of a `syncline.costmodel.StepTime`."""
 
 FITS = (None, False, True)
+
+ENDS = ("", "_low", "_high")
+"""What a threshold's columns are called behind its name: it, and its bounds."""
 
 
 class PricedTogether(NamedTuple):
@@ -69,25 +82,41 @@ def plan_columns(
         beside: what else rows have.
 
     Raises:
-        SpecError: what a method sends has no closed form on a network.
+        SpecError: a number of workers that a network cannot join.
     """
     spec, shape = plan.spec, (len(plan.specs), len(networks), len(plan.methods))
     rows = np.broadcast_to(plan.able[:, None, :], shape)
     times = {name: np.zeros(shape) for name in TIMES}
     texts: dict[str, int] = {}
-    algorithms = np.zeros(shape, dtype=np.int64)
+    ways = {way: code for code, way in enumerate(HOW)}
+    algorithms, known_by = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     groups = together(networks)
+    computing, communicating = of_settings(plan), of_networks(plan, networks)
+    bounded = Varied(*(np.zeros(shape) for _ in Varied._fields))
     for places, network in groups:
         known: Known = {}
+        here = communicating.of(places)
         for number in range(len(plan.methods)):
-            told = _times(plan, number, network, known, f"networks.{places[0]}", networks[places[0]].name)
-            for name, value in told.items():
-                times[name][:, places, number] = value
+            step = plan.step(number, network, known=known)
+            for name in TIMES:
+                times[name][:, places, number] = by_link(getattr(step, name))
+            for whole, one in zip(bounded, varied(plan, number, network, known, step, computing, here), strict=True):
+                whole[:, places, number] = one
             names, codes = plan.algorithms(number, network, known)
             own = np.array([texts.setdefault(text, len(texts)) for text in names], dtype=np.int64)
             algorithms[:, places, number] = own[codes]
+            told, codes = plan.known_by(number, network, known)
+            own = np.array([ways.setdefault(way, len(ways)) for way in told], dtype=np.int64)
+            known_by[:, places, number] = own[codes]
+    if len(ways) > len(HOW):  # some are not known
+        for name in ("step_time_s", "communication_s", "exposed_communication_s"):
+            times[name][known_by >= len(HOW)] = np.nan
     step_s, communication_s = times["step_time_s"], times["communication_s"]
-    share = np.divide(communication_s, step_s, out=np.zeros(shape), where=step_s > 0)
+    step_low_s, step_high_s = between(step_s, bounded)
+    speedup = ratio(step_s[:, :, :1], step_s)
+    speedup_low, speedup_high = between(speedup, [ratio(one[:, :, :1], one) for one in bounded])
+    rests_on, bases = based_on(computing, communicating)
+    share = np.divide(communication_s, step_s, out=np.zeros(shape), where=~(step_s <= 0))
 
     def flat(values: Any) -> NDArray[Any]:
         return np.broadcast_to(values, shape)[rows]
@@ -95,51 +124,43 @@ def plan_columns(
     def coded(codes: Any, values: Sequence[Any]) -> Coded:
         return Coded(flat(codes), tuple(values))
 
-    def of_settings(values: Sequence[Any]) -> Coded:
+    def by_setting(values: Sequence[Any]) -> Coded:
         known = {value: code for code, value in enumerate(dict.fromkeys(values))}
         return coded(np.array([known[value] for value in values])[:, None, None], list(known))
 
     machines = [one.compute.hardware.name if one.compute.hardware else None for one in plan.specs]
     columns: Columns = {
         **{name: coded(codes, values) for name, (codes, values) in (beside or {}).items()},
-        "model": of_settings([one.model.name for one in plan.specs]),
-        "hardware": of_settings(machines),
+        "model": by_setting([one.model.name for one in plan.specs]),
+        "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
         "algorithm": coded(algorithms, list(texts)),
+        "timed_by": coded(np.minimum(known_by, len(HOW)), (*HOW, None)),
+        "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(ways)[len(HOW) :])),
         **{name: flat(times[name]) for name in TIMES[:-1]},
         "communication_share": flat(share),
         "exposed_communication_s": flat(times["exposed_communication_s"]),
         "bytes_per_worker": flat(_bytes(plan)[:, None, :]),
         "wall_clock_s": flat(step_s * spec.steps),
-        "speedup": flat(ratio(step_s[:, :, :1], step_s)),
+        "speedup": flat(speedup),
+        "step_time_low_s": flat(step_low_s),
+        "step_time_high_s": flat(step_high_s),
+        "wall_clock_low_s": flat(step_low_s * spec.steps),
+        "wall_clock_high_s": flat(step_high_s * spec.steps),
+        "speedup_low": flat(speedup_low),
+        "speedup_high": flat(speedup_high),
+        "basis": coded(rests_on[:, :, None], bases),
     }
     if with_thresholds:
-        for name, (when, bytes_per_s) in _thresholds(plan, groups, shape).items():
-            columns |= {name: coded(when, WHEN), f"{name}_bandwidth_bytes_per_s": flat(bytes_per_s)}
+        for name, (when, *rates) in _thresholds(plan, groups, known_by == 0, computing, communicating).items():
+            columns[name] = coded(when, WHEN)
+            columns |= {f"{name}{end}_bandwidth_bytes_per_s": flat(r) for end, r in zip(ENDS, rates, strict=True)}
     for name, values in _memory(plan).items():
         columns[name] = coded(values[:, None, :], FITS) if name == "fits" else flat(values[:, None, :])
     return columns
-
-
-def _times(
-    plan: ProjectionPlan, number: int, network: Network, known: Known, path: str, name: str
-) -> dict[str, Floats]:
-    """A method's times, ``(S, n)`` each.
-
-    Raises:
-        SpecError: what the method sends has no closed form there.
-    """
-    try:
-        step = plan.step(number, network, known=known)
-    except NoClosedForm as error:
-        kind, method = error.path.removesuffix(".algorithm"), plan.methods[number].name
-        expected = f"a network on which {method} has a closed form, as {kind} has none here; 'compare' times it"
-        raise SpecError(path, name, expected) from None
-    told = {each: np.asarray(getattr(step, each)) for each in TIMES}
-    return {each: value[:, None] if value.ndim == 1 else value for each, value in told.items()}
 
 
 def _bytes(plan: ProjectionPlan) -> Floats:
@@ -151,26 +172,42 @@ def _bytes(plan: ProjectionPlan) -> Floats:
 
 
 def _thresholds(
-    plan: ProjectionPlan, groups: Sequence[PricedTogether], shape: tuple[int, ...]
-) -> dict[str, tuple[NDArray[np.int64], Floats]]:
-    """Below which bandwidth a method is faster than the first one, and faster by a twentieth.
+    plan: ProjectionPlan,
+    groups: Sequence[PricedTogether],
+    closed: NDArray[np.bool_],
+    computing: Sides,
+    communicating: Sides,
+) -> dict[str, tuple[NDArray[Any], ...]]:
+    """Below which bandwidth a method is faster than the first one, and faster by a twentieth; and its bounds.
 
-    Unknown for the first one, on a network that is more than one link, and with a policy of `NOT_SOUGHT`.
+    Unknown for the first one, on a network that is more than one link, with a policy of `NOT_SOUGHT`, and where either
+    of the two is not ``closed`` ``(S, N, M)``, a closed form. A bound is unknown where nothing crosses there.
     """
-    told = {name: (np.zeros(shape, dtype=np.int64), np.full(shape, np.nan)) for name in RATIOS}
+    told = {
+        name: (np.zeros(closed.shape, dtype=np.int64), *(np.full(closed.shape, np.nan) for _ in ENDS))
+        for name in RATIOS
+    }
     for places, links in groups:
         if not isinstance(links, Link) or plan.algorithm(links) in NOT_SOUGHT:
             continue
         numbers, settings = np.nonzero(plan.able[:, 1:].T)
         which = np.tile(np.arange(len(places)), len(settings))
         numbers, settings = (np.repeat(one, len(places)) for one in (numbers + 1, settings))
+        if not closed.all():
+            there = np.array(places)[which]
+            sought = closed[settings, there, numbers] & closed[settings, there, 0]
+            numbers, settings, which = numbers[sought], settings[sought], which[sought]
         for begin in range(0, len(settings), AT_A_TIME):
             part = slice(begin, begin + AT_A_TIME)
             triples = settings[part], which[part], numbers[part]
             at = triples[0], np.array(places)[triples[1]], triples[2]
-            found = thresholds(of_links(plan, links, triples), len(triples[0]))
-            for name, (when, bytes_per_s) in found.items():
-                told[name][0][at], told[name][1][at] = when, bytes_per_s
+            off = of_thresholds(computing, communicating, at[0], at[1])
+            for end, factors in enumerate((None, *off)):
+                found = thresholds(of_links(plan, links, triples, factors), len(triples[0]))
+                for name, (when, bytes_per_s) in found.items():
+                    told[name][1 + end][at] = bytes_per_s
+                    if factors is None:
+                        told[name][0][at] = when
     return told
 
 

@@ -28,7 +28,7 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
         thresholds: whether to say at which bandwidths a method is worth it; unless given, where there are few rows.
 
     Raises:
-        SpecError: a method cannot serve so many workers, or has no closed form on a network.
+        SpecError: a method cannot serve so many workers, or a network cannot join them.
     """
     specs = list(specs)
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]

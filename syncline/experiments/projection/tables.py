@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 
+from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of, times_of
 from syncline.experiments.display import clock_columns, clock_note, network_title
 from syncline.specs import Experiment, ProjectSpec, study_of
@@ -35,8 +36,9 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     counts = {spec.workers for spec in projections}
     if len(counts) > 1:
         columns.append(count_of("workers"))
-    columns += clock_columns(rows)
-    columns.append(("speedup", times_of("speedup")))
+    first, *others = clock_columns(rows)
+    columns += [first, ("+-", _half_width), *others]
+    columns += [("speedup", times_of("speedup")), ("from", times_of("speedup_low")), ("to", times_of("speedup_high"))]
     if any("faster" in row for row in rows):
         columns += [("faster\nat bit/s", _worth("faster")), ("5% more\nat bit/s", _worth("faster_by_5_percent"))]
     columns.append(("memory", _memory))
@@ -54,9 +56,11 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
             shown = [row for row in of if row["network"] == network.name]
             tables.append((title, shown))
     note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
+    note += " +-: half of the interval in which nine of ten measured steps are expected; from, to: the speedup's."
+    note += "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
     if any(row.get("faster") for row in rows):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += model_note(projections) + memory_note(rows, projections)
+    note += played_note(rows) + model_note(projections) + memory_note(rows, projections)
     return [
         table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers")
         for number, (title, shown) in enumerate(tables)
@@ -77,8 +81,39 @@ def _worth(name: str) -> Callable[[Record], str]:
     return show
 
 
+def _half_width(row: Record) -> str:
+    """Half of what is between a step time's bounds, as a part of it."""
+    step_s = row["step_time_s"]
+    if not step_s:
+        return "-"
+    return f"{(row['step_time_high_s'] - row['step_time_low_s']) / 2 / step_s:.0%}"
+
+
 def _memory(row: Record) -> str:
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
+
+
+def played_note(rows: Sequence[Record]) -> str:
+    """Which methods send what has no closed form on a network: who played it, or why nobody did."""
+    played: dict[str, dict[str, None]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["timed_by"] is None:
+            reasons.setdefault(row["not_timed"], {})[row["method"]] = None
+        elif row["timed_by"] != CLOSED_FORM:
+            played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
+    lines = [f"\nNo closed form, played in {by}: {_listed(names)}." for by, names in played.items()]
+    lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in reasons.items()]
+    return "".join(lines)
+
+
+MOST_NAMED = 8
+"""Methods of a note that are named."""
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else "")
 
 
 def model_note(specs: Sequence[ProjectSpec]) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.network.paths import Floats
+from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
 from syncline.experiments.projection.plan import ProjectionPlan
 
 RATIOS = {"faster": 1.0, "faster_by_5_percent": 1.05}
@@ -67,25 +68,29 @@ def speedups(plan: ProjectionPlan, number: int, link: Link, bandwidths: Floats) 
 
 
 def ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
-    """Speedups; 1 where nothing takes any time."""
+    """Speedups; 1 where nothing takes any time, nan where a time is not known."""
     baseline_s, times_s = np.broadcast_arrays(np.asarray(baseline_s, dtype=np.float64), times_s)
-    return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=times_s > 0)
+    return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=~(times_s <= 0))
 
 
-def of_links(plan: ProjectionPlan, links: Link, triples: tuple[Indices, Indices, Indices]) -> Speedups:
+def of_links(
+    plan: ProjectionPlan, links: Link, triples: tuple[Indices, Indices, Indices], factors: Floats | None = None
+) -> Speedups:
     """The speedups of methods over the first one.
 
     Args:
         plan: prices the methods.
         links: whose fields but the bandwidth hold; ``(1, n)`` each, or numbers.
         triples: of each the setting, the link and the number of the method, those of a method together.
+        factors: by what the communication of each is off, ``(E, 1)``.
     """
     settings, which, numbers = triples
     each = {name: value[0][which][:, None] for name, value in links.arrays.items()}
 
     def seconds(picked: Indices, number: int, bandwidths: Floats) -> Floats:
         there = at_bandwidth(links.with_numbers({name: value[picked] for name, value in each.items()}), bandwidths)
-        times_s = plan.step(number, there, settings[picked]).step_time_s
+        off = AS_PREDICTED if factors is None else Factors(1.0, factors[picked])
+        times_s = plan.step(number, there, settings[picked], factors=off).step_time_s
         return np.broadcast_to(times_s, (len(picked), bandwidths.shape[1]))
 
     def told(picked: Indices, bandwidths: Floats) -> Floats:

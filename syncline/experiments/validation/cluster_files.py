@@ -36,7 +36,8 @@ from syncline.experiments.validation.measured_steps import COLUMNS, TIME, Point,
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
-BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK)
+GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, *GPT_STEPS)
 """What comes with the package."""
 
 MIB = 2**20
@@ -136,19 +137,24 @@ def _collective(row: Mapping[str, str]) -> _Row:
     return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": collective_regime(row)}
 
 
-LONG_MS = 50.0
+LONG_MS, LONG_LINK = 50.0, "50 ms and more"
 """A delay from which steps of rings wait for it."""
 
 
 def collective_regime(row: Mapping[str, str]) -> str:
     """What of the source a row is of: library, collective, and how its link is."""
-    delay, rate = row["delay_ms"], row["gbit_s"]
-    link = "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
-    if delay != DEFAULT and _number(delay, "delay_ms", least=0.0) >= LONG_MS:
-        link = "50 ms and more"
+    link = collective_link(row)
     if in_pieces(row):
         return f"{row['backend']} in pieces, {link}"
     return f"{row['backend']} {row['collective']}, {link}"
+
+
+def collective_link(row: Mapping[str, str]) -> str:
+    """How a row's link is."""
+    delay, rate = row["delay_ms"], row["gbit_s"]
+    if delay != DEFAULT and _number(delay, "delay_ms", least=0.0) >= LONG_MS:
+        return LONG_LINK
+    return "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
 
 
 def _l40s(row: Mapping[str, str]) -> _Row:

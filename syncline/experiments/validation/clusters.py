@@ -14,6 +14,7 @@ from syncline.costmodel.clusters.p3 import P3
 from syncline.experiments.columns import Column, count_of, table, text_of
 from syncline.experiments.validation.cluster_files import BUNDLED, COLLECTIVES, KNOWN, predicted_rows, read_table
 from syncline.experiments.validation.left_out import collectives_left_out, error_of, nvlink_left_out
+from syncline.experiments.validation.residuals import covered_by_others, with_uncertainty
 from syncline.specs import ClustersSpec
 
 _Rows = Sequence[dict[str, Any]]
@@ -26,31 +27,54 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         spec: the files, or none for those that come with the package.
 
     Returns:
-        ``rows``; ``summary``, one per file and regime and one per file; ``constants``; ``left_out``, errors of rows
-        that constants were fitted without, of the bundled collectives alone.
+        ``rows``, with the bounds between which nine of ten measured times are expected, and their ``basis``;
+        ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times
+        that is between the bounds (of what comes with the package, between those that all others give), and
+        ``half_width``, the median half of what is between them; ``constants``; ``left_out``, errors of rows that
+        constants were fitted without, of the bundled collectives alone.
 
     Raises:
         SynclineError: a file that is not there or cannot be predicted.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
-    rows = [row for path in files for row in predicted_rows(path)]
+    rows = [with_uncertainty(row) for path in files for row in predicted_rows(path)]
+    within = [_within(row) for row in rows] if spec.measurements else covered_by_others(rows)
     fits = []
     if spec.left_out and not spec.measurements:
         fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
-    return {"rows": rows, "summary": cluster_summary(rows), "constants": asdict(P3), "left_out": fits}
+    return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "left_out": fits}
 
 
-def cluster_summary(rows: _Rows) -> list[dict[str, Any]]:
-    """Errors by file and regime; rows that nothing was measured of are left out."""
+def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dict[str, Any]]:
+    """Errors and coverage by file and regime; rows that nothing was measured of are left out.
+
+    Args:
+        rows: what was predicted.
+        within: of each, whether what was measured is between its bounds, if that is known.
+    """
     told = []
+    covered = dict(zip(map(id, rows), within, strict=False))
     for name in dict.fromkeys(row["file"] for row in rows):
         of = [row for row in rows if row["file"] == name and row["error"] is not None]
-        for regime in sorted({row["regime"] for row in of}):
-            errors = np.array([row["error"] for row in of if row["regime"] == regime])
-            told.append({"file": name, "regime": regime} | error_of(errors))
-        if of:
-            told.append({"file": name, "regime": "all"} | error_of(np.array([row["error"] for row in of])))
+        groups = [
+            (regime, [row for row in of if row["regime"] == regime]) for regime in sorted({r["regime"] for r in of})
+        ]
+        for regime, some in [*groups, ("all", of)] if of else []:
+            hits = [hit for row in some if (hit := covered.get(id(row))) is not None]
+            widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in some if "low_ms" in row]
+            told.append(
+                {"file": name, "regime": regime}
+                | error_of(np.array([row["error"] for row in some]))
+                | {"coverage": float(np.mean(hits)) if hits else None}
+                | {"half_width": float(np.median(widths)) if widths else None}
+            )
     return told
+
+
+def _within(row: dict[str, Any]) -> bool | None:
+    if row["error"] is None:
+        return None
+    return bool(row["low_ms"] <= row["predicted_ms"] / (1 + row["error"]) <= row["high_ms"])
 
 
 def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
@@ -89,15 +113,16 @@ def _order(text: str) -> float:
 
 
 NOTE = (
-    "Absolute errors, |predicted / measured - 1|: median, mean, worst; bias: the mean with its sign, + is too slow. "
+    "Absolute errors, |predicted / measured - 1|: median, worst; bias: the mean with its sign, + is too slow. "
     "Constants were fitted to the collectives that come with the package; nothing was fitted to the steps but what "
-    "they compute, and of NVLink the times themselves are known."
+    "they compute, and of NVLink the times themselves are known. +-: half of the interval in which nine of ten are "
+    "expected, the median; within: how many are (of what comes with the package, in the interval that the others give)."
 )
 LEFT_OUT_NOTE = "Errors of the rows of a group when the constants are fitted to all rows but these."
 
 
-def _percents(row: dict[str, Any], name: str, sign: str = "") -> str:
-    return f"{100 * row[name]:{sign}.2f}%"
+def _percents(row: dict[str, Any], name: str, sign: str = "", digits: int = 2) -> str:
+    return "" if row[name] is None else f"{100 * row[name]:{sign}.{digits}f}%"
 
 
 ERRORS: list[Column] = [
@@ -109,10 +134,20 @@ ERRORS: list[Column] = [
 ]
 
 
+SURE: list[Column] = [
+    ("+-", lambda row: _percents(row, "half_width", digits=1)),
+    ("within", lambda row: _percents(row, "coverage", digits=0)),
+]
+
+
+def _heading(row: dict[str, Any]) -> str:
+    return f"all of {row['file']}" if row["regime"] == "all" else str(row["regime"])
+
+
 def cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
     """How wrong, by file and regime; and without what was left out."""
-    columns: list[Column] = [text_of("file"), text_of("regime"), *ERRORS]
-    shown = [table(f"{spec.name}: predicted against measured", columns, result["summary"], NOTE, (0, 1), "file")]
+    columns: list[Column] = [("", _heading), *(each for each in ERRORS if each[0] != "mean"), *SURE]
+    shown = [table(f"{spec.name}: predicted against measured", columns, result["summary"], NOTE, (0,), "file")]
     if result["left_out"]:
         by: list[Column] = [
             text_of("stage"), ("left out", lambda row: f"{row['left_out']} {row['value']}"), *ERRORS

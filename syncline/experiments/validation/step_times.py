@@ -60,7 +60,7 @@ def _validate_clusters(spec: ClustersSpec, out: Path, exact: bool) -> dict[str, 
     return {"spec": spec.name, **result, "folder": str(folder.path)}
 
 
-POINT_COLUMNS = ("file", "regime", "predicted_ms", "error")
+POINT_COLUMNS = ("file", "regime", "predicted_ms", "low_ms", "high_ms", "basis", "error")
 """Of measurements on clusters: what all files have."""
 
 KINDS = (

@@ -159,20 +159,34 @@ def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bo
 
     A cell of the grid whose neighbours were calibrated on is easier than one that nobody measured.
     """
+    errors = errors_by_cell(single, (spec.folds, spec.fold), spec.hardware, recomputed)
+    if not errors:
+        return []
+    rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", of) for cell, of in errors.items()]
+    return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(list(errors.values()))), *rows]
+
+
+def errors_by_cell(
+    single: MeasuredPoints, calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
+) -> dict[tuple[int, int], NDArray[np.float64]]:
+    """By width and micro-batch: errors where constants are fitted to the calibration points outside.
+
+    Args:
+        single: measured on one node.
+        calibrated: of so many parts of the points, the one that is calibrated on.
+        machine: whose ceilings hold.
+        recomputed: whether activations were computed again.
+    """
     points = [point for point in single if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
-    if len(cells) < 3:
-        return []
-    rows, errors = [], []
-    for cell in cells:
+    errors = {}
+    for cell in cells if len(cells) >= 3 else []:
         inside = [point for point in points if (point.width, point.micro_batch) == cell]
-        outside = [p for p in points if p not in inside and p.part(spec.folds) == spec.fold]
-        if not outside:
-            continue
-        fitted, _ = fitted_to(outside, spec.hardware, recomputed)
-        errors.append(step_s(layouts(inside, recomputed), fitted) / measured_s(inside) - 1)
-        rows.append(_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", errors[-1]))
-    return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(errors)), *rows] if errors else []
+        outside = [p for p in points if p not in inside and p.part(calibrated[0]) == calibrated[1]]
+        if outside:
+            fitted, _ = fitted_to(outside, machine, recomputed)
+            errors[cell] = step_s(layouts(inside, recomputed), fitted) / measured_s(inside) - 1
+    return errors
 
 
 def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:

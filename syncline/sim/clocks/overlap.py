@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
@@ -192,7 +192,7 @@ def lockstep_spans(
     times = compute_times(compute_s)
     steps, workers = times.shape
     joined = topology(network, workers)
-    if joined.gloo is not None:
+    if knows_library(joined):
         calls = [
             call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
         ]
@@ -243,7 +243,7 @@ class Streams:
         if encode_s:
             yield self._compute(call.step, encode_s, "encode", who)
         enter = np.maximum(self.now_s, self.free_s)
-        done_s, sent = self.maps.done_s(call, enter)
+        done_s, sent = self.maps.done_s(call, enter + self.maps.opening_s(call, enter - self.free_s))
         self.free_s = self._of(who, done_s, self.free_s)
         yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, who)
         if call.wait_steps:

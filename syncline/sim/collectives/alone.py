@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.table import first_on, is_gloo
+from syncline.costmodel.collectives.nccl.costs import DEFAULT
+from syncline.costmodel.collectives.table import first_on, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
@@ -18,7 +19,8 @@ from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import events_finish_s
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.maps import run_routed_rounds
-from syncline.sim.lockstep.recurrences import Rule
+from syncline.sim.lockstep.nccl import run_nccl
+from syncline.sim.lockstep.recurrences import Ports, Rule
 from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
 from syncline.sim.programs import Collective
 from syncline.sim.starts import Floats, start_times
@@ -44,7 +46,8 @@ def collective_finish_s(
         nbytes: n, with the meaning the closed form gives it.
         network: what joins the workers: the link that every worker has, one per worker, or a larger network.
         algorithm: one of ``ALGORITHMS[kind]`` there, or on a network of nodes or sites one of ``HIERARCHICAL[kind]``;
-            or what gloo runs, ``OF_GLOO[kind]``, whose messages no rule applies to. See ``first_on`` there for none.
+            or what gloo or NCCL runs, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, to which no rule applies. See
+            ``first_on`` there for none.
         starts_s: when each worker enters, ``(P,)`` seconds; at 0 unless given.
         by: ``lockstep``, ``events``, or ``auto``: lockstep where it can follow, the events elsewhere.
         rule: when a message starts, ``eager`` or ``rendezvous``.
@@ -110,6 +113,11 @@ def _finish_s(
                 costs = joined.gloo or FREE
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
                 return np.maximum(*run_gloo(join.kind, of, joined, starts_s, costs.message_s, call_s))
+            if is_nccl(join.kind, join.algorithm):
+                cut, routed = nccl_on(joined) or DEFAULT, ready()
+                ports = Ports.at(starts_s, len(routed.shared))
+                run_nccl(routed, ports, cut.rounds_ahead(str(join.algorithm)), cut.call_s)
+                return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:
             if by == "lockstep":

@@ -19,10 +19,12 @@ from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes
-from syncline.costmodel.collectives.table import algorithm_name, is_gloo
+from syncline.costmodel.collectives.nccl.costs import DEFAULT, NcclCosts
+from syncline.costmodel.collectives.table import algorithm_name, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.kept import kept
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
+from syncline.sim.collectives.nccl import nccl_rounds
 from syncline.sim.starts import Floats
 
 
@@ -48,14 +50,20 @@ def _never_changed(of: Iterable[Round]) -> Sequence[Round]:
 
 @kept(128e6, rounds_bytes)
 def rounds(
-    kind: str, workers: int, nbytes: float, algorithm: str | None = None, group: Inner = None
+    kind: str,
+    workers: int,
+    nbytes: float,
+    algorithm: str | None = None,
+    group: Inner = None,
+    nccl: NcclCosts | None = None,
 ) -> Sequence[Round]:
     """The rounds of a collective.
 
     Those of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, what gloo runs is in
-    `syncline.sim.collectives.gloo`. Hierarchical (all-reduce): in each node of ``group`` workers a ring reduce-scatter;
-    then an all-reduce of n/group among the workers of each local rank; then a ring all-gather. Leader: up a binomial
-    tree to the first of each node, an all-reduce among these, down again. With more levels likewise at each.
+    `syncline.sim.collectives.gloo`, what NCCL does in `syncline.sim.collectives.nccl`. Hierarchical (all-reduce): in
+    each node of ``group`` workers a ring reduce-scatter; then an all-reduce of n/group among the workers of each local
+    rank; then a ring all-gather. Leader: up a binomial tree to the first of each node, an all-reduce among these, down
+    again. With more levels likewise at each.
 
     Args:
         kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
@@ -64,6 +72,7 @@ def rounds(
         algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
         group: workers of a node, which consecutive workers make up, or the sizes of all levels but the outermost; only
             for the latter.
+        nccl: what NCCL cuts tensors into; its defaults unless given.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or workers that do not fill nodes.
@@ -76,6 +85,8 @@ def rounds(
         return _never_changed(_hierarchical(name, workers, nbytes, all_sizes(workers, group)))
     if is_gloo(kind, name):
         return _never_changed(_GLOO[kind](workers, float(nbytes)))
+    if is_nccl(kind, name):
+        return _never_changed(nccl_rounds(kind, workers, float(nbytes), nccl or DEFAULT))
     return _never_changed(FLAT[kind][name].rounds(workers, nbytes))
 
 
@@ -83,7 +94,8 @@ def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
 ) -> Sequence[Round]:
     """The rounds of a collective on a network, whose nodes or sites are those of a hierarchical algorithm."""
-    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers))
+    cut = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
+    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), cut)
 
 
 def _at_level(of: Iterable[Round], firsts: RankArray, apart: int) -> Iterator[Round]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.table import first_on
-from syncline.costmodel.network.topology import Ints, Topology
+from syncline.costmodel.collectives.table import first_on, knows_library
+from syncline.costmodel.network.topology import Floats, Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.plain import FEWEST, Numbers, Plain, is_plain, spelled
@@ -72,11 +72,12 @@ class Assembly:
         over: the topology.
         routes: between workers.
         kinds: of collectives.
-        workers: P.
+        starts_s: when each worker begins, ``(P,)``.
     """
 
-    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, workers: int) -> None:
-        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, workers
+    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, starts_s: Floats) -> None:
+        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, len(starts_s)
+        self.starts_s = starts_s
         self.names = Names()
         self.instructions: list[Instruction | None] = []  # of each operation
         self.told: list[Told] = []
@@ -371,6 +372,7 @@ class Assembly:
             self.ports[stream] = first
             for name in ("head", "serving", "last_number", "last_part"):
                 ports[name] = -1
+            ports["idle_since"] = self.starts_s
         return first
 
     def message(self, sender: int, receiver: int, tag: Hashable) -> int:
@@ -385,7 +387,7 @@ class Assembly:
 
     def resolved(self, collective: Collective) -> Collective:
         """A collective with the algorithm that carries it, where the network says which."""
-        if self.over.gloo is None or collective.algorithm is not None or collective.rounds is not None:
+        if not knows_library(self.over) or collective.algorithm is not None or collective.rounds is not None:
             return collective
         known = self._resolved.get(id(collective))
         if known is None:

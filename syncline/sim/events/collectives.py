@@ -9,6 +9,7 @@ there is to receive for one is known as soon as anybody has joined it.
 
 from __future__ import annotations
 
+from syncline.costmodel.network.tcp import TOGETHER
 from syncline.sim.events import views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.gloo import gloo_advance
@@ -47,8 +48,8 @@ def know(addresses, p, i):
     part.rank = instance.rank0 + part.place
     rank = views.rank_table(addresses)[part.rank]
     rank.part = p
-    part.receives = rank.receives > 0 and not rank.gloo
-    if views.core(addresses).eager and views.ports(addresses)[part.port].serving == p:
+    part.receives = rank.receives > 0 and not rank.gloo and (rank.nccl or views.core(addresses).eager)
+    if views.ports(addresses)[part.port].serving == p:
         serve(addresses, part.port)
 
 
@@ -117,7 +118,8 @@ def create(addresses, p):
         rank.at, rank.end, rank.send_at = of.entry0, of.entry1, of.entry0
         rank.turn = rank.send_turn = rank.send_place = rank.queued = rank.unsent = rank.busy = 0
         rank.have = rank.early = rank.admitted = rank.issues = rank.sent = 0
-        rank.need, rank.receives, rank.gloo = FAR, of.receives, plan.gloo
+        rank.need, rank.receives, rank.gloo, rank.nccl = FAR, of.receives, plan.gloo, plan.nccl
+        rank.ahead = plan.ahead
         rank.place0 = instance.place0 + of.place0
         if not plan.gloo:
             rank.message = instance.message0 + place
@@ -139,6 +141,7 @@ def finish(addresses, r):
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.what]
     part.state = DONE
+    views.ports(addresses)[part.port].idle_since = core.now
     nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
     record(addresses, part.worker, part.operation, part.start, nbytes)
     instance.left -= 1
@@ -155,23 +158,32 @@ def finish(addresses, r):
     return -1
 
 
+@core_function("boolean", "int64")
+def begin_rounds(addresses, r):
+    """A rank comes to its first round; whether it has nothing to do."""
+    rank = views.rank_table(addresses)[r]
+    rank.need = 0
+    if rank.gloo:
+        return gloo_advance(addresses, r)
+    return advance(addresses, r)
+
+
 @core_function("int64", "int64")
 def enter(addresses, p):
     """The one before it on this stream is done; the worker that can go on, if any."""
     core, part = views.core(addresses), views.parts(addresses)[p]
-    rank = views.rank_table(addresses)[part.rank]
     part.start = core.now
-    if rank.gloo:
-        call = views.plans(addresses)[part.what].call
-        if call != 0.0:
-            push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
-            return -1
-        rank.need = 0
-        is_done = gloo_advance(addresses, part.rank)
-    else:
-        rank.need = 0
-        is_done = advance(addresses, part.rank)
-    return finish(addresses, part.rank) if is_done else -1
+    plan = views.plans(addresses)[part.what]
+    call = plan.call
+    if plan.openings:
+        idle = core.now - views.ports(addresses)[part.port].idle_since
+        timeouts = min(int(idle / plan.timeout + TOGETHER), plan.openings)
+        if timeouts:
+            call += views.openings(addresses)[plan.opening0 + timeouts - 1]
+    if call != 0.0:
+        push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
+        return -1
+    return finish(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
 
 
 @core_function("int64", "int64")

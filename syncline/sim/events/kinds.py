@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import inner_sizes
-from syncline.costmodel.collectives.table import is_gloo
-from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.collectives.nccl.costs import DEFAULT
+from syncline.costmodel.collectives.opening import opening_of
+from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
+from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
 from syncline.sim.collectives.rounds import rounds
@@ -107,7 +109,8 @@ class Kinds:
             return of.rounds
         everybody = of.group is None or of.group == tuple(range(self._workers))
         ranks = self._workers if of.group is None else len(of.group)
-        return rounds(of.kind, ranks, of.nbytes, of.algorithm, self._inner_sizes if everybody else None)
+        nccl = nccl_on(self._over) if is_nccl(of.kind, of.algorithm) else None
+        return rounds(of.kind, ranks, of.nbytes, of.algorithm, self._inner_sizes if everybody else None, nccl)
 
     def plan(self, what: int) -> None:
         """Make the plan of a kind, if there is none yet."""
@@ -118,6 +121,8 @@ class Kinds:
         of, group = kind.collective, kind.group
         ranks = self._workers if group is None else len(group)
         by_gloo = is_gloo(of.kind, of.algorithm)
+        if of.rounds is None:
+            self._open(what, of, ranks)
         told = self._rounds(of)
         plan = plan_of(told, ranks)
         senders, receivers = plan.senders, plan.receivers
@@ -129,8 +134,11 @@ class Kinds:
         else:
             if group is not None:
                 senders, receivers = group[senders], group[receivers]
-            route0 = self._routes.add(senders, receivers)
+            by_nccl = is_nccl(of.kind, of.algorithm)
+            route0 = self._routes.add(senders, receivers, eager=by_nccl)
             self._store(what, plan, route0)
+            if by_nccl and told:
+                self._plan_nccl(what, of)
 
     def _store(
         self, what: int, plan: Plan, route0: int, from0: int = 0, which: NDArray[np.int64] | None = None
@@ -155,6 +163,21 @@ class Kinds:
         record = state["plans"][what]
         record["workers"], record["rank0"], record["total"] = ranks, rank0, len_of(plan)
         record["messages"] = ranks
+
+    def _open(self, what: int, of: Collective, ranks: int) -> None:
+        """What its connections take to open after idling."""
+        over = self._over if of.group is None else among(self._over, of.group)
+        opening = opening_of(of.kind, ranks, of.nbytes, over, of.algorithm)
+        if opening is not None:
+            record = self._state["plans"][what]
+            record["opening0"] = self._state.append("openings", opening.seconds)
+            record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
+
+    def _plan_nccl(self, what: int, of: Collective) -> None:
+        costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][what]
+        rounds_ahead = costs.rounds_ahead(str(of.algorithm))
+        record["nccl"], record["call"] = True, costs.call_s
+        record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message in each round
 
     def _plan_gloo(
         self, what: int, of: Collective, plan: Plan, group: NDArray[np.int64] | None, rounds_told: int

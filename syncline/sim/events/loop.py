@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import views
-from syncline.sim.events.collectives import DONE, complete, enter, finish, join, number_parts, record
+from syncline.sim.events.collectives import DONE, begin_rounds, complete, enter, finish, join, number_parts, record
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
-from syncline.sim.events.gloo import cleared, gloo_advance, gloo_got, gloo_left
+from syncline.sim.events.gloo import cleared, gloo_got, gloo_left
 from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
 from syncline.sim.events.messages import ask_for, free, put, start_late
 from syncline.sim.events.ranks import got, left, took
@@ -223,8 +223,7 @@ def run_core(addresses, until, until_key):
         elif kind == ENTER:
             core.resume = enter(addresses, a)
         elif kind == BEGIN:
-            ranks[a].need = 0
-            if gloo_advance(addresses, a):
+            if begin_rounds(addresses, a):
                 r = a
         elif kind == CLEARED:
             cleared(addresses, messages[a].turn)

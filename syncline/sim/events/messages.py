@@ -17,7 +17,7 @@ from syncline.sim.events import views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.flows import carry
 from syncline.sim.events.heap import NORMAL, number, push
-from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_PROGRAM
+from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_PROGRAM, OF_RANK
 
 
 @core_function("void", "int64")
@@ -45,7 +45,8 @@ def start_late(addresses, m, late_s):
     core, message = views.core(addresses), views.messages(addresses)[m]
     route = views.routes(addresses)[message.route]
     turn, before = message.key, route.before
-    if core.eager or message.kind == OF_GLOO:
+    nccl = message.kind == OF_RANK and views.rank_table(addresses)[message.sender].nccl
+    if core.eager or message.kind == OF_GLOO or nccl:
         message.after = route.after + late_s
     else:
         before, message.after = route.before + late_s, route.after

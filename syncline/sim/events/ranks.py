@@ -4,6 +4,9 @@ A worker has a port out, which serves one message at a time in the order of queu
 in the order in which the worker receives them by its program. A message starts when both are its own. By the
 rendezvous rule a worker comes to one round after another, which keeps the ports in order by itself.
 
+A rank of NCCL's is eager whatever the rule, and ``ahead`` messages ahead of what has arrived, see
+`syncline.sim.collectives.nccl`.
+
 On its stream nobody but a rank sends while it is under way, so it has one message at its port out, and how many wait
 behind that is a number: which ones they are, its plan says.
 """
@@ -69,10 +72,11 @@ def admit(addresses, r):
 def advance(addresses, r):
     """Go on until something has to be waited for; whether there is nothing more to do."""
     core, rank, entries = views.core(addresses), views.rank_table(addresses)[r], views.entries(addresses)
-    while rank.have >= rank.need and (core.eager or not rank.unsent):
+    ahead_of_all = core.eager or rank.nccl
+    while rank.have + rank.ahead >= rank.need and (ahead_of_all or not rank.unsent):
         at = rank.at
         if at == rank.end:
-            return not rank.unsent
+            return not rank.unsent and rank.have >= rank.need
         entry = entries[at]
         rank.turn += 1
         if rank.turn == entry.times:
@@ -83,7 +87,7 @@ def advance(addresses, r):
             rank.queued += entry.sends
             if not rank.busy:
                 send_next(addresses, r)
-        if not core.eager:
+        if not ahead_of_all:
             for _ in range(entry.receives):
                 admit(addresses, r)
     return False
@@ -105,7 +109,7 @@ def serve(addresses, p):
 def took(addresses, r):
     """The bytes of a message to it are through: its port in is free again."""
     rank = views.rank_table(addresses)[r]
-    if views.core(addresses).eager and not rank.gloo:
+    if (views.core(addresses).eager or rank.nccl) and not rank.gloo:
         if rank.admitted < rank.receives:
             admit(addresses, r)
         else:
@@ -120,7 +124,7 @@ def left(addresses, r):
     rank = views.rank_table(addresses)[r]
     rank.unsent -= 1
     send_next(addresses, r)
-    return not rank.unsent and rank.have >= rank.need and advance(addresses, r)
+    return not rank.unsent and rank.have + rank.ahead >= rank.need and advance(addresses, r)
 
 
 @core_function("boolean", "int64, int64")
@@ -145,4 +149,4 @@ def note_arrival(addresses, r, turn):
 def got(addresses, r, turn):
     """A message to it has arrived; whether it has nothing more to do."""
     rank = views.rank_table(addresses)[r]
-    return note_arrival(addresses, r, turn) and rank.have >= rank.need and advance(addresses, r)
+    return note_arrival(addresses, r, turn) and rank.have + rank.ahead >= rank.need and advance(addresses, r)

@@ -26,7 +26,7 @@ class Routes:
         self._bandwidth = np.array(over.bandwidth_bytes_per_s, dtype=np.float64)
         self.longest = 1
 
-    def add(self, senders: Ints, receivers: Ints, added_s: float | None = None) -> int:
+    def add(self, senders: Ints, receivers: Ints, added_s: float | None = None, eager: bool = False) -> int:
         """Routes between these workers; returns the place of the first.
 
         Args:
@@ -34,21 +34,22 @@ class Routes:
             receivers: ``(N,)`` workers.
             added_s: seconds by which messages are late, whose route takes all but the bytes' time after them, as of
                 gloo's connections; None for messages by a start rule.
+            eager: whether the latency comes after the bytes have flown whatever the rule, as of NCCL's.
         """
         first = self._state.used["routes"]
         self._state.room("routes", len(senders))
         for begin in range(0, len(senders), AT_ONCE):
             chosen = slice(begin, begin + AT_ONCE)
-            self._add(senders[chosen], receivers[chosen], added_s)
+            self._add(senders[chosen], receivers[chosen], added_s, eager or self._eager)
         return first
 
-    def _add(self, senders: Ints, receivers: Ints, added_s: float | None) -> None:
+    def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool) -> None:
         paths = self._over.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, as what is kept is read-only
         latency_s, overhead_s = (np.array(each, dtype=np.float64) for each in paths[1:])
         state = self._state
         first, _ = state.take("routes", len(senders))
-        hop0, eager = state.used["hops"], self._eager
+        hop0 = state.used["hops"]
         state.room("hops", channels.size)
         added = added_s is not None, 0.0 if added_s is None else added_s
         state.used["hops"], longest = write_routes(

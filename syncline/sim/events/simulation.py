@@ -111,7 +111,7 @@ class Simulation:
         self.routes = Routes(self.state, over, eager)
         self.kinds = Kinds(self.state, over, self.routes, self.workers)
         self.starts_s = start_times(starts_s, self.workers)
-        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.workers)
+        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.starts_s)
         first = self.assembly.all(programs)
         if first is not None:
             self._plan(first)

@@ -70,21 +70,24 @@ KEY = _record("first:i4 last:i4 instance:i4")
 INSTANCE = _record("what:i4 key:i4 left:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
 RANK = _record(
     "worker:i4 part:i4 instance:i4 message:i4 base:i4 at:i4 end:i4 turn:i4 send_at:i4 send_turn:i4 send_place:i4"
-    " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1"
-    " issues:i4 sent:i4"
+    " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1 nccl:i1"
+    " issues:i4 sent:i4 ahead:i4"
 )
 MESSAGE = _record(
     "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 route:i4 next:i4 port:i4 sender:i4 receiver:i4"
     " turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8 visit:i8"
 )
-PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4")
+PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8")
 LINK = _record("before:i4 after:i4")
 CHANNEL = _record(
     "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
 )
 ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
-PLAN = _record("workers:i4 gloo:i4 free:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8")
+PLAN = _record(
+    "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
+    " opening0:i8 openings:i4 timeout:f8"
+)
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
 SENDING = _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8")
@@ -112,6 +115,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "entries": ENTRY,
     "sendings": SENDING,
     "sources": NUMBER,
+    "openings": np.dtype(np.float64),
     "slots": NUMBER,
     "late": NUMBER,
     "late_s": np.dtype(np.float64),
@@ -207,5 +211,5 @@ class CoreState:
             self.used[name] = len(records)
             return 0
         first, new = self.take(name, len(records))
-        copy_records(new, records)
+        copy_records(new, np.ascontiguousarray(records, dtype=new.dtype))
         return first

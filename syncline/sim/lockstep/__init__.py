@@ -2,5 +2,5 @@
 
 In which order to read: ``maps`` (the entry), ``routed`` (rounds made ready on a topology), ``recurrences`` (what a
 round does), ``rings`` (many rounds at once), ``compiled`` (the same, compiled), ``shares`` (channels shared in step),
-``gloo`` (what gloo runs).
+``gloo`` and ``nccl`` (what these run).
 """

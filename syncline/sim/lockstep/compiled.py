@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.sim.kernels import compiled
+from syncline.kernels import compiled
 
 BLOCK = 1024
 """Times that a block carries on: with their costs 32 KB."""

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from syncline.costmodel.network.paths import Floats, Ints
-from syncline.sim.kernels import Kernels
+from syncline.kernels import Kernels
 
 KERNELS = Kernels("syncline.sim.lockstep.compiled", worth=2**28)
 """The loops over many messages, compiled; work counts in messages."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.sim.kernels import compiled
+from syncline.kernels import compiled
 
 BEGIN, COMPUTED, FLOW, DRAINED, ARRIVED, SETTLE, DECIDE = range(7)
 NORMAL, SETTLING, DECIDING = 1, 10, 11

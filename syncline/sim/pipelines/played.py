@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.topology import Star, topology
+from syncline.kernels import Kernels
 from syncline.sim.events.state import LEFT_OVER
-from syncline.sim.kernels import Kernels
 from syncline.sim.pipelines.deadlocks import tag_of
 from syncline.sim.pipelines.schedules import TASK_KINDS, Numbering, Orders, Schedule
 from syncline.sim.timeline import Timeline, Words

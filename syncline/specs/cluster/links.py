@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import InstanceOf
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
@@ -17,8 +18,9 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.registry import PYTHON, Registry, called_as, is_reference
 from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
+from syncline.specs.cluster.nccl import nccl_costs, nccl_fields
 from syncline.specs.cluster.reading import Bandwidth, Described, Name, Number, counted, users_fields
-from syncline.specs.cluster.tcp import tcp_of
+from syncline.specs.cluster.tcp import tcp_fields, tcp_of
 
 BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
@@ -48,6 +50,7 @@ class LinkDescribed(Described):
     rails: Annotated[int | None, counted("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
+    nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     fabric: FabricKind | None = None
     name: Name | None = None
 
@@ -61,6 +64,7 @@ class LinkDescribed(Described):
             "efficiency": self.efficiency,
             "duplex": self.duplex,
             "gloo": self.gloo,
+            "nccl": self.nccl,
             "fabric": self.fabric,
             "name": self.name,
         }
@@ -98,7 +102,8 @@ class LinkDescribed(Described):
         most = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, most))
         bandwidth = float(min(link.bandwidth_bytes_per_s, most))
-        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload)
+        opens = replace(self.tcp, loss=0.0) if self.tcp.slow_start else None  # what losses leave is in the numbers
+        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=opens)
 
 
 def link_of(value: Any, path: str, uplink: bool = False) -> Link:
@@ -136,7 +141,11 @@ def part_of(value: Any, path: str, uplink: bool = False) -> Link:
     if link.gloo is not None:
         expected = "nothing, as it is known of one link to everybody alone"
         raise SpecError(f"{path}.gloo", gloo_fields(link.gloo), expected)
-    return link
+    if link.nccl is not None:
+        expected = "nothing, as its pieces are known of one link to everybody alone"
+        raise SpecError(f"{path}.nccl", nccl_fields(link.nccl), expected)
+    # Windows bound what a part carries; how they open is known of one link to everybody alone.
+    return link if link.tcp is None else replace(link, tcp=None)
 
 
 def link_fields(link: Link) -> dict[str, Any]:
@@ -147,6 +156,8 @@ def link_fields(link: Link) -> dict[str, Any]:
         "efficiency": None if link.efficiency == 1 else float(link.efficiency),
         "duplex": None if link.duplex == "full" else link.duplex,
         "gloo": None if link.gloo is None else gloo_fields(link.gloo),
+        "nccl": None if link.nccl is None else nccl_fields(link.nccl),
+        "tcp": None if link.tcp is None else tcp_fields(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}

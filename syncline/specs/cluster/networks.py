@@ -11,6 +11,7 @@ from pydantic import Field, InstanceOf, StrictBool
 from typing_extensions import override
 
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Network, Topology
@@ -243,6 +244,11 @@ class Referred:
     def gloo(self) -> GlooCosts | None:
         """Of the network."""
         return self.network.gloo
+
+    @property
+    def nccl(self) -> NcclCosts | None:
+        """Of the network, where it has any."""
+        return getattr(self.network, "nccl", None)
 
     def among(self, workers: int) -> Topology:
         """The topology of so many workers.

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import NETWORKS, Link, TwoLevel, collective_s
+from syncline.costmodel import NETWORKS, Level, Link, MultiLevel, TwoLevel, collective_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.many import carried
 from syncline.costmodel.collectives.policies import algorithm_for
 from syncline.costmodel.collectives.table import COLLECTIVES, algorithm_name
 from syncline.costmodel.network.link import stacked_links
+from syncline.errors import SpecError
+from tests.sim.strategies import joined_workers, rules
 
 links = st.builds(
     Link,
@@ -88,3 +90,52 @@ def test_a_preset_and_a_single_number_are_settings_too():
     link = NETWORKS["10gbe"].network
     one = carried("all_gather", np.array([8]), 1e6, link)
     assert (one.seconds, one.names) == (collective_s("all_gather", 8, 1e6, link), ("ring",))
+
+
+def test_somebody_else_is_asked_where_there_is_no_closed_form():
+    """Half-duplex links and three workers, among others; and which rows are whose is told."""
+    links = [Link(1e-3, 1e8, duplex="half"), Link(1e-6, 1e8, duplex="half")]
+    asked = []
+
+    def otherwise(kind, workers, nbytes, network, name, rule):
+        asked.append((workers, network.latency_s, name))
+        return 7.0, "told"
+
+    one = carried("all_reduce", np.array([[3], [4]]), 1e3, stacked_links(links), "rabenseifner", "eager", otherwise)
+    assert asked == [(3, link.latency_s, "rabenseifner") for link in links]
+    ways = np.array(one.ways)[np.broadcast_to(one.known_by, (2, 2))]
+    assert ways.tolist() == [["told", "told"], ["closed form", "closed form"]]
+    assert one.seconds[0].tolist() == [7.0, 7.0]
+    for j, link in enumerate(links):
+        assert one.seconds[1, j] == collective_s("all_reduce", 4, 1e3, link, "rabenseifner")
+    with pytest.raises(NoClosedForm):
+        carried("all_reduce", np.array([[3], [4]]), 1e3, stacked_links(links), "rabenseifner")
+
+
+def test_levels_whose_outermost_is_open_are_priced_at_once():
+    network = MultiLevel((Level(2, Link(1e-6, 1e11)), Level(3, Link(1e-5, 1e10), 1), Level(None, Link(1e-3, 1e9), 1)))
+    for wanted in ("auto", "hierarchical"):
+        for counts in ([12, 60, 24], [12, 6, 2]):
+            one = carried("all_reduce", np.array(counts), 1e6, network, wanted)
+            for i, count in enumerate(counts):
+                expected_s, name = alone("all_reduce", count, 1e6, network, wanted, "eager")
+                chosen = np.broadcast_to(one.chosen, (3,))[i]
+                assert (one.seconds[i], one.names[chosen]) == (pytest.approx(expected_s, rel=1e-12), name)
+
+
+@given(joined=joined_workers().filter(lambda one: not isinstance(one[1], list)), size=st.floats(0, 1e9), rule=rules)
+def test_any_network_is_priced_as_alone(joined, size, rule):
+    """What is chosen and what it takes are those of `algorithm_for` and `collective_s`, or neither has a form."""
+    workers, network = joined
+    for wanted in ("auto", "hierarchical", "leader", "nccl"):
+        try:
+            expected_s, name = alone("all_reduce", workers, size, network, wanted, rule)
+        except NoClosedForm:
+            with pytest.raises(NoClosedForm):
+                carried("all_reduce", np.array([workers]), size, network, wanted, rule)
+            continue
+        except SpecError:
+            continue
+        one = carried("all_reduce", np.array([workers]), size, network, wanted, rule)
+        chosen = int(np.ravel(one.chosen)[0])
+        assert (np.ravel(one.seconds)[0], one.names[chosen]) == (pytest.approx(expected_s, rel=1e-12), name)

@@ -9,11 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import NETWORKS, Level, Link, MultiLevel, Sites, TwoLevel, chosen_algorithm, collective_s
+from syncline.costmodel import (
+    HIERARCHICAL,
+    NETWORKS,
+    Level,
+    Link,
+    MultiLevel,
+    Sites,
+    TwoLevel,
+    chosen_algorithm,
+    closed_form_s,
+    collective_s,
+)
 from syncline.costmodel.network.multi_level import levels_of
 from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError
-from syncline.sim import collective_finish_s
+from syncline.sim import Round, collective_finish_s, rounds_finish_s
 from tests.costmodel.network.topologies import all_paths, assert_same, channels
 from tests.sim.strategies import any_links
 
@@ -29,6 +40,9 @@ def the_same(one: Network, other: Network, workers: int) -> None:
         for by in ("auto", "events"):
             times = [collective_finish_s(kind, workers, 1e6, on, algorithm, by=by) for on in (one, other)]
             np.testing.assert_allclose(*times, rtol=1e-12)
+    for algorithm in HIERARCHICAL["all_reduce"]:
+        told = [closed_form_s("all_reduce", workers, 1e6, on, algorithm) for on in (one, other)]
+        assert told[0] == (None if told[1] is None else pytest.approx(told[1], rel=1e-12))
     for name in ("auto", "nccl"):
         choices = [chosen_algorithm(name, "all_reduce", workers, 1e6, on) for on in (one, other)]
         assert choices[0] == choices[1]
@@ -62,6 +76,22 @@ def test_one_level_is_a_link(link: Link, workers: int) -> None:
         )
 
 
+def test_sockets_in_a_node_share_what_is_between_them_and_have_a_card_each() -> None:
+    """Two sockets of two workers in a node: their bus is shared, the cards are theirs, and workers leave by them."""
+    bus = Link(1e-6, 20.0, "bus")
+    on = MultiLevel((Level(2, NVLINK), Level(2, bus, 1, through=True), Level(None, CARD, 2, through=False)))
+    ways = on.among(8)
+    rates = [ways.bandwidth_bytes_per_s[channels(ways, *pair)].tolist() for pair in [(0, 1), (0, 2), (0, 4)]]
+    assert rates == [[400.0] * 2, [400.0, 20.0, 20.0, 400.0], [50.0, 50.0]]
+    assert [channels(ways, local, 4)[0] for local in range(4)] == [c for c in (24, 25) for _ in "12"]
+    inside = 2 * (1e-6 + 100 / 2 / 400)  # of 100 bytes, there and back
+    between_sockets = 2 * (2e-6 + 25 / (20 / 2))  # of 50 each, two on the bus
+    between_nodes = 2 * (2e-6 + 12.5 / (50 / 2))  # of 25 each, two on a card
+    assert collective_s("all_reduce", 8, 100, on, "hierarchical") == pytest.approx(
+        inside + between_sockets + between_nodes
+    )
+
+
 def test_the_links_that_a_message_passes() -> None:
     ways = CLUSTER.among(64)
     here, there = np.zeros(4, dtype=int), np.array([1, 8, 16, 32])
@@ -88,24 +118,32 @@ def test_fewer_workers_fill_what_they_reach() -> None:
         CLUSTER.among(128)
 
 
-def test_an_all_to_all_across_leaves_is_slowed_by_the_oversubscription() -> None:
-    """Both leaves of n workers send n B towards the other, which gets n B / k: k times as long."""
+def across(units: int, size: int, nbytes: float) -> list[Round]:
+    """The part of an all-to-all between neighbouring units of so many workers: each sends to all of the next unit."""
+    worker = np.arange(units * size)
+    unit, local = np.divmod(worker, size)
+    return [Round(worker, (unit + 1) % units * size + (local + k) % size, nbytes) for k in range(size)]
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_an_all_to_all_across_leaves_is_slowed_by_the_oversubscription(k: float) -> None:
+    """All cards of a leaf send at B into uplinks of 1/k of them together: n messages take ``n (alpha + k b / B)``."""
+    size, nbytes = 4, 1e3
+    tree = MultiLevel((Level(size, CARD), Level(2, SPINE, oversubscription=k)))
+    for by in ("lockstep", "events"):
+        finish_s = rounds_finish_s(across(2, size, nbytes), 2 * size, tree, by=by)
+        np.testing.assert_allclose(finish_s, size * (3e-6 + k * nbytes / 50.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_reduction_between_leaves_is_slowed_by_the_oversubscription(k: float) -> None:
     size, nbytes = 4, 8e3
-    for k in (1, 2, 4):
-        tree = MultiLevel((Level(size, CARD), Level(2, replace(SPINE, latency_s=0.0), oversubscription=k)))
-        # The rounds of a pairwise exchange between worker i and i + 4 and so on: each to the other leaf alone.
-        on = tree.among(2 * size)
-        ends = np.arange(2 * size)
-        shared = [channels(on, i, (i + size) % (2 * size)) for i in ends]
-        rate = min(on.bandwidth_bytes_per_s[c] / sum(c in each for each in shared) for c in shared[0])
-        assert rate == 50.0 / k
-        # What a reduction between leaves takes: every worker to its partner and back, n / 2 bytes each way.
-        seconds = collective_s("all_reduce", 2 * size, nbytes, tree, "hierarchical-doubling")
-        inside = 2 * (size - 1) * (2e-6 + nbytes / size / 50.0)
-        assert seconds == pytest.approx(inside + 2e-6 + nbytes / size / (50.0 / k))
-        assert collective_finish_s("all_reduce", 2 * size, nbytes, tree, "hierarchical-doubling").max() == (
-            pytest.approx(seconds, rel=1e-12)
-        )
+    tree = MultiLevel((Level(size, CARD), Level(2, SPINE, oversubscription=k)))
+    seconds = collective_s("all_reduce", 2 * size, nbytes, tree, "hierarchical-doubling")
+    inside = 2 * (size - 1) * (2e-6 + nbytes / size / 50.0)
+    assert seconds == pytest.approx(inside + 3e-6 + nbytes / size / (50.0 / k))
+    played = collective_finish_s("all_reduce", 2 * size, nbytes, tree, "hierarchical-doubling").max()
+    assert played == pytest.approx(seconds, rel=1e-12)
 
 
 def rail_optimised(cross_rail: str | None, k: float = 1) -> MultiLevel:
@@ -150,13 +188,25 @@ def test_a_ring_along_rails_is_not_slowed_by_the_spine(k: float) -> None:
     assert pods == pytest.approx(inside + along + 2 * (3e-6 + 1e5 / 16 / (50.0 / k)))
 
 
-def test_every_worker_to_another_rail_of_the_next_node_pays_the_oversubscription() -> None:
-    on = rail_optimised("spine", 4).among(8)
-    senders = np.arange(8)
-    receivers = (senders + 4) // 4 % 2 * 4 + (senders + 1) % 4
-    ways = [channels(on, s, r) for s, r in zip(senders.tolist(), receivers.tolist(), strict=True)]
-    used = np.bincount(np.concatenate(ways), minlength=len(on.bandwidth_bytes_per_s))
-    assert min((on.bandwidth_bytes_per_s / np.maximum(used, 1))[ways[0]]) == 50.0 / 4
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_across_rails_everybody_pays_the_oversubscription_or_nvlink(k: float) -> None:
+    """Every worker to the next rail of the other node: over the spine 1/k of a card each; NVLink is fast enough."""
+    worker, nbytes = np.arange(8), 1e3
+    other = Round(worker, (worker + 4) % 8 // 4 * 4 + (worker + 1) % 4, nbytes)
+    for cross_rail, alpha_s, rate in (("spine", 3e-6, 50.0 / k), ("inside", 3e-6, 50.0), (None, 2e-6, 50.0)):
+        for by in ("lockstep", "events"):
+            finish_s = rounds_finish_s([other], 8, rail_optimised(cross_rail, k), by=by)
+            np.testing.assert_allclose(finish_s, alpha_s + nbytes / rate, rtol=1e-12)
+
+
+def test_a_superpod_keeps_rings_along_its_rails() -> None:
+    """Eight machines of a scalable unit take what they take without rails; a message to another rail one hop more."""
+    pod, nodes = NETWORKS["dgx-h100-superpod"].network, NETWORKS["dgx-h100"].network
+    seconds = [collective_s("all_reduce", 64, 1e9, on, "hierarchical") for on in (pod, nodes)]
+    assert seconds[0] == seconds[1]
+    latency_s = pod.among(512).paths(np.zeros(3, dtype=int), np.array([8, 9, 256])).latency_s
+    np.testing.assert_allclose(latency_s, [2e-6, 2.5e-6, 2.5e-6])
+    assert max(map(len, pod.describe().split(", "))) < 80
 
 
 def test_what_it_is_for_people() -> None:

@@ -72,7 +72,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
     done = command(*QUICK, "--json")
     assert done.code == 0, done.err
     result = json.loads(done.out)
-    assert len(result["rows"]) == 158 + 8 + 288
+    assert len(result["rows"]) == 158 + 8 + 288 + 720 + 54
     assert set(result) == {"spec", "rows", "summary", "constants", "left_out", "folder"} and result["left_out"] == []
     own = {key for path in BUNDLED for key in read_table(path)[1][0]}
     assert {key for row in result["rows"] + result["summary"] for key in row} - own <= documented("validate clusters")

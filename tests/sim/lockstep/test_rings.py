@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
+from syncline.kernels import Kernels
 from syncline.sim import Round, rounds
-from syncline.sim.kernels import Kernels
 from syncline.sim.lockstep import rings as cycles
 from syncline.sim.lockstep.maps import run_rounds
 from syncline.sim.lockstep.rings import rings

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SynclineError
+from syncline.kernels import Kernels
 from syncline.sim import run_events
-from syncline.sim.kernels import Kernels
 from syncline.sim.pipelines import played as module
 from syncline.sim.pipelines.played import played
 from syncline.sim.pipelines.run import Durations, Pipeline, pipeline_programs, report, run_pipeline

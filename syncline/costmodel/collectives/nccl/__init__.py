@@ -1,4 +1,5 @@
 """NCCL as it runs.
 
-``sockets`` (its rings and chains over TCP, pipelined in pieces), ``nvlink`` (measured inside nodes, told for others).
+``costs`` (its pieces, which algorithm), ``sockets`` (its rings and chains over TCP), ``nvlink`` (measured inside nodes,
+told for others).
 """

@@ -2,84 +2,77 @@
 
 NCCL cuts a tensor into pieces of its buffers' size, and a worker sends a piece on while the next comes in. So a large
 collective pays latencies once, not at every step, unless a step's bytes leave sooner than the piece that the next step
-needs arrives. With P workers, latency alpha, R payload bytes per second, pieces of C bytes per worker and step, of
-which a part phi must be there before the next step sends on,
+needs arrives. With P workers, latency alpha, overhead o per message and R payload bytes per second, of pieces of at
+most C bytes in S slices each, where a slice is sent on as soon as it is there,
 
-| collective       | algorithm | time                                                                        |
-|------------------|-----------|-----------------------------------------------------------------------------|
-| `all_reduce`     | ring      | 2 (P - 1) n/(P C) max(C/R, alpha + phi C/R) + l alpha                       |
-| `all_gather`     | ring      | (P - 1) n/C max(C/R, alpha + phi C/R) + l alpha                             |
-| `reduce_scatter` | ring      | (P - 1) n/(P C) max(C/R, alpha + phi C/R) + l alpha                         |
-| `broadcast`      | chain     | n/R + (P - 1)(alpha + c/R) + m alpha                                        |
-| `reduce`         | chain     | the same, towards its root                                                  |
-| `all_to_all`     | posted    | n (P - 1)/(P R) + m alpha                                                   |
+    s(C) = max(S o + C/R, alpha + o + C/(S R))           seconds of a ring's step
+    u(C) = min(alpha, (S - 1)(o + C/(S R)))              of what the last slice pays beside, once
 
-with ``C = min(k b / 2, bytes of a block)``, ``c = k b / 8``: k channels have a buffer of b bytes each, in 8 steps, of
-which a ring's piece takes four and a chain's one. l and m are latencies that measurements show and this description
-does not explain: starting together, windows that open.
+| collective       | algorithm     | time                                                                     |
+|------------------|---------------|--------------------------------------------------------------------------|
+| `all_reduce`     | `nccl-ring`   | 2 (P - 1) (w s(C) + s(C')) + u,  block n/P = w C + C'                    |
+| `all_gather`     | `nccl-ring`   | (P - 1) (w s(C) + s(C')) + u,    block n                                 |
+| `reduce_scatter` | `nccl-ring`   | (P - 1) (w s(C) + s(C')) + u,    block n/P                               |
+| `broadcast`      | `nccl-chain`  | n/R + ceil(n/c) o + (P - 1) alpha + (P - 2)(o + min(c, n)/R)             |
+| `reduce`         |               | the same, towards its root                                               |
+| `all_to_all`     | `nccl-posted` | (P - 1)(o + n/(P R)) + alpha                                             |
+| `gather`         | `nccl-posted` | (P - 1)(o + n/R) + alpha                                                 |
 
-Trees, the protocols LL and LL128 (small messages), PAT and NVLS are not in here.
+and a call's own time on top. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b bytes each, in
+8 steps, of which a ring's piece takes four and a chain's one. All forms are exact for every P and n, also where a block
+is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They are those of slices that
+leave when the port is free and the slice S before them has arrived; the two channels are taken to be one of twice the
+rate: what one waits for at the end of a loop, when its last slice must be there before the next loop's first leaves, is
+the other's time on the line.
 
-Source: NVIDIA NCCL 2.10.3: src/include/collectives.h (ALLREDUCE_CHUNKSTEPS = NCCL_STEPS / 2, two slices in it;
-BROADCAST_CHUNKSTEPS = 1), src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol Simple),
-src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every channel and peer).
+torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
+protocols LL and LL128 (small messages), PAT and NVLS are not in here.
+
+Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.collectives.nccl.costs`; src/collectives/device/all_reduce.h (a
+ring's loops), broadcast.h (the chain), src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every
+channel and peer).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.nccl.costs import DEFAULT, NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError, one_of
 
-STEPS = 8
-"""Parts of a channel's buffer."""
+__all__ = ["NCCL_ALGORITHMS", "NCCL_KINDS", "NcclAlgorithm", "NcclCosts", "nccl_messages", "nccl_sockets_s"]
 
 SOCKETS_ON_AWS = 16
 """Of every channel and peer: 2 threads with 8 each."""
 
-NCCL_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 
+class NcclAlgorithm(NamedTuple):
+    """An algorithm of NCCL's over sockets: its pieces are sent ahead of their receiver's program, whatever the rule.
 
-@dataclass(frozen=True)
-class NcclCosts:
-    """What NCCL's pieces are, and what it takes beside them.
-
-    Args:
-        buffer_bytes: b, of a channel.
-        channels: k; NCCL has two between nodes with one card.
-        stored_part: phi, from 0 to 1: what of a step's bytes must be there before they are sent on.
-        ring_latencies: l, once per ring.
-        chain_latencies: m, once per chain or exchange.
-
-    Raises:
-        SpecError: a field out of range.
+    Attributes:
+        form: seconds from P, n, the link, its costs, and the part of a piece that is there before it is sent on.
+        sent: bytes that each worker sends, mean over workers, from P and n.
+        directions: transfers that a worker's half-duplex link carries at once; None if that differs.
     """
 
-    buffer_bytes: float = 4 * 2**20
-    channels: int = 2
-    stored_part: FloatOrArray = 0.5
-    ring_latencies: FloatOrArray = 1.0
-    chain_latencies: FloatOrArray = 1.0
-
-    def __post_init__(self) -> None:
-        require(self.buffer_bytes > 0, "nccl.buffer", self.buffer_bytes, "bytes, positive")
-        require(self.channels >= 1, "nccl.channels", self.channels, "a number of channels, at least 1")
-        for name in ("ring_latencies", "chain_latencies"):
-            require(np.greater_equal(getattr(self, name), 0), f"nccl.{name}", getattr(self, name), "at least 0")
-        part = self.stored_part
-        require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
-
-    def piece_bytes(self, block_bytes: FloatOrArray) -> FloatOrArray:
-        """C, of a ring's step whose block has so many bytes."""
-        return np.minimum(self.channels * self.buffer_bytes / 2, block_bytes)
+    form: Callable[[IntOrArray, FloatOrArray, Link, NcclCosts, FloatOrArray], FloatOrArray]
+    sent: Callable[[IntOrArray, FloatOrArray], FloatOrArray]
+    directions: int | None
 
 
 def nccl_sockets_s(
-    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts | None = None
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    link: Link,
+    costs: NcclCosts | None = None,
+    stored_part: FloatOrArray | None = None,
 ) -> FloatOrArray:
     """Seconds that NCCL takes over sockets for a collective of workers that start together.
 
@@ -88,10 +81,12 @@ def nccl_sockets_s(
         workers: P, at least 1; it, n and the fields of the link broadcast.
         nbytes: n, at least 0, with the meaning that `syncline.costmodel.collectives.cost` gives it.
         link: each worker's link to the others.
-        costs: of the software.
+        costs: of the software; the link's own unless given, NCCL's defaults where it has none.
+        stored_part: what of a ring's piece must be there before it is sent on, from 0 to 1; ``1 / S`` unless given.
 
     Raises:
-        SpecError: an unknown collective, no worker, or a negative size.
+        SpecError: an unknown collective, no worker, a negative size, or no such part.
+        NoClosedForm: a chain on a half-duplex link.
 
     >>> link = Link(10e-3, 125e6)
     >>> f"{nccl_sockets_s('all_reduce', 32, 2**28, link):.2f} s, not {2 * 31 * (10e-3 + 2**23 / 125e6):.2f} s"
@@ -101,21 +96,93 @@ def nccl_sockets_s(
         raise SpecError("collective", kind, one_of(NCCL_KINDS, str(kind)))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
-    costs = costs or NcclCosts()
-    alpha, rate, others = link.latency_s + link.overhead_s, link.goodput_bytes_per_s, np.subtract(workers, 1)
-    if kind in ("broadcast", "reduce"):
-        first = np.minimum(costs.channels * costs.buffer_bytes / STEPS, nbytes)
-        seconds = nbytes / rate + others * (alpha + first / rate) + costs.chain_latencies * alpha
-    elif kind == "all_to_all":
-        seconds = nbytes * (others / workers) / rate + costs.chain_latencies * alpha
-    else:
-        block = nbytes if kind == "all_gather" else np.divide(nbytes, workers)
-        laps = 2 if kind == "all_reduce" else 1
-        seconds = laps * others * ring_step_s(block, alpha, rate, costs) + costs.ring_latencies * alpha
+    costs = costs or link.nccl or DEFAULT
+    part = 1 / costs.slices if stored_part is None else stored_part
+    require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
+    of = NCCL_ALGORITHMS[kind]
+    if link.duplex == "half":
+        if of.directions is None:
+            expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
+            raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS.get(kind, kind), expected)
+        if of.directions > 1:
+            link = link.shared_by(1)
+    seconds = of.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs, part) + costs.call_s
     return np.where(np.greater(workers, 1) & np.greater(nbytes, 0), seconds, 0.0)[()]
 
 
-def ring_step_s(block: FloatOrArray, alpha: FloatOrArray, rate: FloatOrArray, costs: NcclCosts) -> FloatOrArray:
-    """Seconds that a block takes from one worker to the next in the middle of a ring, in pieces."""
-    piece = np.maximum(costs.piece_bytes(block), 1e-9)
-    return block / piece * np.maximum(piece / rate, alpha + costs.stored_part * piece / rate)
+def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
+    """Messages of all workers together, slices of a ring and pieces of a chain."""
+    costs, hops = costs or DEFAULT, workers - 1
+    if workers < 2 or not nbytes:
+        return 0
+    if kind in ("broadcast", "reduce"):
+        return hops * int(np.ceil(nbytes / costs.chain_piece_bytes))
+    if kind in ("all_to_all", "gather"):
+        return hops * (workers if kind == "all_to_all" else 1)
+    whole, rest = costs.ring_steps(nbytes if kind == "all_gather" else nbytes / workers)
+    return (2 if kind == "all_reduce" else 1) * workers * hops * costs.slices * int(whole + (rest > 0))
+
+
+def _ring_s(
+    laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray
+) -> FloatOrArray:
+    alpha, overhead, rate, slices = link.latency_s, link.overhead_s, link.goodput_bytes_per_s, costs.slices
+
+    def step_s(piece: FloatOrArray) -> FloatOrArray:
+        return np.maximum(slices * overhead + piece / rate, alpha + overhead + part * piece / rate)
+
+    whole, rest = costs.ring_steps(block)
+    steps_s = whole * step_s(costs.ring_piece_bytes) + np.where(np.greater(rest, 0), step_s(rest), 0.0)
+    return laps * np.subtract(workers, 1) * steps_s + ring_last_s(block, link, costs, part)
+
+
+def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
+    """u: what a ring's last slice takes beside its steps; the arguments as `nccl_sockets_s` has them."""
+    first = np.minimum(block, costs.ring_piece_bytes)
+    flow_s = (1 - part) * first / link.goodput_bytes_per_s
+    return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + flow_s)
+
+
+def _all_reduce(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
+    return _ring_s(2, p, np.divide(n, p), link, costs, part)
+
+
+def _all_gather(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
+    return _ring_s(1, p, n, link, costs, part)
+
+
+def _reduce_scatter(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
+    return _ring_s(1, p, np.divide(n, p), link, costs, part)
+
+
+def _chain(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, _: FloatOrArray) -> FloatOrArray:
+    alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
+    piece = costs.chain_piece_bytes
+    filled_s = np.subtract(p, 2) * (overhead + np.minimum(piece, n) / rate)
+    return n / rate + np.ceil(n / piece) * overhead + np.subtract(p, 1) * alpha + filled_s
+
+
+def _all_to_all(p: IntOrArray, n: FloatOrArray, link: Link, _: NcclCosts, __: FloatOrArray) -> FloatOrArray:
+    return np.subtract(p, 1) * (link.overhead_s + np.divide(n, p) / link.goodput_bytes_per_s) + link.latency_s
+
+
+def _gather(p: IntOrArray, n: FloatOrArray, link: Link, _: NcclCosts, __: FloatOrArray) -> FloatOrArray:
+    return np.subtract(p, 1) * (link.overhead_s + n / link.goodput_bytes_per_s) + link.latency_s
+
+
+def _of_part(p: IntOrArray, n: FloatOrArray) -> FloatOrArray:
+    return n * (np.subtract(p, 1) / p)
+
+
+NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
+    "all_reduce": NcclAlgorithm(_all_reduce, lambda p, n: 2 * _of_part(p, n), 2),
+    "all_gather": NcclAlgorithm(_all_gather, lambda p, n: n * np.subtract(p, 1), 2),
+    "reduce_scatter": NcclAlgorithm(_reduce_scatter, _of_part, 2),
+    "all_to_all": NcclAlgorithm(_all_to_all, _of_part, 2),
+    "broadcast": NcclAlgorithm(_chain, _of_part, None),
+    "reduce": NcclAlgorithm(_chain, _of_part, None),
+    "gather": NcclAlgorithm(_gather, _of_part, 1),
+}
+"""What NCCL runs for each collective."""
+
+NCCL_KINDS = tuple(NCCL_ALGORITHMS)

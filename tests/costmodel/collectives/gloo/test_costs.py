@@ -27,7 +27,7 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.gloo.costs import connections
 from syncline.costmodel.collectives.gloo.times import FREE
-from syncline.costmodel.collectives.policies import algorithm_for, all_by_gloo
+from syncline.costmodel.collectives.policies import algorithm_for, all_by_library
 from syncline.errors import SpecError
 from syncline.specs import network, network_fields
 
@@ -62,7 +62,7 @@ def test_a_link_that_knows_nothing_is_as_it_was() -> None:
         collective_s("all_reduce", 4, 1e5, BARE) == ring_all_reduce_s(4, 1e5, BARE) == ring_all_reduce_s(4, 1e5, KNOWN)
     )
     assert algorithm_for(None, "all_reduce", 4, 1e5, BARE) is None
-    assert not all_by_gloo(None, BARE) and all_by_gloo("gloo", BARE)
+    assert not all_by_library(None, BARE) and all_by_library("gloo", BARE)
     assert network_fields(BARE) == {"name": "", "latency": 1e-3, "bandwidth": 125e6}
 
 
@@ -70,8 +70,8 @@ def test_algorithms_by_kind_leave_the_others_to_gloo() -> None:
     wanted = {"all_reduce": "tree"}
     assert algorithm_for(wanted, "all_reduce", 4, 1e5, KNOWN) == "tree"
     assert algorithm_for(wanted, "all_gather", 4, 1e5, KNOWN) == "gloo-ring"
-    assert not all_by_gloo(wanted, KNOWN) and all_by_gloo({}, KNOWN) and all_by_gloo(None, KNOWN)
-    assert algorithm_for("tree", "all_reduce", 4, 1e5, KNOWN) == "tree" and not all_by_gloo("tree", KNOWN)
+    assert not all_by_library(wanted, KNOWN) and all_by_library({}, KNOWN) and all_by_library(None, KNOWN)
+    assert algorithm_for("tree", "all_reduce", 4, 1e5, KNOWN) == "tree" and not all_by_library("tree", KNOWN)
 
 
 def test_a_message_and_a_shared_link_keep_the_costs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from inspect import unwrap
 from types import ModuleType
 from typing import Any
 
@@ -40,6 +41,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function compiled by numba: once per machine, or where nothing can be written once per process."""
     from numba import njit
 
+    function = unwrap(function)  # of what checks its calls nothing can be compiled
     try:
         made: Callable[..., Any] = njit(cache=True)(function)
     except RuntimeError:

@@ -1,0 +1,75 @@
+"""What a projected time rests on: which measurements tell how far its computing and its communication may be off.
+
+| computing                                        | basis                                      |
+|--------------------------------------------------|--------------------------------------------|
+| a preset's peak and utilisation                  | `LARGE_PRESETS` from 2,048 wide on, or `SMALL_PRESETS` |
+| a utilisation that somebody measured             | `MEASURED_STEPS`                           |
+| seconds that are given                           | none: they are what is asked about         |
+
+| communication                                    | basis                                      |
+|--------------------------------------------------|--------------------------------------------|
+| gloo's algorithms with costs of its software     | `GLOO_MEASURED`                            |
+| gloo's algorithms without                        | `GLOO_FORMS`                               |
+| NCCL's pieces                                    | `NCCL_PIECES`                              |
+| other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
+| other algorithms, a link that was described      | `SET_LINKS`                                |
+
+The residuals of each are those of `syncline.experiments.validation.projected`.
+"""
+
+from __future__ import annotations
+
+from syncline.costmodel.collectives.policies import all_by_library
+from syncline.costmodel.collectives.table import nccl_on
+from syncline.costmodel.compute.hardware import HARDWARE, Hardware
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.presets import NETWORKS
+from syncline.costmodel.network.topology import Network
+from syncline.costmodel.uncertainty import Uncertainty, known_uncertainty
+
+DATA_SHEET_LINKS = "rings on links of data sheets"
+SET_LINKS = "rings on links of a set rate"
+GLOO_FORMS = "gloo, its software for nothing"
+GLOO_MEASURED = "gloo, its software measured"
+NCCL_PIECES = "nccl, shaped"
+LARGE_PRESETS = "a preset's utilisation, 2048 wide and more"
+SMALL_PRESETS = "a preset's utilisation, less than 2048 wide"
+MEASURED_STEPS = "steps whose computing was measured"
+
+LARGE_WIDTH = 2048
+"""Of a model, from which its products fill a GPU."""
+
+EXACT = Uncertainty(1.0, 1.0, 0, "as given")
+"""Of what is given."""
+
+
+def computing(machine: Hardware | None, width: int | None, mfu: float | None = None) -> Uncertainty:
+    """Of computing on a machine.
+
+    Args:
+        machine: it; None: seconds are given.
+        width: of the model; None: not known.
+        mfu: a utilisation in place of the machine's.
+    """
+    if machine is None:
+        return EXACT
+    preset = HARDWARE.get(machine.name)
+    if mfu is not None or preset is None or preset.mfu != machine.mfu:
+        return known_uncertainty([MEASURED_STEPS])
+    return known_uncertainty([LARGE_PRESETS if width is not None and width >= LARGE_WIDTH else SMALL_PRESETS])
+
+
+def communicating(network: Network, algorithm: str | None) -> Uncertainty:
+    """Of collectives on a network, carried by an algorithm or a policy's choice."""
+    if nccl_on(network) is not None and all_by_library(algorithm, network):
+        return known_uncertainty([NCCL_PIECES])
+    if algorithm == "gloo" or network.gloo is not None:
+        return known_uncertainty([GLOO_FORMS if network.gloo is None else GLOO_MEASURED])
+    if isinstance(network, Link) and not is_preset(network.name):
+        return known_uncertainty([SET_LINKS])
+    return known_uncertainty([DATA_SHEET_LINKS])
+
+
+def is_preset(name: str) -> bool:
+    """Whether a network is called as one of those that data sheets describe."""
+    return name in NETWORKS

@@ -1,0 +1,38 @@
+"""How many messages a collective is, to tell what playing it would take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syncline.costmodel.collectives.algorithms import FLAT
+from syncline.costmodel.collectives.cost import rounds_and_block
+from syncline.costmodel.collectives.gloo.wire import gloo_messages
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
+from syncline.costmodel.collectives.nccl.sockets import nccl_messages
+from syncline.costmodel.collectives.table import OF_GLOO, OF_NCCL, nccl_on
+
+if TYPE_CHECKING:
+    from syncline.costmodel.network.topology import Network, Topology
+
+
+def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topology, nbytes: float = 0.0) -> int:
+    """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        algorithm: one of its names.
+        workers: P.
+        on: the network, of which a hierarchical algorithm has levels.
+        nbytes: n, which gloo and NCCL cut into pieces.
+    """
+    if algorithm in HIERARCHIES:
+        *inner, last = level_sizes(on, workers) or (workers, 1)
+        between = most_messages("all_reduce", HIERARCHIES[algorithm].between, last, on)
+        return 2 * workers * sum(inner) + workers // last * between
+    if algorithm in OF_GLOO[kind]:
+        return int(workers * gloo_messages(kind, workers, nbytes)[0])
+    if algorithm in OF_NCCL[kind]:
+        return nccl_messages(kind, workers, nbytes, nccl_on(on))
+    if FLAT[kind][algorithm].few_messages:
+        return 4 * workers
+    return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers

@@ -1,0 +1,152 @@
+"""One batched pass over all workers, recorded once: compiled, or as a CUDA graph that the device runs by itself.
+
+A pass is some hundred small operations, each of which Python launches. Recorded, they are one launch, and a compiler
+joins those that only move numbers. What is recorded is what the pass does with tensors: nothing in it may depend on
+values, which Python would have to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from syncline.errors import SpecError
+
+Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
+"""``loss(parameters of one worker, inputs, targets)``, a scalar."""
+
+T = TypeVar("T")
+Values = dict[str, Tensor]
+Pass = Callable[[Values, Tensor, Tensor], tuple[Values, Tensor]]
+"""Parameters ``(R, *s)`` by name, inputs and targets ``(R, batch, ...)`` to gradients by name and losses ``(R,)``."""
+
+
+def batched(loss: Loss) -> Pass:
+    """The pass that computes all rows at once."""
+    of_all = vmap(grad_and_value(loss))
+
+    def run(values: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
+            gradients, losses = of_all(values, inputs, targets)
+        return gradients, losses
+
+    return run
+
+
+class Recorded:
+    """A pass that is recorded when its arguments are of a new kind, and replayed where they are of the last one's.
+
+    Args:
+        run: the pass.
+        record: makes of a pass and its first arguments what takes its place.
+        in_place: whether what is recorded reads the parameters where they were then.
+    """
+
+    def __init__(
+        self, run: Pass, record: Callable[[Pass, Values, Tensor, Tensor], Pass], *, in_place: bool = False
+    ) -> None:
+        self._run, self._record, self._in_place = run, record, in_place
+        self._kind: object = None
+        self._replayed: Pass | None = None
+
+    def __call__(self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
+        """The losses ``(R,)``; gradients go to ``.grad``."""
+        values = {name: param.detach() for name, param in params.items()}
+        kind = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
+        places = [x.data_ptr() for x in values.values()] if self._in_place else []
+        if self._replayed is None or (kind, places) != self._kind:
+            self._replayed, self._kind = None, (kind, places)  # a graph's memory is free before the next one's is taken
+            self._replayed = self._record(self._run, values, inputs, targets)
+        gradients, losses = self._replayed(values, inputs, targets)
+        for name, param in params.items():
+            param.grad = gradients[name]
+        return losses
+
+
+def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
+    """What records a pass as operations on tensors and has them compiled by one of torch's backends.
+
+    Raises:
+        SpecError: when it records, if the pass looks at values, or nothing here compiles.
+    """
+
+    def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
+        from torch.fx.experimental.proxy_tensor import make_fx  # half a second
+
+        with _refused("compiled"):
+            operations = make_fx(run)(values, inputs, targets)
+            made: Pass = torch.compile(operations, backend=backend, dynamic=False)
+            made(values, inputs, targets)
+        return made
+
+    return record
+
+
+@contextmanager
+def _refused(execution: str) -> Iterator[None]:
+    """What torch says against it, of whatever kind, as a line; but for memory, of which a smaller group needs less."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise SpecError("execution", execution, f"eager, as torch refuses: {reason}") from error
+
+
+class Graphs(Protocol):
+    """What captures work on a device."""
+
+    def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
+        """What the work returns, and what does it in the same memory: again, and the first time, too."""
+        ...
+
+
+WARM_UP = 3
+"""Passes before a capture, in which libraries take the memory and choose the kernels that they stay with."""
+
+
+class CudaGraphs:
+    """CUDA's graphs."""
+
+    def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
+        """As of `Graphs`; before, the work is done some times beside the current stream."""
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP):
+                work()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            made = work()
+        return made, graph.replay
+
+
+def captured_by(graphs: Graphs) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
+    """What records a pass as a graph, which reads the parameters where they are, and batches in memory of its own.
+
+    Raises:
+        SpecError: when it records, if the pass looks at values.
+    """
+
+    def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
+        x, y = inputs.clone(), targets.clone()
+        with _refused("graph"):
+            (gradients, losses), replay = graphs.capture(lambda: run(values, x, y))
+
+        def again(_: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
+            x.copy_(inputs)
+            y.copy_(targets)
+            replay()
+            return {name: gradient.clone() for name, gradient in gradients.items()}, losses.clone()
+
+        return again
+
+    return record

@@ -1,0 +1,68 @@
+"""What NCCL sends over sockets, round by round.
+
+| algorithm     | rounds                                                                        | ahead       |
+|---------------|-------------------------------------------------------------------------------|-------------|
+| `nccl-ring`   | a slice each, to the worker after: 2 (P - 1) pieces of S slices, loop by loop | S           |
+| `nccl-chain`  | piece t - i from worker i to i + 1 in round t                                 | 1           |
+| `nccl-posted` | i to i + 1 + k in round k; of a gather, each worker to the first              | all         |
+
+A worker sends its message of a round when its port and its receiver's are free and all has arrived that it was to
+receive up to ``ahead`` rounds before: of a ring the same slice of the piece before. No receiver is asked: a socket is
+sent a size and then the bytes (net_socket.cc), and what a late or slow worker has not taken lies in its sockets'
+windows and its buffer of 8 steps. Those are no bound here: in step nobody needs them, a ring gets no further ahead of a
+late worker than 2 P slices of 2 MiB, and 32 sockets' windows alone hold 96 MiB (`syncline.costmodel.network.tcp`).
+
+Source: as `syncline.costmodel.collectives.nccl.sockets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
+
+
+def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
+    """The rounds of a collective, in pieces of these costs."""
+    if workers < 2 or not nbytes:
+        return ()
+    if kind == "broadcast":
+        return _chain(workers, nbytes, costs.chain_piece_bytes)
+    if kind == "gather":
+        return (Round(np.array([worker]), np.array([0]), nbytes) for worker in range(1, workers))
+    if kind == "all_to_all":
+        return pairwise_rounds(workers, nbytes)
+    block = nbytes if kind == "all_gather" else nbytes / workers
+    return _ring(workers, block, 2 if kind == "all_reduce" else 1, costs)
+
+
+def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[Round]:
+    worker = np.arange(workers)
+    after = (worker + 1) % workers
+    whole, rest = (float(each) for each in costs.ring_steps(block))
+    per_piece = laps * (workers - 1) * costs.slices
+    for times, piece in ((whole, costs.ring_piece_bytes), (1, rest)):
+        if piece > 0:
+            one = Round(worker, after, piece / costs.slices)
+            for _ in range(int(times) * per_piece):
+                yield one
+
+
+def _chain(workers: int, nbytes: float, piece: float) -> Iterator[Round]:
+    pieces = int(np.ceil(nbytes / piece))
+    last, hop = nbytes - (pieces - 1) * piece, np.arange(workers - 1)
+    full: dict[tuple[int, int], Round] = {}
+    for at in range(pieces + workers - 2):
+        first, end = max(0, at - pieces + 1), min(at, workers - 2) + 1  # who sends in this round
+        key = first, end
+        if first or at - first == pieces - 1:  # the last piece is under way
+            sizes = np.where(at - hop[first:end] == pieces - 1, last, piece)
+            yield Round(hop[first:end], hop[first:end] + 1, sizes)
+            continue
+        if key not in full:
+            full[key] = Round(hop[first:end], hop[first:end] + 1, piece)
+        yield full[key]

@@ -1,0 +1,52 @@
+"""What NCCL runs over sockets, in lockstep: the history of the events by a recurrence over all workers at once.
+
+Of the message of a round from s to r, with ``come`` when all has come to s up to so many rounds before,
+
+    start = max(come of s, port out of s, port in of r),   end = start + o + n / R
+
+and it arrives alpha after its end. Maxima and sums alone, so it is a linear map like others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from syncline.sim.lockstep.recurrences import Ports
+from syncline.sim.lockstep.routed import Contention, RoutedRounds
+
+
+def run_nccl(of: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
+    """Move the ports on to the end of a collective of NCCL's.
+
+    Args:
+        of: its rounds on a topology.
+        ports: when each worker joins and when its ports are free, ``(..., P)`` seconds; changed in place.
+        rounds_ahead: rounds before the one that a worker comes to, up to which all must have arrived; None: none.
+        call_s: that every worker takes before its first round.
+
+    Raises:
+        Contention: messages share a channel.
+    """
+    if of.shares:
+        raise Contention("workers share a channel, which only the events can follow")
+    if not of.runs:
+        return
+    received_s = ports.received_s + call_s
+    out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
+    come: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)  # the oldest is what is waited for
+    for one, times in of.runs:
+        senders, receivers, _ = one.of
+        occupied_s = one.overhead_s + one.flow_s
+        for _ in range(times):
+            start_s = np.maximum(come[0][..., senders], out_s[..., senders])
+            np.maximum(start_s, in_s[..., receivers], out=start_s)
+            end_s = start_s + occupied_s
+            out_s[..., senders] = end_s
+            in_s[..., receivers] = end_s
+            received_s = received_s.copy()
+            received_s[..., receivers] = np.maximum(received_s[..., receivers], end_s + one.latency_s)
+            if rounds_ahead is not None:
+                come.append(received_s)
+    ports.received_s, ports.out_s = received_s, out_s

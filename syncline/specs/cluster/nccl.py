@@ -1,0 +1,64 @@
+"""What NCCL cuts tensors into, as a user describes it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.errors import SpecError
+from syncline.fields import Seconds, parsed
+from syncline.specs.cluster.reading import Described, counted
+from syncline.units import parse_bytes
+
+NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer: 4 MiB}"
+
+
+class NcclDescribed(Described):
+    """``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``."""
+
+    needs: ClassVar[str] = NCCL_EXAMPLE
+
+    buffer: Annotated[float, parsed(parse_bytes)] | None = None
+    channels: Annotated[int | None, counted("channels")] = None
+    slices: Annotated[int | None, counted("slices")] = None
+    call: Seconds | None = None
+
+
+def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
+    """The costs that a user means.
+
+    Args:
+        value: ``true``, NCCL's defaults; ``false``, none: collectives are the textbook's; or a mapping, see
+            `NcclDescribed`. Or ``NcclCosts``.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: what is unknown or cannot be used, and what would be accepted.
+
+    >>> nccl_costs({"channels": 4, "call": "20 us"})
+    NcclCosts(buffer_bytes=4194304, channels=4, slices=2, call_s=2e-05)
+    """
+    if value is None or isinstance(value, NcclCosts):
+        return value
+    if isinstance(value, bool):
+        return NcclCosts() if value else None
+    if not isinstance(value, Mapping):
+        raise SpecError(path, value, NCCL_EXAMPLE)
+    given = NcclDescribed.read(value, path)
+    fields: dict[str, Any] = {
+        "buffer_bytes": given.buffer,
+        "channels": given.channels,
+        "slices": given.slices,
+        "call_s": given.call,
+    }
+    try:
+        return NcclCosts(**{name: one for name, one in fields.items() if one is not None})
+    except SpecError as error:
+        raise SpecError(f"{path}.{error.path.removeprefix('nccl.')}", error.value, error.expected) from None
+
+
+def nccl_fields(costs: NcclCosts) -> dict[str, Any]:
+    """The mapping that describes them: ``nccl_costs`` makes the same ones of it."""
+    fields = {"buffer": float(costs.buffer_bytes), "channels": costs.channels, "slices": costs.slices}
+    return fields | ({"call": float(costs.call_s)} if costs.call_s else {})

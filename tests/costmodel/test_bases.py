@@ -1,0 +1,47 @@
+"""What projections rest on: every network and machine has a basis that somebody measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from syncline.costmodel import HARDWARE, NETWORKS, GlooCosts, Link, bases
+from syncline.costmodel.bases import communicating, computing
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.uncertainty import uncertainties
+
+LINE = Link(1e-3, 1.25e8, "mine")
+
+
+@pytest.mark.parametrize(
+    ("network", "algorithm", "basis"),
+    [
+        (NETWORKS["10gbe"].network, None, bases.DATA_SHEET_LINKS),
+        (NETWORKS["dgx-h100"].network, "auto", bases.DATA_SHEET_LINKS),
+        (LINE, "ring", bases.SET_LINKS),
+        (LINE, "gloo", bases.GLOO_FORMS),
+        (replace(LINE, gloo=GlooCosts()), None, bases.GLOO_MEASURED),
+        (replace(LINE, nccl=NcclCosts()), None, bases.NCCL_PIECES),
+        (replace(LINE, nccl=NcclCosts()), "ring", bases.SET_LINKS),
+    ],
+)
+def test_networks(network, algorithm, basis) -> None:  # type: ignore[no-untyped-def]
+    assert communicating(network, algorithm) is uncertainties()[basis]
+
+
+def test_machines() -> None:
+    a100 = HARDWARE["a100"]
+    assert computing(a100, 4096) is uncertainties()[bases.LARGE_PRESETS]
+    assert computing(a100, 768) is computing(a100, None) is uncertainties()[bases.SMALL_PRESETS]
+    assert computing(a100, 4096, mfu=0.3) is uncertainties()[bases.MEASURED_STEPS]
+    assert computing(replace(a100, mfu=0.3), 4096) is computing(replace(a100, name="mine"), 64)
+    assert computing(None, 4096).half_width == 0
+
+
+def test_what_is_known_better_is_told_more_narrowly() -> None:
+    widths = [uncertainties()[name].half_width for name in (
+        bases.GLOO_MEASURED, bases.MEASURED_STEPS, bases.SET_LINKS, bases.DATA_SHEET_LINKS, bases.LARGE_PRESETS,
+        bases.SMALL_PRESETS,
+    )]  # fmt: skip
+    assert widths == sorted(widths)

@@ -1,0 +1,48 @@
+"""NCCL's pieces as users describe them."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncline.costmodel import Link, NcclCosts
+from syncline.errors import SpecError
+from syncline.specs import network, network_fields
+from syncline.specs.cluster.nccl import nccl_costs
+
+GIVEN = {"latency": "1 ms", "bandwidth": "1 Gbit/s"}
+
+
+def test_fields_say_what_they_say_and_come_back() -> None:
+    of = {**GIVEN, "nccl": {"buffer": "2 MiB", "channels": 4, "slices": 1, "call": "20 us"}}
+    link = network(of)
+    assert link == Link(1e-3, 125e6, nccl=NcclCosts(2 * 2**20, 4, 1, 20e-6))
+    assert network(network_fields(link)) == link and "NCCL's pieces" in link.describe()
+    assert (
+        network({**GIVEN, "nccl": True}).nccl
+        == NcclCosts()
+        == network(network_fields(Link(1, 1, nccl=NcclCosts()))).nccl
+    )
+    assert network({**GIVEN, "nccl": False}) == network(GIVEN) and nccl_costs(None) is None
+    assert nccl_costs(NcclCosts(channels=3)) == NcclCosts(channels=3)
+
+
+@pytest.mark.parametrize(
+    ("nccl", "said"),
+    [
+        ({"bufer": "2 MiB"}, "network.nccl.bufer: .*did you mean 'buffer'"),
+        ({"channels": 0}, "network.nccl.channels: got 0; expected a number of channels, at least 1"),
+        ({"buffer": "0 MiB"}, "network.nccl.buffer: got 0"),
+        ({"call": "fast"}, "network.nccl.call: got 'fast'"),
+        ("yes", "network.nccl: got 'yes'; expected true"),
+    ],
+)
+def test_what_cannot_be_is_refused(nccl: object, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        network({**GIVEN, "nccl": nccl})
+
+
+def test_it_is_of_one_link_to_everybody_and_of_one_library() -> None:
+    with pytest.raises(SpecError, match=r"nccl: .*none beside gloo"):
+        network({**GIVEN, "nccl": True, "gloo": {"message": "1 ms"}})
+    with pytest.raises(SpecError, match=r"between.nccl: .*known of one link to everybody alone"):
+        network({"per_node": 2, "inside": GIVEN, "between": {**GIVEN, "nccl": True}})
