@@ -15,7 +15,7 @@ from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
-from syncline.sim.events.plain import FEWEST, Numbers, Plain, is_plain, spelled
+from syncline.sim.events.plain import FEWEST, Messages, assemble_plain, is_plain
 from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, CoreState
@@ -84,16 +84,14 @@ class Assembly:
         self.choices: list[Choice] = []
         self.taken: list[Taken] = []
         self.wrong: list[str] = []
-        self.tags = Numbers()  # of messages of plain programs
-        self._messages: dict[tuple[int, int, Hashable], int] = {}
-        self._named: list[tuple[int, Ints]] = []  # and those that are not yet there, from a first one
-        self._told_before: list[Ints] = []
+        self.messages = Messages(self.workers)
+        self.told_before: list[Ints] = []
         self.keys: dict[Hashable, int] = {}
         self.ports: dict[str, int] = {}  # the first of each stream
         self.spans = 0  # at most
-        self._own: dict[int, _Own] = {}
+        self._named: dict[int, Named] = {}
         self._resolved: dict[int, tuple[Collective, Collective]] = {}
-        self._route: dict[tuple[int, int], int] = {}
+        self.route: dict[tuple[int, int], int] = {}
         # What is assembled and not yet in the tables.
         self._rows: list[Operation] = []
         self._parts: list[Ints] = []
@@ -121,83 +119,18 @@ class Assembly:
             self._shared(np.array(workers), programs[workers[0]])
         own = [worker for worker, program in enumerate(programs) if id(program) not in same]
         plain = [worker for worker in own if is_plain(programs[worker])]
-        if sum(len(programs[worker]) for worker in plain) >= FEWEST and self._plain(plain, programs, table):
-            own = sorted(set(own) - set(plain))
+        if sum(len(programs[worker]) for worker in plain) >= FEWEST:
+            self._flush()
+            if assemble_plain(self, plain, programs):
+                own = sorted(set(own) - set(plain))
         for worker in own:
             table[worker]["at"] = self._one(worker, programs[worker])
         self._flush()
         return None
 
-    def _plain(self, workers: list[int], programs: Sequence[Program], table: NDArray[Any]) -> bool:
-        """Assemble programs that only compute, send and receive; whether they could be."""
-        of, most = Plain(workers, [programs[worker] for worker in workers]), self.workers
-        sent, got = of.ends(SEND, self.tags), of.ends(RECV, self.tags)
-        out_of_range = (sent.receivers < 0) | (sent.receivers >= most) | (sent.receivers == sent.senders)
-        if out_of_range.any() or ((got.senders < 0) | (got.senders >= most)).any():
-            return False
-        self._flush()
-        names, at, state = self.names, of.at, self.state
-        first, operations = state.take("operations", len(of.codes))
-        table["at"][workers] = first + of.begins
-        told = np.zeros((len(of.codes), 4), dtype=np.int64)
-        streams = Numbers()
-        stream = streams.of(of.column(SEND, "stream"))
-        for number, name in enumerate(streams):
-            for worker in np.unique(sent.senders[stream == number]).tolist():
-                self._own.setdefault(worker, _Own()).sends.add(str(name))
-        for code, ends, what in ((SEND, sent, "send"), (RECV, got, "recv")):
-            told[at[code], 0], told[at[code], 1] = names("compute"), names(what)
-            told[at[code], 2] = spelled(list(of.column(code, "tag")), ends.tags, names)
-        told[at[SEND], 0] = np.array([names(str(name)) for name in streams], dtype=np.int64)[stream]
-        told[at[COMPUTE], 0] = names("compute")
-        for i, name in enumerate(("what", "label")):
-            told[at[COMPUTE], i + 1] = [names(word) for word in of.column(COMPUTE, name)]
-        for code in at:
-            told[at[code], 3] = of.numbers(code, "step")
-        operations["code"] = of.codes
-        for code in (RECV, COMPUTE):
-            operations["effect"][at[code]] = of.effects(code)
-        both = [np.concatenate(pair) for pair in zip(sent, got, strict=True)]
-        addresses, number_of = np.unique((both[2] * most + both[0]) * most + both[1], return_inverse=True)
-        message0, messages = state.take("messages", len(addresses))
-        messages["receiver"] = addresses % most
-        self._named.append((message0, addresses))
-        operations["a"][at[SEND]] = message0 + number_of.ravel()[: len(stream)]
-        operations["a"][at[RECV]] = message0 + number_of.ravel()[len(stream) :]
-        ports = np.array([self.port(str(name)) for name in streams], dtype=np.int64)
-        operations["b"][at[SEND]] = ports[stream] + sent.senders
-        pairs, which = np.unique(sent.senders * most + sent.receivers, return_inverse=True)
-        ends_of = np.divmod(pairs, most)
-        route0 = self.routes.add(*ends_of)
-        self._route.update(
-            zip(zip(*map(np.ndarray.tolist, ends_of), strict=True), range(route0, route0 + len(pairs)), strict=True)
-        )
-        operations["c"][at[SEND]] = route0 + which.ravel()
-        operations["x"][at[SEND]] = of.numbers(SEND, "nbytes", np.float64)
-        operations["x"][at[COMPUTE]] = of.numbers(COMPUTE, "seconds", np.float64)
-        self.instructions += of.instructions
-        self._told_before += [np.array(self.told, dtype=np.int64).reshape(-1, 4), told]
-        self.told = []
-        self.spans += len(of.codes) - len(workers)
-        return True
-
     def told_columns(self) -> NDArray[np.int64]:
         """What the span of each operation is called, ``(N, 4)``."""
-        return np.concatenate([*self._told_before, np.array(self.told, dtype=np.int64).reshape(-1, 4)])
-
-    def messages(self) -> dict[tuple[int, int, Hashable], int]:
-        """The messages by sender, receiver and tag."""
-        if self._named:
-            tags = list(self.tags)
-            for first, addresses in self._named:
-                rest, receivers = np.divmod(addresses, self.workers)
-                numbers, senders = np.divmod(rest, self.workers)
-                for m, (sender, receiver, tag) in enumerate(
-                    zip(senders.tolist(), receivers.tolist(), numbers.tolist(), strict=True), first
-                ):
-                    self._messages[sender, receiver, tags[tag]] = m
-            self._named = []
-        return self._messages
+        return np.concatenate([*self.told_before, np.array(self.told, dtype=np.int64).reshape(-1, 4)])
 
     def more(self, worker: int, program: Program, back: int) -> int:
         """Assemble what a worker does next, and then what is at ``back``; returns where it begins."""
@@ -206,7 +139,7 @@ class Assembly:
         return begin
 
     def _one(self, worker: int, program: Program, back: int = -1) -> int:
-        own, begin = self._own.setdefault(worker, _Own()), len(self.instructions)
+        own, begin = self.named(worker), len(self.instructions)
         parts: list[tuple[int, ...]] = []
         for instruction in program:
             self._add(worker, own, instruction, parts)
@@ -223,7 +156,7 @@ class Assembly:
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
-            self._add(worker, self._own[worker], recv, [])
+            self._add(worker, self._named[worker], recv, [])
         self._told((THEN, 0, len(self.taken), 0, 0, 0.0), choice.first, NOTHING)
         self.taken.append(Taken(choice.first, option, back))
         self._flush()
@@ -235,12 +168,12 @@ class Assembly:
         self.instructions.append(instruction)
         self.told.append(told)
 
-    def _add(self, worker: int, own: _Own, instruction: Instruction, parts: list[tuple[int, ...]]) -> None:
+    def _add(self, worker: int, own: Named, instruction: Instruction, parts: list[tuple[int, ...]]) -> None:
         row, told = self._row(worker, own, instruction, parts)
         self._told(row, instruction, told)
 
     def _row(  # noqa: PLR0911
-        self, worker: int, own: _Own, instruction: Any, parts: list[tuple[int, ...]]
+        self, worker: int, own: Named, instruction: Any, parts: list[tuple[int, ...]]
     ) -> tuple[Operation, Told]:
         kind, names = type(instruction), self.names
         if kind is Compute:
@@ -283,7 +216,7 @@ class Assembly:
         self.choices.append(Choice(instruction, messages))
         return (FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NOTHING
 
-    def _wait(self, worker: int, own: _Own, wait: Wait) -> tuple[Operation, Told]:
+    def _wait(self, worker: int, own: Named, wait: Wait) -> tuple[Operation, Told]:
         names, key = self.names, wait.key
         if key not in own.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
@@ -295,7 +228,7 @@ class Assembly:
 
     def _shared(self, workers: NDArray[np.int64], program: Program) -> None:
         """One program of several workers, which names no worker: each has parts of its own in the same operations."""
-        begin, before, own = len(self.instructions), self.state.used["parts"], _Own()
+        begin, before, own = len(self.instructions), self.state.used["parts"], Named()
         first = int(workers[0])
         parts: list[tuple[int, ...]] = []
         for instruction in program:
@@ -327,11 +260,11 @@ class Assembly:
 
     def _flush(self) -> None:
         """Write what is assembled into the tables."""
-        new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self._route]
+        new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self.route]
         if new:
             ends = np.array(new)
             first = self.routes.add(ends[:, 0], ends[:, 1])
-            self._route.update(zip(new, range(first, first + len(new)), strict=True))
+            self.route.update(zip(new, range(first, first + len(new)), strict=True))
         _, operations = self.state.take("operations", len(self._rows))
         if len(self._rows) < 8:
             for at, row in enumerate(self._rows):
@@ -341,7 +274,7 @@ class Assembly:
             for name, column in zip(operations.dtype.names or (), columns, strict=True):
                 operations[name] = column
         for at, a, b in self._ways:
-            operations[at]["c"] = self._route[a, b]
+            operations[at]["c"] = self.route[a, b]
         if self._receivers:
             _, messages = self.state.take("messages", len(self._receivers))
             messages["receiver"] = self._receivers
@@ -364,6 +297,10 @@ class Assembly:
             _, keys = self.state.take("keys", new)
             keys["first"] = keys["last"] = keys["instance"] = -1
 
+    def named(self, worker: int) -> Named:
+        """What a worker's program has named so far."""
+        return self._named.setdefault(worker, Named())
+
     def port(self, stream: str) -> int:
         """The port of worker 0 on a stream, behind which those of the others are."""
         first = self.ports.get(stream)
@@ -378,7 +315,7 @@ class Assembly:
     def message(self, sender: int, receiver: int, tag: Hashable) -> int:
         """The message from one worker to another with this tag."""
         address = sender, receiver, tag
-        messages = self.messages()
+        messages = self.messages.by_address()
         message = messages.get(address)
         if message is None:
             message = messages[address] = self.state.used["messages"] + len(self._receivers)
@@ -401,7 +338,7 @@ def _is_shared(program: Program, workers: Sequence[int]) -> bool:
     return len(workers) > 1 and all(type(one) in (Compute, Collective, Wait) for one in program)
 
 
-class _Own:
+class Named:
     """What a worker's program has named so far."""
 
     __slots__ = ("joined", "parts", "sends", "streams")

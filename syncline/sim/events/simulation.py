@@ -8,18 +8,18 @@ instant, are events of SimPy's. Both draw the numbers of their events from one c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import simpy
 from numpy.typing import ArrayLike, NDArray
-from simpy.events import NORMAL, EventPriority
+from simpy.events import EventPriority
 
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
+from syncline.sim.events.clock import SharedClock
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.loop import SPARE, run_core
 from syncline.sim.events.records import write_starts
@@ -43,50 +43,12 @@ from syncline.sim.programs import Delay, Instruction, Program, Stuck
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
-PRIORITY_BIT, KIND_BITS = 58, 4
 CHOICES = EventPriority(11)
 """Choices come when all else of their instant has happened."""
 
 
 LAST = 2**62
 """No event of an instant comes later."""
-
-
-class SharedClock(simpy.Environment):
-    """SimPy's clock and queue, whose events are numbered with the core's.
-
-    Args:
-        core: the record of the core.
-    """
-
-    def __init__(self, core: Any) -> None:
-        super().__init__()
-        self._core = core
-        self._eid = self._numbers()  # type: ignore[assignment]
-
-    def _numbers(self) -> Iterator[int]:
-        while True:
-            self._core["number"] += 1
-            yield int(self._core["number"])
-
-    @property
-    def ahead(self) -> tuple[float, int]:
-        """When the next event is, and what of that instant comes before it."""
-        if not self._queue:
-            return math.inf, 0
-        time, priority, number, _ = self._queue[0]
-        return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
-
-    def set(self) -> None:
-        """Let it be the core's time."""
-        self._now = float(self._core["now"])
-
-    def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
-        """Call a function so many seconds from now."""
-        event = simpy.Event(self)
-        event._ok, event._value = True, None
-        event.callbacks.append(call)
-        self.schedule(event, priority, seconds)
 
 
 class Simulation:
@@ -393,7 +355,7 @@ class Simulation:
 
     def _unreceived(self) -> None:
         messages = self.state["messages"]
-        addresses = {m: address for address, m in self.assembly.messages().items() if messages[m]["sent"]}
+        addresses = {m: address for address, m in self.assembly.messages.by_address().items() if messages[m]["sent"]}
         if addresses:
             sender, receiver, tag = addresses[min(addresses, key=lambda m: int(messages[m]["turn"]))]
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
