@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.state import COMPUTE, END, RECV, SEND
 from syncline.sim.programs import Compute, Program, Recv, Send
 
 if TYPE_CHECKING:
     from syncline.sim.events.assembly import Assembly
-
-Ints: TypeAlias = NDArray[np.int64]
 
 Address: TypeAlias = tuple[int, int, Hashable]
 """A message's sender, receiver and tag."""
@@ -200,16 +199,23 @@ def _routes(into: Assembly, sent: Ends) -> Ints:
     return first + which.ravel()
 
 
+def _words(column: Iterable[str], names: Callable[[str], int]) -> Ints:
+    """The numbers of words, of which many are the same."""
+    few = Numbers()
+    which = few.of(column)
+    return np.array([names(str(word)) for word in few], dtype=np.int64)[which]
+
+
 def _told(into: Assembly, of: Plain, sent: Ends, got: Ends) -> Ints:
     """What the spans are called."""
     told, names, at = np.zeros((len(of.codes), 4), dtype=np.int64), into.names, of.at
     told[:, 0] = names("compute")
-    told[at[SEND], 0] = np.array(list(map(names, of.column(SEND, "stream"))), dtype=np.int64)
+    told[at[SEND], 0] = _words(of.column(SEND, "stream"), names)
     for code, ends, what in ((SEND, sent, "send"), (RECV, got, "recv")):
         told[at[code], 1] = names(what)
         told[at[code], 2] = spelled(list(of.column(code, "tag")), ends.tags, names)
     for i, name in enumerate(("what", "label"), 1):
-        told[at[COMPUTE], i] = np.array(list(map(names, of.column(COMPUTE, name))), dtype=np.int64)
+        told[at[COMPUTE], i] = _words(of.column(COMPUTE, name), names)
     for code in at:
         told[at[code], 3] = of.numbers(code, "step")
     return told

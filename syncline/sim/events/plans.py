@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
+from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.compiled import entry
 from syncline.sim.events.state import ENTRY, PLACE, SENDING, Records
-
-Ints: TypeAlias = NDArray[np.int64]
 
 KEPT, LARGEST_KEPT = 32, 2**18
 """So many plans are kept from one simulation to the next, of at most so many messages."""
@@ -40,8 +39,8 @@ class Plan(NamedTuple):
     places: Records
     entries: Records
     sendings: Records
-    senders: NDArray[np.int64]
-    receivers: NDArray[np.int64]
+    senders: Ints
+    receivers: Ints
 
 
 @entry("(int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], int64)")
