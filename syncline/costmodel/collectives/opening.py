@@ -11,9 +11,9 @@ collective**. So a group that starts together takes its closed form's time and t
 | `nccl-posted`, `gloo-posted`         | 1: all at once                          | of a message                 |
 | others                               | as many as messages wait for each other | of a message, the mean       |
 
-Windows are taken to be open, ``rate r``, when a collective ends and when a training begins. What is idle is a worker's
-network stream, not each of its connections. Where links differ, the slowest and farthest say what all pay. Nodes, sites
-and graphs, and messages between a pipeline's stages, open no windows.
+Windows are taken to have grown, to ``2 rate r``, when a collective ends and when a training begins. What is idle is a
+worker's network stream, not each of its connections. Where links differ, the slowest and farthest say what all pay.
+Nodes, sites and graphs, and messages between a pipeline's stages, open no windows.
 """
 
 from __future__ import annotations

@@ -71,6 +71,9 @@ INITIAL_SEGMENTS = 10
 DOUBLINGS = 48
 """More than any window takes to open."""
 
+GROWN = 2
+"""What a window has grown to over what is under way, which it may double. Source: Linux, tcp_is_cwnd_limited."""
+
 TOGETHER = 1e-9
 """A part of a timeout by which idling is told too short by rounding alone."""
 
@@ -83,8 +86,9 @@ class Tcp:
 
         rate = min(R, c window / r, c flow, Mathis's bound for a loss p),
 
-    and after idling their windows begin small and double every round trip until they hold ``rate r``. A window is
-    halved once for each retransmission timeout, ``r + 0.2 s``, that a connection has sent nothing, down to 10 segments.
+    and after idling their windows begin small and double every round trip until they hold ``rate r``. A window that has
+    grown to ``2 rate r`` is halved once for each retransmission timeout, ``r + 0.2 s``, that a connection has sent
+    nothing, down to 10 segments.
 
     Args:
         window_bytes: the most that one connection has under way; positive.
@@ -162,7 +166,7 @@ class Tcp:
 
         >>> tcp = Tcp(segment_bytes=8949)
         >>> [f"{tcp.opening_s(64 * 2**20, 620e6, 20e-3, idle_s):.3f}" for idle_s in (0.1, 0.5, 60.0)]
-        ['0.000', '0.025', '0.085']
+        ['0.000', '0.010', '0.084']
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
         timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TOGETHER)
@@ -175,7 +179,7 @@ class Tcp:
 
     def halvings(self, line_bytes_per_s: float, round_trip_s: float) -> int:
         """After so many timeouts a window is as small as it gets."""
-        held = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
+        held = GROWN * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
         return math.ceil(math.log2(held)) if self.slow_start and held > 1 else 0
 
     @property
@@ -189,7 +193,8 @@ class Tcp:
         left = np.asarray(nbytes, dtype=np.float64)
         begun: FloatOrArray = 0.0
         if self.slow_start:
-            window = np.maximum(rate * round_trip_s * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
+            grown = GROWN * rate * round_trip_s
+            window = np.maximum(grown * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
                 opening = (window < rate * round_trip_s) & (left > window)
                 if not np.any(opening):
