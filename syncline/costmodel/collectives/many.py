@@ -29,6 +29,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError
 
 CLOSED_FORM = "closed form"
 """How a time is known, where nothing else is needed."""
@@ -77,10 +78,11 @@ def carried(
             another network.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts; ``auto`` chooses as if eager.
-        otherwise: who is asked where there is no closed form.
+        otherwise: who is asked where there is no closed form. Then a P that the network cannot join has no time, and
+            its way says why.
 
     Raises:
-        SpecError: no such algorithm, or a P that the network cannot join.
+        SpecError: no such algorithm, or, where nobody is asked, a P that the network cannot join.
         NoClosedForm: as `collective_s`, where nobody is asked.
     """
     names = _of_levels(kind, wanted)
@@ -230,23 +232,54 @@ def _at(
     rule: Rule,
     otherwise: TimedOtherwise | None,
 ) -> PricedMany:
+    if otherwise is None:
+        return _by_formula(kind, workers, nbytes, network, wanted, rule)
     try:
-        if isinstance(network, Link):
-            return _on_links(kind, workers, nbytes, network, wanted, rule)
-        by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
-        if by_levels is not None:
-            return by_levels
-        name = algorithm_for(wanted, kind, workers, nbytes, network)
-        seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
-        return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
+        return _by_formula(kind, workers, nbytes, network, wanted, rule)
     except NoClosedForm:
-        if otherwise is None:
+        return _by_somebody(kind, workers, nbytes, network, wanted, rule, otherwise)
+    except SpecError as error:
+        if error.path != "workers":
             raise
+        return _unjoined(network, error)
+
+
+def _unjoined(network: Network, error: SpecError) -> PricedMany:
+    why = f"{network.name} cannot join so many workers; expected {error.expected}"
+    return PricedMany(np.float64(np.nan), ("",), _FIRST, (why,), _FIRST)
+
+
+def _by_formula(kind: str, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule) -> PricedMany:
+    if isinstance(network, Link):
+        return _on_links(kind, workers, nbytes, network, wanted, rule)
+    by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
+    if by_levels is not None:
+        return by_levels
+    name = algorithm_for(wanted, kind, workers, nbytes, network)
+    seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
+    return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
+
+
+def _by_somebody(
+    kind: str,
+    workers: int,
+    nbytes: float,
+    network: Network,
+    wanted: Algorithms,
+    rule: Rule,
+    otherwise: TimedOtherwise,
+) -> PricedMany:
     each = []
     for one in _single(network):
         name = algorithm_for(wanted, kind, workers, nbytes, one) or first_on(kind, one)
-        seconds, way = otherwise(kind, workers, nbytes, one, name, rule)
-        each.append(PricedMany(seconds, (name,), _FIRST, (way,), _FIRST))
+        try:
+            seconds, way = otherwise(kind, workers, nbytes, one, name, rule)
+        except SpecError as error:
+            if error.path != "workers":
+                raise
+            each.append(_unjoined(one, error))
+        else:
+            each.append(PricedMany(seconds, (name,), _FIRST, (way,), _FIRST))
     if len(each) == 1:
         return each[0]
     names, chosen = _texts([(one.names, one.chosen) for one in each])
