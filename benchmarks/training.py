@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from benchmarks.command import parser_of
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
+from syncline.optim.loops import KERNELS
 from syncline.problems import Digits
 from syncline.problems.digits import load, mlp
 from syncline.training import parameter_groups, rows_of, train
@@ -88,7 +89,8 @@ def bare(workers: int) -> Callable[[], None]:
 
 
 def stepper(name: str, workers: int) -> Callable[[], None]:
-    """Steps of a method, one after the other."""
+    """Steps of a method, one after the other, with the loops compiled that a longer training loads by itself."""
+    KERNELS.load()
     comm = SimulatedCommunicator(workers)
     task = PROBLEM.build(rows_of(comm, (0,)))
     method = method_of(METHODS[name]).build(parameter_groups(task), comm)

@@ -7,6 +7,8 @@ The second host sends, the first one says when all has arrived: a round trip, an
 gives. Connections are new for each transfer, and begin with 10 segments where they are to open. Where receivers bound
 their windows, what a window then is (kernels count their own overheads) is learned from one row: one open connection
 and 64 MiB.
+
+With ``--idle`` a connection that has carried 64 MiB sends nothing for so long, then 16 MiB, beside `Tcp.opening_s`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from syncline.costmodel.network.tcp import INITIAL_SEGMENTS, Tcp
 from syncline.units import parse_bandwidth, parse_seconds
@@ -41,9 +44,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", required=True)
     parser.add_argument("--delay", required=True)
+    parser.add_argument(
+        "--idle", default="", metavar="TIMES", help="of a connection between transfers, with commas between"
+    )
     given = parser.parse_args()
     rate = parse_bandwidth(given.rate) * SEGMENT_BYTES / PACKET_BYTES
     round_trip_s = 2 * parse_seconds(given.delay)
+    if given.idle:
+        _idling(given.delay, [parse_seconds(one) for one in given.idle.split(",")], rate, round_trip_s)
+        return
     initial, port, learned = _initial_segments(), PORT, 0.0
     for opening in (False, True):
         _begin_with(INITIAL_SEGMENTS if opening else int(initial))
@@ -66,6 +75,41 @@ def main() -> None:
                             f"| {1e3 * took:.0f} ms | {1e3 * told:.0f} ms | {100 * (told / took - 1):+.1f}% |",
                             flush=True,
                         )
+
+
+def _idling(delay: str, idle_s: Sequence[float], rate: float, round_trip_s: float) -> None:
+    """Measure one connection that idles between transfers; the sender prints it."""
+    _begin_with(INITIAL_SEGMENTS)
+    Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("1")
+    address, (before, after) = (os.environ["MASTER_ADDR"], PORT), SIZES
+    if os.environ["RANK"] == "0":
+        with socket.create_server(address) as server:
+            end = server.accept()[0]
+            for nbytes in (before, after) * REPEATS * len(idle_s):
+                _drain(end, nbytes)
+                end.sendall(b"k")
+            end.recv(1)
+        return
+    end, part, tcp = _connected(address), memoryview(bytes(before)), Tcp(WIDE, segment_bytes=SEGMENT_BYTES)
+    for seconds in idle_s:
+        took = []
+        for _ in range(REPEATS):
+            end.sendall(part)
+            end.recv(1)
+            time.sleep(seconds)
+            begin_s = time.perf_counter()
+            end.sendall(part[:after])
+            end.recv(1)
+            took.append(time.perf_counter() - begin_s)
+        # The last segment left a round trip before the receiver's word of it came.
+        told = round_trip_s + after / rate + tcp.opening_s(after, rate, round_trip_s, seconds + round_trip_s)
+        measured = statistics.median(took)
+        print(
+            f"| {delay} | {seconds:.3g} s | {1e3 * measured:.0f} ms | {1e3 * told:.0f} ms "
+            f"| {100 * (told / measured - 1):+.1f}% |",
+            flush=True,
+        )
+    end.sendall(b"d")
 
 
 def _transfers(connections: int, bounded: bool, nbytes: int, port: int) -> list[float]:

@@ -96,7 +96,7 @@ def _from_last_start(row: Record, last_s: float) -> Record:
 
 
 def _title(kind: str, question: CostQuestion, network: Network) -> str:
-    name = f"{network.name}: " if "," not in network.name else ""
+    name = f"{network.name}: " if network.name and "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
     rule = "" if question.rule == "eager" else f", {question.rule}"
     return f"{kind}, {size}; {question.workers:,} workers{rule}, {name}{network.describe()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -163,7 +164,9 @@ class Method(torch.optim.Optimizer):
             return
         for _, part in parts:
             part.pop("other_lr")
-        super().add_param_group(joined_groups([checked(rule, part) for rule, part in parts]))
+        # Not through what guards it against torch's compiler, which would be loaded for that, for a second.
+        joined = joined_groups([checked(rule, part) for rule, part in parts])
+        unwrap(torch.optim.Optimizer.add_param_group)(self, joined)
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
         self._shares = None
 

@@ -50,6 +50,14 @@ class Block(nn.Module):
         return x + self.down(widened)
 
 
+def embedding(count: int, width: int) -> nn.Embedding:
+    """An embedding whose weights are still to come.
+
+    To draw them on the meta device, torch would load its compiler, for a second.
+    """
+    return nn.Embedding.from_pretrained(torch.empty(count, width), freeze=False)
+
+
 class GPT(nn.Module):
     """Tokens ``(batch, time)`` to the logits of their successors ``(batch, time, vocabulary)``.
 
@@ -78,8 +86,8 @@ class GPT(nn.Module):
                 raise SpecError(f"problem.{field}", size, "an integer of at least 1")
         if width % heads:
             raise SpecError("problem.heads", heads, f"a divisor of the width {width}")
-        self.token = nn.Embedding(vocabulary, width)
-        self.position = nn.Embedding(context, width)
+        self.token = embedding(vocabulary, width)
+        self.position = embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width, bias=False)
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)

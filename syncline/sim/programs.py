@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -111,7 +111,7 @@ class Collective:
     algorithm: str | None = None
     group: tuple[int, ...] | None = None
     stream: str = "network"
-    rounds: tuple[Round, ...] | None = field(default=None, compare=False, repr=False)
+    rounds: Sequence[Round] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.stream == "compute":
@@ -129,6 +129,24 @@ class Wait:
 
 Instruction: TypeAlias = Compute | Send | Recv | First | Collective | Wait
 Program: TypeAlias = Sequence[Instruction]
+
+
+class Alike(Sequence[Program]):
+    """The programs of workers who all run one and the same.
+
+    Args:
+        program: it.
+        workers: how many.
+    """
+
+    def __init__(self, program: Program, workers: int) -> None:
+        self.program, self._workers = program, workers
+
+    def __len__(self) -> int:
+        return self._workers
+
+    def __getitem__(self, at: Any) -> Any:
+        return ([self.program] * self._workers)[at]
 
 
 class Stuck(SynclineError):

@@ -15,7 +15,7 @@ import numpy as np
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import peers
+from syncline.costmodel.collectives.hierarchical import has_levels, peers
 from syncline.costmodel.collectives.policies import (
     NCCL,
     Algorithms,
@@ -29,6 +29,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError
 
 CLOSED_FORM = "closed form"
 """How a time is known, where nothing else is needed."""
@@ -77,23 +78,27 @@ def carried(
             another network.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts; ``auto`` chooses as if eager.
-        otherwise: who is asked where there is no closed form.
+        otherwise: who is asked where there is no closed form. Then a P that the network cannot join has no time, and
+            its way says why.
 
     Raises:
-        SpecError: no such algorithm, or a P that the network cannot join.
+        SpecError: no such algorithm, or, where nobody is asked, a P that the network cannot join.
         NoClosedForm: as `collective_s`, where nobody is asked.
     """
-    policy = algorithm_of(wanted, kind)
-    hierarchical = policy in HIERARCHICAL[kind]
-    if isinstance(network, (TwoLevel, MultiLevel)) and (hierarchical or policy == "auto") and HIERARCHICAL[kind]:
-        several = _on_nodes(
-            workers, nbytes, network, (policy,) if policy and hierarchical else HIERARCHICAL[kind], rule
-        )
+    names = _of_levels(kind, wanted)
+    if isinstance(network, (TwoLevel, MultiLevel)) and names:
+        several = _on_nodes(workers, nbytes, network, names, rule)
         if several is not None:
             return several
-    if not isinstance(network, Link) or network.duplex == "half" or hierarchical:
+    if not isinstance(network, Link) or network.duplex == "half" or algorithm_of(wanted, kind) in HIERARCHICAL[kind]:
         return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise)
     return _on_links(kind, workers, nbytes, network, wanted, rule)
+
+
+def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
+    """The hierarchical algorithms that may be chosen, or the one that is wanted."""
+    policy = algorithm_of(wanted, kind)
+    return HIERARCHICAL[kind] if policy == "auto" else (policy,) if policy in HIERARCHICAL[kind] and policy else ()
 
 
 def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
@@ -104,7 +109,11 @@ def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted:
     if policy == "nccl" and kind not in NCCL:
         chosen = _ring_or_tree(workers, nbytes, link)
         names = nccl_names(kind, link)
-        costs = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+        # What nobody chooses may have no closed form.
+        costs = [
+            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(chosen == code) else np.nan
+            for code, name in enumerate(names)
+        ]
         return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
     name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)
     return PricedMany(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), _FIRST)
@@ -146,6 +155,22 @@ def _on_nodes(
         [hierarchy_s(name, on, nbytes, rule) for name in names],
         names,
     )
+
+
+def _by_levels(workers: int, nbytes: float, network: Network, names: tuple[str, ...], rule: Rule) -> PricedMany | None:
+    """Where there are several levels, on which no other all-reduce has a closed form; None elsewhere."""
+    if not names or not has_levels(network, workers):
+        return None
+    costs = {}
+    with contextlib.suppress(NoClosedForm):
+        on = peers(network, workers)
+        for name in names:
+            with contextlib.suppress(NoClosedForm):
+                costs[name] = hierarchy_s(name, on, nbytes)
+    if not costs:
+        return None
+    name = min(costs, key=costs.__getitem__)
+    return PricedMany(costs[name] if rule == "eager" else hierarchy_s(name, on, nbytes, rule), (name,), _FIRST)
 
 
 def _least(costs: Sequence[FloatOrArray], told: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
@@ -207,20 +232,54 @@ def _at(
     rule: Rule,
     otherwise: TimedOtherwise | None,
 ) -> PricedMany:
+    if otherwise is None:
+        return _by_formula(kind, workers, nbytes, network, wanted, rule)
     try:
-        if isinstance(network, Link):
-            return _on_links(kind, workers, nbytes, network, wanted, rule)
-        name = algorithm_for(wanted, kind, workers, nbytes, network)
-        seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
-        return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
+        return _by_formula(kind, workers, nbytes, network, wanted, rule)
     except NoClosedForm:
-        if otherwise is None:
+        return _by_somebody(kind, workers, nbytes, network, wanted, rule, otherwise)
+    except SpecError as error:
+        if error.path != "workers":
             raise
+        return _unjoined(network, error)
+
+
+def _unjoined(network: Network, error: SpecError) -> PricedMany:
+    why = f"{network.name} cannot join so many workers; expected {error.expected}"
+    return PricedMany(np.float64(np.nan), ("",), _FIRST, (why,), _FIRST)
+
+
+def _by_formula(kind: str, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule) -> PricedMany:
+    if isinstance(network, Link):
+        return _on_links(kind, workers, nbytes, network, wanted, rule)
+    by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
+    if by_levels is not None:
+        return by_levels
+    name = algorithm_for(wanted, kind, workers, nbytes, network)
+    seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
+    return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
+
+
+def _by_somebody(
+    kind: str,
+    workers: int,
+    nbytes: float,
+    network: Network,
+    wanted: Algorithms,
+    rule: Rule,
+    otherwise: TimedOtherwise,
+) -> PricedMany:
     each = []
     for one in _single(network):
         name = algorithm_for(wanted, kind, workers, nbytes, one) or first_on(kind, one)
-        seconds, way = otherwise(kind, workers, nbytes, one, name, rule)
-        each.append(PricedMany(seconds, (name,), _FIRST, (way,), _FIRST))
+        try:
+            seconds, way = otherwise(kind, workers, nbytes, one, name, rule)
+        except SpecError as error:
+            if error.path != "workers":
+                raise
+            each.append(_unjoined(one, error))
+        else:
+            each.append(PricedMany(seconds, (name,), _FIRST, (way,), _FIRST))
     if len(each) == 1:
         return each[0]
     names, chosen = _texts([(one.names, one.chosen) for one in each])

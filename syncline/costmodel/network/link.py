@@ -13,6 +13,7 @@ from syncline.costmodel.arrays import FloatOrArray, require
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.network.paths import Star, Topology
+from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
 from syncline.units import format_bandwidth, format_seconds
 
@@ -43,6 +44,8 @@ class Link:
             None: it is not known, the textbook's carry them, and gloo's take what the link alone takes.
         nccl: what NCCL cuts tensors into on it, over sockets. Where that is known, NCCL's algorithms carry collectives
             that name none, and the policy ``nccl`` stands for them. Not beside ``gloo``.
+        tcp: how windows open after idling (`syncline.costmodel.collectives.opening`); what they let through at most is
+            in the bandwidth already. None: they do not, as with RDMA and NVLink.
         fabric: what it is made of, which the policy ``nccl`` goes by and nothing else.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
@@ -63,6 +66,7 @@ class Link:
     duplex: Duplex = "full"
     gloo: GlooCosts | None = None
     nccl: NcclCosts | None = None
+    tcp: Tcp | None = None
     fabric: FabricKind = "network"
 
     def __post_init__(self) -> None:
@@ -144,6 +148,7 @@ class Link:
             *(["half duplex"] if self.duplex == "half" else []),
             *(["gloo's costs"] if self.gloo is not None else []),
             *(["NCCL's pieces"] if self.nccl is not None else []),
+            *(["windows that open"] if self.tcp is not None else []),
         ]
         return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
 
@@ -174,7 +179,7 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(each) != workers:
         raise SpecError("links", len(each), f"one link, or one for each of the {workers} workers")
 
-    known, cut = {link.gloo for link in each}, {link.nccl for link in each}
+    known, cut, windows = {link.gloo for link in each}, {link.nccl for link in each}, {link.tcp for link in each}
 
     def column(of: list[Any], dtype: type = np.float64) -> NDArray[Any]:
         return np.broadcast_to(np.array(of, dtype=dtype), (workers,))
@@ -190,4 +195,5 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         column([link.duplex == "half" for link in each], np.bool_),
         known.pop() if len(known) == 1 else None,
         cut.pop() if len(cut) == 1 else None,
+        windows.pop() if len(windows) == 1 else None,
     )  # fmt: skip

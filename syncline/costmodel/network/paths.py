@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.kept import frozen
+from syncline.costmodel.network.tcp import Tcp
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
@@ -140,6 +141,7 @@ class Star(ByValue):
         half_duplex: ``(P,)``.
         gloo: of every link, where all have the same.
         nccl: likewise.
+        tcp: likewise.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Star(ByValue):
     half_duplex: NDArray[np.bool_]
     gloo: GlooCosts | None = None
     nccl: NcclCosts | None = None
+    tcp: Tcp | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -62,11 +62,20 @@ WINDOW_BYTES = 3 * 2**20
 Source: Linux, Documentation/networking/ip-sysctl: tcp_rmem (4096, 131072, 6291456) and tcp_adv_win_scale (1: half).
 """
 
+TIMEOUT_BESIDE_S = 0.2
+"""What a retransmission timeout has beside the round trip, at least. Source: Linux, TCP_RTO_MIN (HZ / 5)."""
+
 INITIAL_SEGMENTS = 10
 """Of a connection that begins, or begins again after idling. Source: RFC 6928; RFC 2861, section 3.2."""
 
 DOUBLINGS = 48
 """More than any window takes to open."""
+
+GROWN = 2
+"""What a window has grown to over what is under way, which it may double. Source: Linux, tcp_is_cwnd_limited."""
+
+TOGETHER = 1e-9
+"""A part of a timeout by which idling is told too short by rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +86,15 @@ class Tcp:
 
         rate = min(R, c window / r, c flow, Mathis's bound for a loss p),
 
-    and after idling their windows begin at 10 segments and double every round trip until they hold ``rate r``.
+    and after idling their windows begin small and double every round trip until they hold ``rate r``. A window that has
+    grown to ``2 rate r`` is halved once for each retransmission timeout, ``r + 0.2 s``, that a connection has sent
+    nothing, down to 10 segments.
 
     Args:
         window_bytes: the most that one connection has under way; positive.
         connections: c, side by side, over which a transfer is spread; at least 1.
-        slow_start: whether windows begin small after idling (Linux: net.ipv4.tcp_slow_start_after_idle = 1).
+        slow_start: whether windows begin small after idling (Linux: net.ipv4.tcp_slow_start_after_idle = 1, the
+            default; tcp_cwnd_restart in net/ipv4/tcp_output.c).
         loss: p, the part of the packets that is lost; from 0 to below 1.
         segment_bytes: MSS, payload of a segment; positive.
         flow_bytes_per_s: what the network lets one connection carry, whatever its window; positive.
@@ -138,15 +150,56 @@ class Tcp:
         '0.511, 157 MB/s'
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
+        begun, left = self._opened(nbytes, rate, round_trip_s, np.inf)
+        return np.asarray(begun + left / rate)[()]
+
+    def opening_s(
+        self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray, idle_s: FloatOrArray
+    ) -> FloatOrArray:
+        """Seconds that n bytes take longer for windows that were open have idled: ``after idling - n / rate``.
+
+        Args:
+            nbytes: n.
+            line_bytes_per_s: R.
+            round_trip_s: r.
+            idle_s: how long nothing was sent; less than a retransmission timeout costs nothing.
+
+        >>> tcp = Tcp(segment_bytes=8949)
+        >>> [f"{tcp.opening_s(64 * 2**20, 620e6, 20e-3, idle_s):.3f}" for idle_s in (0.1, 0.5, 60.0)]
+        ['0.000', '0.010', '0.084']
+        """
+        rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
+        timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TOGETHER)
+        begun, left = self._opened(nbytes, rate, round_trip_s, timeouts)
+        return np.asarray(begun + (left - nbytes) / rate)[()]
+
+    def timeout_s(self, round_trip_s: FloatOrArray) -> FloatOrArray:
+        """A retransmission timeout: after so long without sending a window is halved."""
+        return np.add(round_trip_s, TIMEOUT_BESIDE_S)
+
+    def halvings(self, line_bytes_per_s: float, round_trip_s: float) -> int:
+        """After so many timeouts a window is as small as it gets."""
+        held = GROWN * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
+        return math.ceil(math.log2(held)) if self.slow_start and held > 1 else 0
+
+    @property
+    def _initial_bytes(self) -> float:
+        return float(self.connections * INITIAL_SEGMENTS * self.segment_bytes)
+
+    def _opened(
+        self, nbytes: FloatOrArray, rate: FloatOrArray, round_trip_s: FloatOrArray, timeouts: FloatOrArray
+    ) -> tuple[FloatOrArray, FloatOrArray]:
+        """The round trips in which windows open, in seconds, and the bytes that are left for then."""
         left = np.asarray(nbytes, dtype=np.float64)
         begun: FloatOrArray = 0.0
         if self.slow_start:
-            window = float(self.connections * INITIAL_SEGMENTS * self.segment_bytes)
+            grown = GROWN * rate * round_trip_s
+            window = np.maximum(grown * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
                 opening = (window < rate * round_trip_s) & (left > window)
                 if not np.any(opening):
                     break
                 left = np.where(opening, left - window, left)
                 begun = begun + np.where(opening, round_trip_s, 0.0)
-                window *= 2
-        return (begun + left / rate)[()]
+                window = 2 * window
+        return begun, left

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray
+from syncline.costmodel.collectives.opening import AfterIdling
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, due_steps, joined, phase_cycles
 from syncline.errors import SpecError, one_of
@@ -101,11 +102,19 @@ def gradient_buckets(
 
 
 class PricedCall(NamedTuple):
-    """A call, or a bucket of one, and what it takes: ``cost_s`` of the network, ``encode_s`` of the worker."""
+    """A call, or a bucket of one, and what it takes.
+
+    Attributes:
+        call: it.
+        cost_s: of the network.
+        encode_s: of the worker.
+        after_idling: of the network beside, if it was idle; None: nothing.
+    """
 
     call: Call
     cost_s: FloatOrArray
     encode_s: FloatOrArray = 0.0
+    after_idling: AfterIdling | None = None
 
 
 def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
@@ -148,13 +157,15 @@ class Worker:
     Args:
         compute_s: of each step.
         trigger_s: of each step, after computing and before what is sent at its end.
+        idle_s: how long a network may be idle until more makes no difference.
     """
 
-    def __init__(self, compute_s: FloatOrArray, trigger_s: FloatOrArray = 0.0) -> None:
-        self.compute_s, self.trigger_s = compute_s, trigger_s
+    def __init__(self, compute_s: FloatOrArray, trigger_s: FloatOrArray = 0.0, idle_s: float = 0.0) -> None:
+        self.compute_s, self.trigger_s, self.idle_s = compute_s, trigger_s, idle_s
         self.now_s: FloatOrArray = 0.0
         self.free_s: FloatOrArray = 0.0
         self.exposed_s: FloatOrArray = 0.0
+        self.opened_s: FloatOrArray = 0.0
         self.pending: dict[int, list[FloatOrArray]] = {}  # step after which it is needed: when it is done
 
     def skip(self, steps: int) -> None:
@@ -181,7 +192,11 @@ class Worker:
             self._wait(done_s)
 
     def _start(self, one: PricedCall, at_s: FloatOrArray, number: int) -> None:
-        self.free_s = np.maximum(self.free_s, at_s) + one.cost_s
+        begin = np.maximum(self.free_s, at_s)
+        if one.after_idling is not None:
+            opening_s = one.after_idling.opening_s(begin - self.free_s)
+            self.opened_s, begin = self.opened_s + opening_s, begin + opening_s
+        self.free_s = begin + one.cost_s
         if one.call.wait_steps:
             self.pending.setdefault(number + one.call.wait_steps, []).append(self.free_s)
 
@@ -191,7 +206,7 @@ class Worker:
 
     def rebase(self) -> None:
         """Count time from now on."""
-        self.free_s, now = np.maximum(self.free_s - self.now_s, 0.0), self.now_s
+        self.free_s, now = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s), self.now_s
         self.pending = {step: [done - now for done in waits] for step, waits in self.pending.items()}
         self.now_s = 0.0
 
@@ -220,20 +235,34 @@ def exposed_s(
         timed: the calls in which a call travels, and what they take, whatever its step.
         trigger_s: see `Worker`.
     """
-    worker, known = Worker(compute_s, trigger_s), dict[tuple[bool, ...], list[PricedCall]]()
+    return worker_after(compute_s, exchanges, steps, timed, trigger_s).exposed_s
+
+
+def worker_after(
+    compute_s: FloatOrArray,
+    exchanges: Sequence[Exchange],
+    steps: int,
+    timed: Callable[[Call], Sequence[PricedCall]],
+    trigger_s: FloatOrArray = 0.0,
+    idle_s: float = 0.0,
+) -> Worker:
+    """A worker that has gone through so many steps; arguments as of `exposed_s` and `Worker`."""
+    worker, known = Worker(compute_s, trigger_s, idle_s), dict[tuple[bool, ...], list[PricedCall]]()
+    near_s = float(np.max(compute_s)) if idle_s else 0.0  # idling may be nothing but an error of rounding
     at = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
-        before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray] | None = None
+        before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
         while at < end:
             worker.rebase()
-            state, exposed = worker.ahead(at), worker.exposed_s
-            if before and _alike(before[0], state):
+            state, exposed, opened = worker.ahead(at), worker.exposed_s, worker.opened_s
+            if before and _alike(before[0], state, near_s):
                 times = (end - at) // cycle
                 worker.exposed_s = exposed + times * (exposed - before[1])
+                worker.opened_s = opened + times * (opened - before[2])
                 worker.pending = {step + times * cycle: waits for step, waits in worker.pending.items()}
                 at, before = at + times * cycle, None
                 continue
-            before = state, exposed
+            before = state, exposed, opened
             until = min(end, at + cycle)
             for step in _events(exchanges, at, until, worker):
                 worker.skip(step - at)
@@ -245,7 +274,7 @@ def exposed_s(
                 at = step + 1
             worker.skip(until - at)
             at = until
-    return worker.exposed_s
+    return worker
 
 
 def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker) -> Iterator[int]:
@@ -261,8 +290,8 @@ def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker)
             next_send = next(sends, end)
 
 
-def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]]) -> bool:
-    """Whether two states are the same to rounding."""
+def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], near_s: float) -> bool:
+    """Whether two states are the same to rounding, of times no shorter than these."""
     return [step for step, _ in one] == [step for step, _ in other] and all(
-        np.allclose(a, b, rtol=1e-12, atol=0.0) for (_, a), (_, b) in zip(one, other, strict=True)
+        np.allclose(a, b, rtol=1e-12, atol=1e-12 * near_s) for (_, a), (_, b) in zip(one, other, strict=True)
     )

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel.collectives.many import carried
+from syncline.costmodel.collectives.opening import AfterIdling, after_idling
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, call_s, calls_by_step
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, exposed_s, split
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, split, worker_after
 from syncline.errors import SpecError
 
 
@@ -90,12 +94,19 @@ def mean_step(
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
+    def opening(one: Call) -> AfterIdling | None:
+        if link.tcp is None:
+            return None
+        priced = carried(one.collective, np.asarray(workers), one.payload_bytes, link, algorithm)
+        return after_idling(one.collective, workers, one.payload_bytes, link, priced.names, priced.chosen)
+
     def timed(call: Call) -> list[PricedCall]:
         return [
             PricedCall(
                 one,
                 call_s(one.collective, workers, one.payload_bytes, link, algorithm, rule),
                 0.0 if encode_bytes_per_s is None else one.encoded_bytes / encode_bytes_per_s,
+                opening(one),
             )
             for one in split(call, overlap, buckets)
         ]
@@ -123,14 +134,18 @@ def priced_step(
     """
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
-    overlaps = False
+    overlaps, longest_s = False, -1.0
     for pattern in patterns:
         for call in pattern.calls:
             for one in timed(call):
                 communication_s = communication_s + pattern.steps * one.cost_s
                 encode_s = encode_s + pattern.steps * one.encode_s
                 overlaps |= one.call.ready < 1 or one.call.wait_steps > 0
+                if one.after_idling is not None:
+                    longest_s = max(longest_s, one.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
-    if overlaps:
-        hidden_s = communication_s - exposed_s(compute_s, exchanges, steps, timed, trigger_s)
+    if overlaps or longest_s >= 0:
+        worker = worker_after(compute_s, exchanges, steps, timed, trigger_s, max(longest_s, 0.0))
+        communication_s = communication_s + worker.opened_s
+        hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps)

@@ -137,7 +137,7 @@ class ProjectedGrid:
             thresholds: whether to say at which bandwidths a method is worth it.
 
         Raises:
-            SpecError: a network cannot join so many workers.
+            SpecError: a number that no network can have.
         """
         each = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
         for specs, of_settings in self._settings(each):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link, Network, StepTime
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
+from syncline.costmodel.collectives.opening import after_idling
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
 from syncline.costmodel.traffic.step_time import priced_step
@@ -117,14 +118,15 @@ class ProjectionPlan:
         slower = _along(off.computing, settings, ndim)
 
         def timed(call: Call) -> list[PricedCall]:
-            return [
-                PricedCall(
-                    one,
-                    off.communication * _or_nothing(self.carried(one, network, settings, place, ndim, known)),
-                    0.0 if rate is None else slower * _along(one.encoded_bytes, place, ndim) / rate,
-                )
-                for one in split(call, self.spec.overlap, self.buckets)
-            ]
+            out = []
+            for one in split(call, self.spec.overlap, self.buckets):
+                priced = self.carried(one, network, settings, place, ndim, known)
+                workers, size = _along(self.workers, settings, ndim), _along(one.payload_bytes, place, ndim)
+                encode_s = 0.0 if rate is None else slower * _along(one.encoded_bytes, place, ndim) / rate
+                opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
+                longer = None if opening is None else opening.times(off.communication)
+                out.append(PricedCall(one, off.communication * _or_nothing(priced), encode_s, longer))
+            return out
 
         trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
         compute_s = slower * _along(self.compute_s, settings, ndim)

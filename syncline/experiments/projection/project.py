@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from syncline.costmodel import Link, Network
+from syncline.errors import SpecError
 from syncline.experiments.projection.columns import ColumnRows
 from syncline.experiments.projection.plan import ProjectionPlan
 from syncline.experiments.projection.plan_columns import plan_columns
@@ -28,16 +30,45 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
         thresholds: whether to say at which bandwidths a method is worth it; unless given, where there are few rows.
 
     Raises:
-        SpecError: a method cannot serve so many workers, or a network cannot join them.
+        SpecError: a method cannot serve so many workers, or a network can join none of the numbers of workers.
     """
     specs = list(specs)
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if len(projections) < len(specs):
         return [row for spec in specs for row in study_of(spec).rows(spec, [])]
+    check_joined(projections)
     if thresholds is None:
         thresholds = sum(len(spec.methods) * len(spec.networks) for spec in projections) <= FEW
     plans = (ProjectionPlan(group, methods) for group, methods in alike(projections))
     return ColumnRows([plan_columns(plan, plan.spec.networks, thresholds) for plan in plans])
+
+
+def check_joined(specs: Sequence[ProjectSpec]) -> None:
+    """Refuse a network that can join none of the numbers of workers; where it can some, rows of others say why not.
+
+    Raises:
+        SpecError: as the network does.
+    """
+    counts: dict[str, tuple[Network, dict[int, None]]] = {}
+    for spec in specs:
+        for network in spec.networks:
+            if not isinstance(network, Link):
+                counts.setdefault(network.name, (network, {}))[1][spec.workers] = None
+    for network, asked in counts.values():
+        refused: SpecError | None = None
+        for workers in asked:
+            try:
+                if workers > 1:  # one by itself needs no network
+                    # What sizes tell takes no memory, whatever the number of workers.
+                    getattr(network, "sizes", network.among)(workers)
+            except SpecError as error:
+                refused = refused or error
+            else:
+                break
+        else:
+            if refused is not None:
+                expected = f"{refused.expected} (network {network.name!r})"
+                raise SpecError(refused.path, refused.value, expected)
 
 
 def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:

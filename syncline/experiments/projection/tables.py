@@ -93,12 +93,13 @@ def played_note(rows: Sequence[Record]) -> str:
         elif row["timed_by"] != CLOSED_FORM:
             played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
     lines = [f"\nNo closed form, played in {by}: {_listed(names)}." for by, names in played.items()]
-    lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in reasons.items()]
-    return "".join(lines)
+    lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
+    more = len(reasons) - MOST_NAMED
+    return "".join([*lines, f"\n-: {more} more, which --json has in 'not_timed'."] if more > 0 else lines)
 
 
 MOST_NAMED = 8
-"""Methods of a note that are named."""
+"""Methods of a note that are named, and reasons that are told."""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -243,7 +243,7 @@ class Streams:
         if encode_s:
             yield self._compute(call.step, encode_s, "encode", who)
         enter = np.maximum(self.now_s, self.free_s)
-        done_s, sent = self.maps.done_s(call, enter)
+        done_s, sent = self.maps.done_s(call, enter + self.maps.opening_s(call, enter - self.free_s))
         self.free_s = self._of(who, done_s, self.free_s)
         yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, who)
         if call.wait_steps:

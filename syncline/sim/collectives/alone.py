@@ -16,7 +16,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import rounds_on
-from syncline.sim.events.run import run_events
+from syncline.sim.events.run import events_finish_s
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.maps import run_routed_rounds
 from syncline.sim.lockstep.nccl import run_nccl
@@ -122,8 +122,4 @@ def _finish_s(
         except Contention:
             if by == "lockstep":
                 raise
-    timeline = run_events([[join]] * joined.workers, joined, starts_s, rule)
-    done = timeline[timeline.stream == "network"]
-    finish_s = starts_s.copy()
-    finish_s[done.worker] = done.end_s
-    return finish_s
+    return events_finish_s(join, joined, starts_s, rule)

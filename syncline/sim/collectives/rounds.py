@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round
+from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
 from syncline.costmodel.collectives.algorithms.base import backwards
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
 from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
@@ -30,12 +30,16 @@ from syncline.sim.starts import Floats
 
 def rounds_bytes(of: Iterable[Round]) -> float:
     """About what rounds take in memory; arrays that several of them have count once."""
+    if isinstance(of, RoundTable):
+        return 600.0 * len(of) + 16.0 * len(of.senders)
     parts = {id(part): part for one in {id(one): one for one in of}.values() for part in one}
     return sum(100.0 + np.asarray(part).nbytes for part in parts.values())
 
 
-def _never_changed(of: Iterable[Round]) -> tuple[Round, ...]:
+def _never_changed(of: Iterable[Round]) -> Sequence[Round]:
     """The same rounds, which many may have."""
+    if isinstance(of, RoundTable):
+        return of
     made = tuple(of)
     for one in {id(one): one for one in made}.values():
         for part in one:
@@ -52,7 +56,7 @@ def rounds(
     algorithm: str | None = None,
     group: Inner = None,
     nccl: NcclCosts | None = None,
-) -> tuple[Round, ...]:
+) -> Sequence[Round]:
     """The rounds of a collective.
 
     Those of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, what gloo runs is in
@@ -88,7 +92,7 @@ def rounds(
 
 def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
-) -> tuple[Round, ...]:
+) -> Sequence[Round]:
     """The rounds of a collective on a network, whose nodes or sites are those of a hierarchical algorithm."""
     cut = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
     return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), cut)
@@ -158,7 +162,7 @@ _GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
 }
 
 
-def sent_bytes(of: tuple[Round, ...], workers: int) -> Floats:
+def sent_bytes(of: Iterable[Round], workers: int) -> Floats:
     """Bytes that each worker sends in these rounds, ``(P,)``."""
     total = np.zeros(workers)
     for senders, _, nbytes in of:

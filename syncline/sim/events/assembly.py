@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from itertools import repeat
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.table import first_on, knows_library
-from syncline.costmodel.network.topology import Ints, Topology
+from syncline.costmodel.network.topology import Floats, Ints, Topology
 from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.plain import FEWEST, Messages, assemble_plain, is_plain
+from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, CoreState
-from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Wait
+from syncline.sim.programs import Alike, Collective, Compute, First, Instruction, Program, Recv, Send, Wait
 from syncline.sim.timeline import Words
 
 Told = tuple[int, int, int, int]
@@ -68,24 +72,26 @@ class Assembly:
         over: the topology.
         routes: between workers.
         kinds: of collectives.
-        workers: P.
+        starts_s: when each worker begins, ``(P,)``.
     """
 
-    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, workers: int) -> None:
-        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, workers
+    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, starts_s: Floats) -> None:
+        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, len(starts_s)
+        self.starts_s = starts_s
         self.names = Names()
         self.instructions: list[Instruction | None] = []  # of each operation
         self.told: list[Told] = []
         self.choices: list[Choice] = []
         self.taken: list[Taken] = []
         self.wrong: list[str] = []
-        self.messages: dict[tuple[int, int, Hashable], int] = {}
+        self.messages = Messages(self.workers)
+        self.told_before: list[Ints] = []
         self.keys: dict[Hashable, int] = {}
         self.ports: dict[str, int] = {}  # the first of each stream
         self.spans = 0  # at most
-        self._own: dict[int, _Own] = {}
+        self._named: dict[int, Named] = {}
         self._resolved: dict[int, tuple[Collective, Collective]] = {}
-        self._route: dict[tuple[int, int], int] = {}
+        self.route: dict[tuple[int, int], int] = {}
         # What is assembled and not yet in the tables.
         self._rows: list[Operation] = []
         self._parts: list[Ints] = []
@@ -93,21 +99,38 @@ class Assembly:
         self._receivers: list[int] = []
         self._ways: list[tuple[int, int, int]] = []
 
-    def all(self, programs: Sequence[Program]) -> None:
-        """Assemble the programs of all workers, those that are one and the same once."""
+    def all(self, programs: Sequence[Program]) -> int | None:
+        """Assemble the programs of all workers, those that are one and the same once.
+
+        Returns:
+            The kind of collective that comes first of all; None if that is not known before.
+        """
         _, table = self.state.take("workers", self.workers)
         same: dict[int, list[int]] = {}
+        every = isinstance(programs, Alike) or (self.workers > 0 and all(map(is_, programs, repeat(programs[0]))))
+        if every and _is_shared(programs[0], range(self.workers)):
+            self._shared(np.arange(self.workers), programs[0])
+            return int(self.state["parts"]["what"][0]) if self.state["operations"]["code"][0] == JOIN else None
         if len(set(map(id, programs))) < len(programs):
             for worker, program in enumerate(programs):
                 same.setdefault(id(program), []).append(worker)
             same = {first: workers for first, workers in same.items() if _is_shared(programs[workers[0]], workers)}
         for workers in same.values():
-            self._shared(np.array(workers), programs[workers[0]], table)
-        if not same or sum(map(len, same.values())) < len(programs):
-            for worker, program in enumerate(programs):
-                if id(program) not in same:
-                    table[worker]["at"] = self._one(worker, program)
+            self._shared(np.array(workers), programs[workers[0]])
+        own = [worker for worker, program in enumerate(programs) if id(program) not in same]
+        plain = [worker for worker in own if is_plain(programs[worker])]
+        if sum(len(programs[worker]) for worker in plain) >= FEWEST:
+            self._flush()
+            if assemble_plain(self, plain, programs):
+                own = sorted(set(own) - set(plain))
+        for worker in own:
+            table[worker]["at"] = self._one(worker, programs[worker])
         self._flush()
+        return None
+
+    def told_columns(self) -> NDArray[np.int64]:
+        """What the span of each operation is called, ``(N, 4)``."""
+        return np.concatenate([*self.told_before, np.array(self.told, dtype=np.int64).reshape(-1, 4)])
 
     def more(self, worker: int, program: Program, back: int) -> int:
         """Assemble what a worker does next, and then what is at ``back``; returns where it begins."""
@@ -116,7 +139,7 @@ class Assembly:
         return begin
 
     def _one(self, worker: int, program: Program, back: int = -1) -> int:
-        own, begin = self._own.setdefault(worker, _Own()), len(self.instructions)
+        own, begin = self.named(worker), len(self.instructions)
         parts: list[tuple[int, ...]] = []
         for instruction in program:
             self._add(worker, own, instruction, parts)
@@ -133,7 +156,7 @@ class Assembly:
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
-            self._add(worker, self._own[worker], recv, [])
+            self._add(worker, self._named[worker], recv, [])
         self._told((THEN, 0, len(self.taken), 0, 0, 0.0), choice.first, NOTHING)
         self.taken.append(Taken(choice.first, option, back))
         self._flush()
@@ -145,12 +168,12 @@ class Assembly:
         self.instructions.append(instruction)
         self.told.append(told)
 
-    def _add(self, worker: int, own: _Own, instruction: Instruction, parts: list[tuple[int, ...]]) -> None:
+    def _add(self, worker: int, own: Named, instruction: Instruction, parts: list[tuple[int, ...]]) -> None:
         row, told = self._row(worker, own, instruction, parts)
         self._told(row, instruction, told)
 
     def _row(  # noqa: PLR0911
-        self, worker: int, own: _Own, instruction: Any, parts: list[tuple[int, ...]]
+        self, worker: int, own: Named, instruction: Any, parts: list[tuple[int, ...]]
     ) -> tuple[Operation, Told]:
         kind, names = type(instruction), self.names
         if kind is Compute:
@@ -193,7 +216,7 @@ class Assembly:
         self.choices.append(Choice(instruction, messages))
         return (FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NOTHING
 
-    def _wait(self, worker: int, own: _Own, wait: Wait) -> tuple[Operation, Told]:
+    def _wait(self, worker: int, own: Named, wait: Wait) -> tuple[Operation, Told]:
         names, key = self.names, wait.key
         if key not in own.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
@@ -203,38 +226,30 @@ class Assembly:
         told = names("compute"), names("wait"), names(collective.label), step
         return (WAIT, wait.effect is not None, own.parts[key], 0, 0, 0.0), told
 
-    def _shared(self, workers: NDArray[np.int64], program: Program, table: NDArray[Any]) -> None:
+    def _shared(self, workers: NDArray[np.int64], program: Program) -> None:
         """One program of several workers, which names no worker: each has parts of its own in the same operations."""
-        begin, before, own = len(self.instructions), self.state.used["parts"] + self._part_count, _Own()
-        rows, first = len(self._rows), int(workers[0])
+        begin, before, own = len(self.instructions), self.state.used["parts"], Named()
+        first = int(workers[0])
         parts: list[tuple[int, ...]] = []
         for instruction in program:
             self._add(first, own, instruction, parts)
-        for at in range(rows, len(self._rows)):
-            code, effect, number, port, route, amount = self._rows[at]
+        for at, (code, effect, number, *others) in enumerate(self._rows):
             if code in (JOIN, WAIT):
-                self._rows[at] = code, effect, number - before, port, route, amount
+                self._rows[at] = code, effect, number - before, *others  # type: ignore[assignment]
         self._end(-1)
         self.spans += len(program) * len(workers)
-        table["at"][workers] = begin
-        if not parts:
-            return
-        columns = np.tile(np.array(parts), (len(workers), 1))
-        each = np.repeat(workers, len(parts))
-        columns[:, 0] = each
-        columns[:, 4] += each - first
+        self._flush()
+        self.state.take("parts", len(parts) * len(workers))
+        self._name_keys()
+        named = np.array(parts, dtype=np.int64).reshape(-1, 7)
+        places, numbered = np.empty((2, len(parts), len(workers)), dtype=np.int64)
         for number, (_, what, *_, at) in enumerate(parts):
-            mine = slice(number, None, len(parts))
-            if self.kinds[what].group is None:
-                columns[mine, 3] = workers
-            else:
-                places = [self.kinds.place(what, worker) for worker in workers.tolist()]
+            places[number], numbered[number] = workers, 1
+            if self.kinds[what].group is not None:
                 of: Any = self.instructions[at]
-                columns[mine, 3] = places
-                columns[mine, 5] = [self.kinds.is_numbered(of, place) for place in places]
-        table["parts"][workers] = before + len(parts) * np.arange(len(workers))
-        self._parts.append(columns)
-        self._part_count += len(columns)
+                places[number] = [self.kinds.place(what, worker) for worker in workers.tolist()]
+                numbered[number] = [self.kinds.is_numbered(of, place) for place in places[number].tolist()]
+        write_shared(self.state.address, workers, begin, named, places, numbered, before)
 
     def _end(self, back: int) -> None:
         self._told((END, 0, 0, 0, 0, 0.0) if back < 0 else (JUMP, 0, back, 0, 0, 0.0), None, NOTHING)
@@ -245,11 +260,11 @@ class Assembly:
 
     def _flush(self) -> None:
         """Write what is assembled into the tables."""
-        new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self._route]
+        new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self.route]
         if new:
             ends = np.array(new)
             first = self.routes.add(ends[:, 0], ends[:, 1])
-            self._route.update(zip(new, range(first, first + len(new)), strict=True))
+            self.route.update(zip(new, range(first, first + len(new)), strict=True))
         _, operations = self.state.take("operations", len(self._rows))
         if len(self._rows) < 8:
             for at, row in enumerate(self._rows):
@@ -259,7 +274,7 @@ class Assembly:
             for name, column in zip(operations.dtype.names or (), columns, strict=True):
                 operations[name] = column
         for at, a, b in self._ways:
-            operations[at]["c"] = self._route[a, b]
+            operations[at]["c"] = self.route[a, b]
         if self._receivers:
             _, messages = self.state.take("messages", len(self._receivers))
             messages["receiver"] = self._receivers
@@ -274,10 +289,17 @@ class Assembly:
             table[name] = column
         for name in ("rank", "next_number", "next_of_key", "after"):
             table[name] = -1
+        self._name_keys()
+
+    def _name_keys(self) -> None:
         new = len(self.keys) - self.state.used["keys"]
         if new:
             _, keys = self.state.take("keys", new)
             keys["first"] = keys["last"] = keys["instance"] = -1
+
+    def named(self, worker: int) -> Named:
+        """What a worker's program has named so far."""
+        return self._named.setdefault(worker, Named())
 
     def port(self, stream: str) -> int:
         """The port of worker 0 on a stream, behind which those of the others are."""
@@ -287,14 +309,16 @@ class Assembly:
             self.ports[stream] = first
             for name in ("head", "serving", "last_number", "last_part"):
                 ports[name] = -1
+            ports["idle_since"] = self.starts_s
         return first
 
     def message(self, sender: int, receiver: int, tag: Hashable) -> int:
         """The message from one worker to another with this tag."""
         address = sender, receiver, tag
-        message = self.messages.get(address)
+        messages = self.messages.by_address()
+        message = messages.get(address)
         if message is None:
-            message = self.messages[address] = self.state.used["messages"] + len(self._receivers)
+            message = messages[address] = self.state.used["messages"] + len(self._receivers)
             self._receivers.append(receiver)
         return message
 
@@ -314,7 +338,7 @@ def _is_shared(program: Program, workers: Sequence[int]) -> bool:
     return len(workers) > 1 and all(type(one) in (Compute, Collective, Wait) for one in program)
 
 
-class _Own:
+class Named:
     """What a worker's program has named so far."""
 
     __slots__ = ("joined", "parts", "sends", "streams")

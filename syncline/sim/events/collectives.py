@@ -9,6 +9,7 @@ there is to receive for one is known as soon as anybody has joined it.
 
 from __future__ import annotations
 
+from syncline.costmodel.network.tcp import TOGETHER
 from syncline.sim.events import views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.gloo import gloo_advance
@@ -140,6 +141,7 @@ def finish(addresses, r):
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.what]
     part.state = DONE
+    views.ports(addresses)[part.port].idle_since = core.now
     nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
     record(addresses, part.worker, part.operation, part.start, nbytes)
     instance.left -= 1
@@ -171,7 +173,13 @@ def enter(addresses, p):
     """The one before it on this stream is done; the worker that can go on, if any."""
     core, part = views.core(addresses), views.parts(addresses)[p]
     part.start = core.now
-    call = views.plans(addresses)[part.what].call
+    plan = views.plans(addresses)[part.what]
+    call = plan.call
+    if plan.openings:
+        idle = core.now - views.ports(addresses)[part.port].idle_since
+        timeouts = min(int(idle / plan.timeout + TOGETHER), plan.openings)
+        if timeouts:
+            call += views.openings(addresses)[plan.opening0 + timeouts - 1]
     if call != 0.0:
         push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
         return -1

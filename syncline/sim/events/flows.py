@@ -9,6 +9,11 @@ when all else of an instant has happened, so flows that begin or end together do
 stay equal. Of flows that share, only those are on the heap that end first: before any other of them can end, these do,
 and shares are settled anew.
 
+Often one channel has all flows on it that share, and is full first: their *hub*, as the link of a site. Then its equal
+share is the rate of all. It stays their hub while who comes passes it, and otherwise only channels that nobody else is
+on or that have the same hub, and while no other channel could be full before it, for which a lower bound is kept. So
+who comes or goes costs a number per flow, and no filling. A hub is one as long as it is its own.
+
 Source: D. Bertsekas, R. Gallager, "Data Networks" (1992), section 6.5.2: max-min fairness and progressive filling.
 """
 
@@ -22,6 +27,8 @@ from syncline.sim.events import views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.heap import AFTER_ALL, NORMAL, number, push
 from syncline.sim.events.state import DRAINED, LEFT_OVER, SETTLE
+
+NO_HUB = -1
 
 
 @core_function("void", "int64, int64")
@@ -38,6 +45,31 @@ def change(addresses, at, turn):
 
 
 @core_function("void", "int64, int64")
+def join_hub(addresses, hop0, many):
+    """A flow has come to these channels: whether they, and all flows on them, still have one hub."""
+    channels, hops = views.channels(addresses), views.hops(addresses)
+    hub, is_one, passes = NO_HUB, True, False
+    for hop in range(hop0, hop0 + many):
+        channel = channels[hops[hop]]
+        if channel.flows > 1:
+            of = channel.hub
+            is_one = is_one and of != NO_HUB and (hub == NO_HUB or hub == of)  # noqa: PLR1714, SIM109
+            hub = of
+    if is_one:
+        for hop in range(hop0, hop0 + many):
+            passes = passes or hops[hop] == hub
+    if passes and channels[hub].hub == hub:
+        for hop in range(hop0, hop0 + many):
+            channels[hops[hop]].hub = hub
+    else:
+        for hop in range(hop0, hop0 + many):
+            channel = channels[hops[hop]]
+            if channel.hub != NO_HUB:
+                channels[channel.hub].hub = NO_HUB
+            channel.hub = NO_HUB
+
+
+@core_function("void", "int64, int64")
 def carry(addresses, m, turn):
     """Let the bytes of a message flow from now on. No bytes take no time and no share."""
     core, message = views.core(addresses), views.messages(addresses)[m]
@@ -50,12 +82,12 @@ def carry(addresses, m, turn):
         channels, links = views.channels(addresses), views.links(addresses)
         for hop in range(route.hops):
             channel = channels[hops[route.hop0 + hop]]
-            link = m * core.width + hop
+            link = (m << core.shift) + hop
             if channel.flows:
                 alone = False
                 links[channel.tail].after = link
             else:
-                channel.head = link
+                channel.head, channel.hub = link, NO_HUB
             links[link].before, links[link].after = channel.tail, -1
             channel.tail = link
             channel.flows += 1
@@ -66,6 +98,7 @@ def carry(addresses, m, turn):
         message.key = push(addresses, message.end, NORMAL, turn, DRAINED, m, 0)
     else:
         message.rate, message.due, message.key = 0.0, 0, -1  # until the shares are settled
+        join_hub(addresses, route.hop0, route.hops)
         for hop in range(route.hops):
             change(addresses, hops[route.hop0 + hop], turn)
 
@@ -83,7 +116,7 @@ def leave(addresses, m):
     for hop in range(route.hops):
         at = hops[route.hop0 + hop]
         channel = channels[at]
-        link = links[m * core.width + hop]
+        link = links[(m << core.shift) + hop]
         if link.before >= 0:
             links[link.before].after = link.after
         else:
@@ -97,21 +130,34 @@ def leave(addresses, m):
             change(addresses, at, number(addresses))
 
 
-@core_function("UniTuple(int64, 2)", "int64")
-def connected(addresses, at):
-    """The flows on this channel, on the other channels of these flows, and so on; how many, on how many channels."""
+@core_function("UniTuple(int64, 2)", "int64, int64")
+def connected(addresses, at, hub):
+    """The flows on this channel, on the other channels of these flows, and so on; how many, on how many channels.
+
+    All flows are on their hub, if they have one, so behind it no channel is looked at.
+    """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     found, ahead, asked = views.found(addresses), views.ahead(addresses), views.asked(addresses)
     links, hops, routes = views.links(addresses), views.hops(addresses), views.routes(addresses)
-    visit, width = core.visit, core.width
+    visit, shift = core.visit, core.shift
     channels[at].visit = visit
     ahead[0], asked[0] = at, at
     waiting, flows, passed = 1, 0, 1
     while waiting:
         waiting -= 1
-        link = channels[ahead[waiting]].head
+        here = ahead[waiting]
+        link = channels[here].head
+        if here == hub:
+            others = flows > 0
+            while link >= 0:
+                m = link >> shift
+                if not others or messages[m].visit != visit:
+                    found[flows] = m
+                    flows += 1
+                link = links[link].after
+            break
         while link >= 0:
-            m = link // width
+            m = link >> shift
             message = messages[m]
             if message.visit != visit:
                 message.visit = visit
@@ -131,12 +177,49 @@ def connected(addresses, at):
     return flows, passed
 
 
+@core_function("float64", "int64, int64")
+def find_hub(addresses, flows, passed):
+    """What each of so many flows has of their hub, which is one of so many channels; 0 if they have none."""
+    channels, asked = views.channels(addresses), views.asked(addresses)
+    level = np.inf
+    for i in range(passed):
+        channel = channels[asked[i]]
+        channel.left_each = channel.bandwidth / channel.flows
+        level = min(level, channel.left_each)
+    hub, bound = NO_HUB, np.inf
+    for i in range(passed):
+        channel = channels[asked[i]]
+        if hub == NO_HUB and channel.flows == flows and channel.left_each == level:
+            hub = asked[i]
+        else:
+            bound = min(bound, channel.left_each)
+    for i in range(passed):
+        channels[asked[i]].hub = hub
+    if hub == NO_HUB:
+        return 0.0
+    channels[hub].bound = bound
+    return level
+
+
+@core_function("float64", "int64, int64")
+def share_of_hub(addresses, hub, many):
+    """What each flow has of its hub now that so many channels have changed; 0 if another may be full before it."""
+    channels, changed = views.channels(addresses), views.changed(addresses)
+    of = channels[hub]
+    for i in range(many):
+        channel = channels[changed[i]]
+        if channel.hub == hub and channel.flows and changed[i] != hub:
+            of.bound = min(of.bound, channel.bandwidth / channel.flows)
+    level = of.bandwidth / of.flows
+    return level if level <= of.bound else 0.0
+
+
 @core_function("void", "int64")
 def fill(addresses, passed):
     """Max-min fair rates of the flows on so many channels: ``fair`` of each."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     asked, links = views.asked(addresses), views.links(addresses)
-    hops, routes, width = views.hops(addresses), views.routes(addresses), core.width
+    hops, routes, shift = views.hops(addresses), views.routes(addresses), core.shift
     for i in range(passed):
         channel = channels[asked[i]]
         channel.left, channel.growing = channel.bandwidth, channel.flows
@@ -151,7 +234,7 @@ def fill(addresses, passed):
             if channels[asked[i]].left_each == level:
                 link = channels[asked[i]].head
                 while link >= 0:
-                    message = messages[link // width]
+                    message = messages[link >> shift]
                     if message.fair == np.inf:
                         message.fair = level
                         route = routes[message.route]
@@ -168,25 +251,31 @@ def fill(addresses, passed):
         passed = still
 
 
-@core_function("void", "int64")
-def share(addresses, flows):
-    """Give so many flows their rates, and put on the heap which of them end first."""
+@core_function("void", "int64, float64")
+def share(addresses, flows, level):
+    """Give so many flows their rates, all the same if one is told, and put on the heap which of them end first."""
     core, messages, found = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
     rounding = np.nextafter(now, np.inf) - now
-    first = np.inf
+    first, last, alike, turn = np.inf, -1, False, core.number
     for i in range(flows):
         message = messages[found[i]]
-        rate = message.fair
-        if rate != message.rate:
-            message.left -= (now - message.since) * message.rate
-            if message.left <= LEFT_OVER * message.nbytes + rounding * message.rate:
-                message.left = 0.0
-            message.rate, message.since = rate, now
-            message.end, message.due = now + message.left / rate, 0
-            message.key = number(addresses)
-        first = min(first, message.end)
-    for i in range(flows):
+        rate = level if level != 0.0 else message.fair
+        before = message.rate
+        if rate != before:
+            left = message.left - (now - message.since) * before
+            if left <= LEFT_OVER * message.nbytes + rounding * before:
+                left = 0.0
+            message.left, message.rate, message.since = left, rate, now
+            message.end, message.due = now + left / rate, 0
+            turn += 1
+            message.key = turn
+        end = message.end
+        if end <= first:
+            alike = end == first
+            first, last = end, i
+    core.number = turn
+    for i in range(0 if alike else last, last + 1):
         message = messages[found[i]]
         if message.end == first and not message.due:
             message.due = 1
@@ -203,7 +292,20 @@ def settle(addresses):
         channels[changed[i]].changed = 0
     for i in range(many):
         channel = channels[changed[i]]
-        if channel.visit != core.visit and channel.flows:
-            flows, passed = connected(addresses, changed[i])
+        if channel.visit == core.visit or not channel.flows:
+            continue
+        hub = channel.hub
+        if hub != NO_HUB and channels[hub].hub == hub:
+            if channels[hub].visit == core.visit:
+                continue
+            level = share_of_hub(addresses, hub, many)
+            if level != 0.0:
+                flows, _ = connected(addresses, changed[i], hub)
+                channels[hub].visit = core.visit
+                share(addresses, flows, level)
+                continue
+        flows, passed = connected(addresses, changed[i], NO_HUB)
+        level = find_hub(addresses, flows, passed)
+        if level == 0.0:
             fill(addresses, passed)
-            share(addresses, flows)
+        share(addresses, flows, level)

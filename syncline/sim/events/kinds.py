@@ -6,7 +6,7 @@ the next (`syncline.sim.events.plans`): what is new in each are the workers and 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +16,15 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.nccl.costs import DEFAULT
+from syncline.costmodel.collectives.opening import opening_of
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
-from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
 from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import CoreState
+from syncline.sim.events.state import CoreState, copy_records
 from syncline.sim.programs import Collective
 
 POSTS_FIRST, ISSUES_FIRST = 1, 2
@@ -103,7 +104,7 @@ class Kinds:
         plan = plan_of(self._rounds(of), len(of.group))
         return bool(plan.places["receives"][place] > 0)
 
-    def _rounds(self, of: Collective) -> tuple[Round, ...]:
+    def _rounds(self, of: Collective) -> Sequence[Round]:
         if of.rounds is not None:
             return of.rounds
         everybody = of.group is None or of.group == tuple(range(self._workers))
@@ -120,6 +121,8 @@ class Kinds:
         of, group = kind.collective, kind.group
         ranks = self._workers if group is None else len(group)
         by_gloo = is_gloo(of.kind, of.algorithm)
+        if of.rounds is None:
+            self._open(what, of, ranks)
         told = self._rounds(of)
         plan = plan_of(told, ranks)
         senders, receivers = plan.senders, plan.receivers
@@ -133,28 +136,42 @@ class Kinds:
                 senders, receivers = group[senders], group[receivers]
             by_nccl = is_nccl(of.kind, of.algorithm)
             route0 = self._routes.add(senders, receivers, eager=by_nccl)
-            first_of_sources = 0
-            self._store(what, plan, route0 + plan.sendings["route"], first_of_sources)
+            self._store(what, plan, route0)
             if by_nccl and told:
                 self._plan_nccl(what, of)
 
-    def _store(self, what: int, plan: Plan, route: NDArray[np.int64], from0: int) -> None:
+    def _store(
+        self, what: int, plan: Plan, route0: int, from0: int = 0, which: NDArray[np.int64] | None = None
+    ) -> None:
         state, ranks = self._state, len(plan.places)
         sending0 = state.used["sendings"]
         _, sendings = state.take("sendings", len(plan.sendings))
-        sendings[:] = plan.sendings
-        sendings["route"] = route
+        copy_records(sendings, plan.sendings)
+        if which is not None:
+            sendings["route"] = which[plan.sendings["route"]]
+        sendings["route"] += route0
         entry0, entries = state.take("entries", len(plan.entries))
-        entries[:] = plan.entries
-        entries["send0"] += sending0
+        copy_records(entries, plan.entries)
+        if sending0:
+            entries["send0"] += sending0
         rank0, places = state.take("places", ranks)
-        places[:] = plan.places
-        places["entry0"] += entry0
-        places["entry1"] += entry0
+        copy_records(places, plan.places)
+        if entry0:
+            places["entry0"] += entry0
+            places["entry1"] += entry0
         places["from0"] = from0 + places["place0"]
         record = state["plans"][what]
         record["workers"], record["rank0"], record["total"] = ranks, rank0, len_of(plan)
         record["messages"] = ranks
+
+    def _open(self, what: int, of: Collective, ranks: int) -> None:
+        """What its connections take to open after idling."""
+        over = self._over if of.group is None else among(self._over, of.group)
+        opening = opening_of(of.kind, ranks, of.nbytes, over, of.algorithm)
+        if opening is not None:
+            record = self._state["plans"][what]
+            record["opening0"] = self._state.append("openings", opening.seconds)
+            record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
 
     def _plan_nccl(self, what: int, of: Collective) -> None:
         costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][what]
@@ -178,7 +195,7 @@ class Kinds:
         by_turn = np.argsort(plan.receivers, kind="stable")
         from0 = state.append("sources", which[messages:][by_turn].astype(np.int32))
         entry0 = state.used["entries"]
-        self._store(what, plan, route0 + which[:messages][plan.sendings["route"]], from0)
+        self._store(what, plan, route0, from0, which[:messages])
         self._gate(state["entries"][entry0 : entry0 + len(plan.entries)], plan, of.kind, rounds_told)
         record = state["plans"][what]
         record["gloo"] = POSTS_FIRST if posts_first(of.kind) else ISSUES_FIRST

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.algorithms import Round, RoundTable
+from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.compiled import entry
 from syncline.sim.events.state import ENTRY, PLACE, SENDING, Records
 
@@ -38,8 +39,8 @@ class Plan(NamedTuple):
     places: Records
     entries: Records
     sendings: Records
-    senders: NDArray[np.int64]
-    receivers: NDArray[np.int64]
+    senders: Ints
+    receivers: Ints
 
 
 @entry("(int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], int64)")
@@ -121,7 +122,8 @@ def plan_of(of: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
         _kept.move_to_end(key)
         return known[1]
     plan = _plan(of, ranks, one_by_one)
-    if isinstance(of, tuple) and len(plan.senders) <= LARGEST_KEPT:  # its rounds too: so the number stays theirs
+    lasting = isinstance(of, (tuple, RoundTable))
+    if lasting and len(plan.senders) <= LARGEST_KEPT:  # its rounds too: so the number stays theirs
         _kept[key] = of, plan
         if len(_kept) > KEPT:
             _kept.popitem(last=False)
@@ -129,32 +131,36 @@ def plan_of(of: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
 
 
 def _plan(of: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
+    if isinstance(of, RoundTable):  # whose rounds all differ
+        each, senders, receivers = np.diff(of.first), of.senders.astype(np.int64), of.receivers.astype(np.int64)
+        return _made(each, np.ones(len(each), np.int64), senders, receivers, np.repeat(of.nbytes, each), ranks)
     runs: list[Round] = []
     times: list[int] = []
+    last: Any = None
     for one in of:
-        if not one_by_one and runs and (one is runs[-1] or _same(one) == _same(runs[-1])):
+        same = id(one.senders), id(one.receivers), one.nbytes if isinstance(one.nbytes, float) else id(one.nbytes)
+        if same == last and not one_by_one:
             times[-1] += 1
         else:
             runs.append(one)
             times.append(1)
-    first = np.zeros(len(runs) + 1, dtype=np.int64)
-    np.cumsum([len(one.senders) for one in runs], out=first[1:])
+            last = same
+    each = np.array([len(one.senders) for one in runs], dtype=np.int64)
     senders = _joined([one.senders for one in runs], np.int64)
     receivers = _joined([one.receivers for one in runs], np.int64)
-    each = np.diff(first)
     if all(isinstance(one.nbytes, (int, float)) for one in runs):
         sizes = np.repeat(np.array([one.nbytes for one in runs], dtype=np.float64), each)
     else:
         sizes = _joined([np.broadcast_to(one.nbytes, one.senders.shape) for one in runs], np.float64)
-    counts = np.array(times, dtype=np.int64)
-    places, entries, sendings = _by_rank(first, counts, senders, receivers, sizes, ranks)
+    return _made(each, np.array(times, dtype=np.int64), senders, receivers, sizes, ranks)
+
+
+def _made(each: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: NDArray[np.float64], ranks: int) -> Plan:
+    first = np.zeros(len(each) + 1, dtype=np.int64)
+    np.cumsum(each, out=first[1:])
+    places, entries, sendings = _by_rank(first, times, senders, receivers, sizes, ranks)
     return Plan(places, entries, sendings, senders, receivers)
 
 
 def _joined(columns: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
     return np.concatenate(columns).astype(kind, copy=False) if columns else np.zeros(0, dtype=kind)
-
-
-def _same(of: Round) -> tuple[int, int, float]:
-    """Equal for rounds that are one."""
-    return id(of.senders), id(of.receivers), of.nbytes if isinstance(of.nbytes, float) else id(of.nbytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.costmodel.network.topology import Ints, Topology
+from syncline.sim.events.records import write_routes
 from syncline.sim.events.state import CoreState
 
 AT_ONCE = 2**18
@@ -22,7 +23,7 @@ class Routes:
 
     def __init__(self, state: CoreState, over: Topology, eager: bool) -> None:
         self._state, self._over, self._eager = state, over, eager
-        self._bandwidth = np.append(over.bandwidth_bytes_per_s, np.inf)  # the last is of no channel
+        self._bandwidth = np.array(over.bandwidth_bytes_per_s, dtype=np.float64)
         self.longest = 1
 
     def add(self, senders: Ints, receivers: Ints, added_s: float | None = None, eager: bool = False) -> int:
@@ -44,35 +45,14 @@ class Routes:
 
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool) -> None:
         paths = self._over.paths(senders, receivers)
-        channels = _each_once(paths.channels)
-        hops, rate = np.zeros(len(senders), dtype=np.int64), np.full(len(senders), np.inf)
-        for hop in channels.T:
-            hops += hop >= 0
-            np.minimum(rate, self._bandwidth[hop], out=rate)
-        _, routes = self._state.take("routes", len(senders))
-        latency_s, overhead_s = paths.latency_s, paths.overhead_s
-        routes["rate"] = rate
-        if eager:
-            routes["before"], routes["after"] = overhead_s, latency_s
-        else:
-            routes["before"] = latency_s + overhead_s
-        if added_s is not None:
-            routes["after"] = routes["before"] + routes["after"] + added_s
-            routes["before"] = 0.0
-        routes["hops"] = hops
-        first = self._state.append("hops", channels[channels >= 0].astype(np.int32))
-        routes["hop0"] = first + np.cumsum(hops) - hops
-        self.longest = max(self.longest, int(hops.max(initial=0)))
-
-
-def _each_once(channels: Ints) -> Ints:
-    """Rows of channels in which none comes twice: -1 instead of the later ones."""
-    out = channels
-    for later in range(1, channels.shape[1]):
-        for earlier in range(later):
-            twice = (channels[:, earlier] == channels[:, later]) & (channels[:, later] >= 0)
-            if twice.any():
-                if out is channels:
-                    out = channels.copy()
-                out[twice, later] = -1
-    return out
+        channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, as what is kept is read-only
+        latency_s, overhead_s = (np.array(each, dtype=np.float64) for each in paths[1:])
+        state = self._state
+        first, _ = state.take("routes", len(senders))
+        hop0 = state.used["hops"]
+        state.room("hops", channels.size)
+        added = added_s is not None, 0.0 if added_s is None else added_s
+        state.used["hops"], longest = write_routes(
+            state.address, self._bandwidth, channels, latency_s, overhead_s, first, hop0, eager, *added
+        )
+        self.longest = max(self.longest, longest)

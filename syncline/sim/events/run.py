@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
@@ -11,8 +12,12 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.programs import Delay, Program
+from syncline.sim.programs import Alike, Collective, Delay, Program
+from syncline.sim.starts import Floats
 from syncline.sim.timeline import Timeline
+
+if TYPE_CHECKING:
+    from syncline.sim.events.simulation import Simulation
 
 
 def run_events(
@@ -52,8 +57,33 @@ def run_events(
         SpecError: an argument that cannot be used.
         SynclineError: programs that cannot finish, or that disagree about a collective.
     """
+    return _simulation(programs, network, starts_s, rule, delay).run()
+
+
+def events_finish_s(join: Collective, over: Topology, starts_s: Floats, rule: Rule = "eager") -> Floats:
+    """When each worker is done with one collective among all, ``(P,)`` seconds, as ``run_events`` tells it.
+
+    Args:
+        join: the collective.
+        over: what joins the workers.
+        starts_s: when each worker joins it, ``(P,)`` seconds.
+        rule: ``eager`` or ``rendezvous``.
+
+    Raises:
+        SpecError: as of ``run_events``.
+    """
+    return _simulation(Alike([join], over.workers), over, starts_s, rule).finish_s()
+
+
+def _simulation(
+    programs: Sequence[Program],
+    network: Link | Sequence[Link] | Network | Topology,
+    starts_s: ArrayLike | None,
+    rule: Rule,
+    delay: Delay | None = None,
+) -> Simulation:
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, str(rule)))
     from syncline.sim.events.simulation import Simulation  # numba is imported when events run
 
-    return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay).run()
+    return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay)

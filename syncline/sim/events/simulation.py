@@ -8,20 +8,21 @@ instant, are events of SimPy's. Both draw the numbers of their events from one c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import simpy
 from numpy.typing import ArrayLike, NDArray
-from simpy.events import NORMAL, EventPriority
+from simpy.events import EventPriority
 
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
+from syncline.sim.events.clock import SharedClock
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.loop import SPARE, run_core
+from syncline.sim.events.records import write_starts
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import (
     CHOICE,
@@ -42,50 +43,12 @@ from syncline.sim.programs import Delay, Instruction, Program, Stuck
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
-PRIORITY_BIT, KIND_BITS = 58, 4
 CHOICES = EventPriority(11)
 """Choices come when all else of their instant has happened."""
 
 
 LAST = 2**62
 """No event of an instant comes later."""
-
-
-class SharedClock(simpy.Environment):
-    """SimPy's clock and queue, whose events are numbered with the core's.
-
-    Args:
-        core: the record of the core.
-    """
-
-    def __init__(self, core: Any) -> None:
-        super().__init__()
-        self._core = core
-        self._eid = self._numbers()  # type: ignore[assignment]
-
-    def _numbers(self) -> Iterator[int]:
-        while True:
-            self._core["number"] += 1
-            yield int(self._core["number"])
-
-    @property
-    def ahead(self) -> tuple[float, int]:
-        """When the next event is, and what of that instant comes before it."""
-        if not self._queue:
-            return math.inf, 0
-        time, priority, number, _ = self._queue[0]
-        return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
-
-    def set(self) -> None:
-        """Let it be the core's time."""
-        self._now = float(self._core["now"])
-
-    def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
-        """Call a function so many seconds from now."""
-        event = simpy.Event(self)
-        event._ok, event._value = True, None
-        event.callbacks.append(call)
-        self.schedule(event, priority, seconds)
 
 
 class Simulation:
@@ -109,17 +72,18 @@ class Simulation:
         self._channels(over.bandwidth_bytes_per_s)
         self.routes = Routes(self.state, over, eager)
         self.kinds = Kinds(self.state, over, self.routes, self.workers)
-        starts = start_times(starts_s, self.workers)
-        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.workers)
-        self.assembly.all(programs)
+        self.starts_s = start_times(starts_s, self.workers)
+        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.starts_s)
+        first = self.assembly.all(programs)
+        if first is not None:
+            self._plan(first)
         self.deciding: set[int] = set()
         self.asked: dict[int, list[int]] = {}  # messages of the `First` that a worker is at
-        self._begin(starts)
+        self._begin(self.starts_s)
 
     def _channels(self, bandwidth: NDArray[np.float64]) -> None:
-        usable = np.isfinite(bandwidth) & (bandwidth > 0)
-        if not usable.all():
-            channel = int(np.flatnonzero(~usable)[0])
+        if len(bandwidth) and not (bandwidth.min() > 0 and bandwidth.max() < math.inf):
+            channel = int(np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))[0])
             expected = "bytes per second, positive and finite"
             raise SpecError(f"bandwidth_bytes_per_s[{channel}]", float(bandwidth[channel]), expected)
         _, channels = self.state.take("channels", len(bandwidth))
@@ -130,29 +94,36 @@ class Simulation:
 
     def _begin(self, starts: NDArray[np.float64]) -> None:
         """Every worker begins in its time, those that begin together in their order."""
-        leaves = _power(self.workers)
-        _, heap = self.state.take("heap", 2 * leaves)
-        events = heap[leaves : leaves + self.workers]
-        events["time"], events["place"] = starts, np.arange(self.workers)
-        events["key"] = (int(NORMAL) << PRIORITY_BIT) | ((np.arange(self.workers) + 1) << KIND_BITS)
-        _, waits = self.state.take("waits", self.workers)
-        waits["a"] = np.arange(self.workers)
-        self.core["leaves"], self.core["hole"], self.core["free"] = leaves, -1, -1
-        self.core["places"] = self.core["number"] = self.workers
+        core, leaves = self.core, _power(self.workers)
+        self.state.take("heap", 2 * leaves)
+        self.state.take("waits", self.workers)
+        core["leaves"], core["hole"], core["free"] = leaves, -1, -1
+        write_starts(self.state.address, np.array(starts))
         self._give()
 
     def run(self) -> Timeline:
         """Run to the end."""
+        self._play()
+        return self._timeline()
+
+    def finish_s(self) -> NDArray[np.float64]:
+        """The same, when all that happens are collectives: only when each worker is through with its last."""
+        self._play()
+        spans = self.state["spans"][: int(self.core["spans"])]
+        finish_s = self.starts_s.copy()
+        finish_s[spans["worker"]] = spans["end"]
+        return finish_s
+
+    def _play(self) -> None:
         self.advance()
         self._check()
-        return self._timeline()
 
     def advance(self, until_s: float = math.inf) -> None:
         """Let happen what happens until so many seconds."""
         core, env = self.core, self.env
         while True:
             ahead = env.ahead
-            why = run_core(self.state.addresses.ctypes.data, *min(ahead, (until_s, LAST)))
+            why = run_core(self.state.address, *min(ahead, (until_s, LAST)))
             env.set()
             if core["late"]:
                 self._be_late()
@@ -280,10 +251,10 @@ class Simulation:
         messages = len(state["messages"])
         core["message_room"] = messages
         state.room("found", messages)
-        for name in ("late", "late_s"):
+        for name in ("late", "late_s") if self.delay is not None else ():
             state.used[name] = int(core["late"])
             state.room(name, messages - state.used[name])
-        width = max(int(core["width"]), self.routes.longest)
+        width = _power(max(int(core["width"]), self.routes.longest))
         if width > core["width"]:
             self._widen(int(core["width"]), width)
         state.used["links"] = core["messages"] * width
@@ -300,6 +271,9 @@ class Simulation:
     def _widen(self, before: int, width: int) -> None:
         """Make room for longer routes: a message's links are as many as the longest has channels."""
         state, used = self.state, int(self.core["messages"])
+        self.core["width"], self.core["shift"] = width, width.bit_length() - 1
+        if not used:
+            return
         old = state["links"][: used * before].copy()
         for name in ("before", "after"):
             old[name] = _moved(old[name], before, width)
@@ -310,24 +284,27 @@ class Simulation:
         links = state.room("links", used * width)
         links[: used * width] = 0
         links[: used * width].reshape(used, width)[: len(old) // before, :before] = old.reshape(-1, before)
-        self.core["width"] = width
 
     def _make_room(self) -> None:
         self._take()
-        state, what = self.state, int(self.core["wanted"])
+        what = int(self.core["wanted"])
         self.core["wanted"] = -1
         if what >= 0:
-            self.kinds.plan(what)
-            plan = state["plans"][what]
-            for name, records in (
-                ("instances", 1),
-                ("ranks", int(plan["workers"])),
-                ("messages", int(plan["messages"])),
-                ("slots", int(plan["total"])),
-                ("ports", int(plan["connections"])),
-            ):
-                state.room(name, records)
+            self._plan(what)
         self._give()
+
+    def _plan(self, what: int) -> None:
+        """Make room for one more collective of a kind."""
+        self.kinds.plan(what)
+        plan = self.state["plans"][what]
+        for name, records in (
+            ("instances", 1),
+            ("ranks", int(plan["workers"])),
+            ("messages", int(plan["messages"])),
+            ("slots", int(plan["total"])),
+            ("ports", int(plan["connections"])),
+        ):
+            self.state.room(name, records)
 
     # The end.
 
@@ -378,14 +355,14 @@ class Simulation:
 
     def _unreceived(self) -> None:
         messages = self.state["messages"]
-        addresses = {m: address for address, m in self.assembly.messages.items() if messages[m]["sent"]}
+        addresses = {m: address for address, m in self.assembly.messages.by_address().items() if messages[m]["sent"]}
         if addresses:
             sender, receiver, tag = addresses[min(addresses, key=lambda m: int(messages[m]["turn"]))]
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
 
     def _timeline(self) -> Timeline:
         spans = self.state["spans"][: int(self.core["spans"])]
-        told = np.array(self.assembly.told, dtype=np.int64).reshape(-1, 4)[spans["operation"]]
+        told = self.assembly.told_columns()[spans["operation"]]
         columns: dict[str, Any] = dict(zip(("worker", "start_s", "end_s", "nbytes"), _columns(spans), strict=True))
         columns["step"] = told[:, 3]
         columns |= {name: self.assembly.names.words(told[:, i]) for i, name in enumerate(("stream", "what", "label"))}

@@ -42,7 +42,7 @@ def _record(fields: str) -> np.dtype[Any]:
 CORE = _record(
     "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
     " eager:i1 delays:i1 settling:i1 played:i1 keeps_start:i1 completes:i1"
-    " changed:i8 visit:i8 width:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
+    " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
     " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
     " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
 )
@@ -77,13 +77,16 @@ MESSAGE = _record(
     "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 route:i4 next:i4 port:i4 sender:i4 receiver:i4"
     " turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8 visit:i8"
 )
-PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4")
+PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8")
 LINK = _record("before:i4 after:i4")
-CHANNEL = _record("bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4")
+CHANNEL = _record(
+    "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
+)
 ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
 PLAN = _record(
     "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
+    " opening0:i8 openings:i4 timeout:f8"
 )
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
@@ -112,6 +115,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "entries": ENTRY,
     "sendings": SENDING,
     "sources": NUMBER,
+    "openings": np.dtype(np.float64),
     "slots": NUMBER,
     "late": NUMBER,
     "late_s": np.dtype(np.float64),
@@ -126,7 +130,21 @@ TABLES: dict[str, np.dtype[Any]] = {
 before its turn. ``links`` has as many records per message as the longest route has channels: its neighbours on each.
 """
 
+_SCRATCH = "late", "late_s", "changed", "found", "ahead", "asked"
+WRITTEN_FIRST = {"heap", "waits", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
+"""Tables whose new records are written whole before any is read."""
+
+BLOCK, ALIGNED = 2**15, 16
+"""Bytes of the block that small tables share, and of which each has a multiple."""
+
+NO_RECORDS: dict[str, Records] = {name: np.zeros(0, dtype=kind) for name, kind in TABLES.items()}
+
 AT = {name: at for at, name in enumerate(TABLES)}
+
+
+def copy_records(to: Records, of: Records) -> None:
+    """Copy records as they are: NumPy copies bytes sooner than fields with gaps between them."""
+    to.view(np.uint8)[:] = of.view(np.uint8)
 
 
 class CoreState:
@@ -134,31 +152,47 @@ class CoreState:
 
     Attributes:
         addresses: of each, in the order of ``TABLES``.
-        used: how many records of each are in use; beyond it they are zero.
+        address: where these are.
+        used: how many records of each are in use; beyond it they are zero, but of ``WRITTEN_FIRST``.
     """
 
     def __init__(self) -> None:
         self.addresses = np.zeros(len(TABLES), dtype=np.int64)
+        self.address = self.addresses.ctypes.data
         self.used = dict.fromkeys(TABLES, 0)
+        self._block = np.zeros(BLOCK, dtype=np.uint8)
+        self._block_address, self._left = self._block.ctypes.data, BLOCK
         self._tables: dict[str, Records] = {}
-        for name, kind in TABLES.items():
-            self._set(name, np.zeros(1, dtype=kind))
+        self.take("core", 1)
 
     def __getitem__(self, name: str) -> Records:
-        return self._tables[name]
+        table = self._tables.get(name)
+        return NO_RECORDS[name] if table is None else table
 
-    def _set(self, name: str, table: Records) -> None:
+    def _new(self, name: str, records: int) -> Records:
+        """A new table. Small ones are parts of one block; of bytes, NumPy tells the address sooner than of records."""
+        kind = TABLES[name]
+        wanted = -(records * kind.itemsize // -ALIGNED) * ALIGNED
+        if wanted <= self._left:
+            memory, begin = self._block, len(self._block) - self._left
+            self._left -= wanted
+            address = self._block_address + begin
+        else:
+            memory, begin = (np.empty if name in WRITTEN_FIRST else np.zeros)(wanted, dtype=np.uint8), 0
+            address = memory.__array_interface__["data"][0]
+        table: Records = np.ndarray((records,), kind, memory, begin)
         self._tables[name] = table
-        self.addresses[AT[name]] = table.ctypes.data
+        self.addresses[AT[name]] = address
+        return table
 
     def room(self, name: str, records: int) -> Records:
         """The table, with room for so many more records than are used."""
-        table, wanted = self._tables[name], self.used[name] + records
+        table, wanted = self[name], self.used[name] + records
         if wanted > len(table):
-            grown = np.zeros(max(wanted, 2 * self.used[name]), dtype=table.dtype)
+            grown = self._new(name, max(wanted, 2 * self.used[name]))
             kept = min(self.used[name], len(table))
-            grown[:kept] = table[:kept]
-            self._set(name, grown)
+            if kept:
+                copy_records(grown[:kept], table[:kept])
             table = grown
         return table
 
@@ -172,9 +206,10 @@ class CoreState:
     def append(self, name: str, records: Records) -> int:
         """Add records; returns the place of the first."""
         if not self.used[name] and len(records) and records.dtype == TABLES[name]:
-            self._set(name, np.ascontiguousarray(records))
+            table = self._tables[name] = np.ascontiguousarray(records)
+            self.addresses[AT[name]] = table.ctypes.data
             self.used[name] = len(records)
             return 0
         first, new = self.take(name, len(records))
-        new[:] = records
+        copy_records(new, np.ascontiguousarray(records, dtype=new.dtype))
         return first

@@ -25,6 +25,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.nccl.costs import DEFAULT
+from syncline.costmodel.collectives.opening import Opening, opening_of
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, ranks_of_part
@@ -119,6 +120,7 @@ class CollectiveMaps:
         self._vectors: dict[Key, Ports] = {}
         self._matrices: dict[Key, Ports] = {}
         self._sent: dict[Key, Floats] = {}
+        self._openings: dict[Key, Opening | None] = {}
         self._ports: Ports | None = None
 
     @property
@@ -152,6 +154,14 @@ class CollectiveMaps:
         else:
             self._ports = self._run(key, entry_s, before)
         return self._ports.done_s
+
+    def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:
+        """What the next collective waits for windows that open, of workers whose networks were idle: ``(P,)``."""
+        if key not in self._openings:
+            kind, nbytes, algorithm = key
+            self._openings[key] = opening_of(kind, self._topology.workers, nbytes, self._topology, algorithm)
+        opening = self._openings[key]
+        return 0.0 if opening is None else opening.after_s(idle_s)
 
     def sent_bytes(self, key: Key) -> Floats:
         """Bytes that each worker puts on the wire, ``(P,)``."""
@@ -208,6 +218,15 @@ class GroupedMaps:
             group: CollectiveMaps(whole if group is None else among(whole, group), of, rule)
             for group, of in uses.items()
         }
+
+    def opening_s(self, call: Call, idle_s: Floats) -> Floats | float:
+        """As of `CollectiveMaps`; of workers that take no part nothing is asked."""
+        group, key = ranks_of_part(call.group, self._workers), key_of(call)
+        if group is None:
+            return self._of[None].opening_s(key, idle_s)
+        opening_s, members = np.zeros(self._workers), list(group)
+        opening_s[members] = self._of[group].opening_s(key, idle_s[members])
+        return opening_s
 
     def done_s(self, call: Call, entry_s: Floats) -> tuple[Floats, Floats]:
         """When each worker is done with the next collective, and the bytes that it sends: ``(P,)`` both.

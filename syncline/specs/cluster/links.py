@@ -20,7 +20,7 @@ from syncline.registry import PYTHON, Registry, called_as, is_reference
 from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
 from syncline.specs.cluster.nccl import nccl_costs, nccl_fields
 from syncline.specs.cluster.reading import Bandwidth, Described, Name, Number, counted, users_fields
-from syncline.specs.cluster.tcp import tcp_of
+from syncline.specs.cluster.tcp import tcp_fields, tcp_of
 
 BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
@@ -102,7 +102,8 @@ class LinkDescribed(Described):
         most = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, most))
         bandwidth = float(min(link.bandwidth_bytes_per_s, most))
-        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload)
+        opens = replace(self.tcp, loss=0.0) if self.tcp.slow_start else None  # what losses leave is in the numbers
+        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=opens)
 
 
 def link_of(value: Any, path: str, uplink: bool = False) -> Link:
@@ -143,7 +144,8 @@ def part_of(value: Any, path: str, uplink: bool = False) -> Link:
     if link.nccl is not None:
         expected = "nothing, as its pieces are known of one link to everybody alone"
         raise SpecError(f"{path}.nccl", nccl_fields(link.nccl), expected)
-    return link
+    # Windows bound what a part carries; how they open is known of one link to everybody alone.
+    return link if link.tcp is None else replace(link, tcp=None)
 
 
 def link_fields(link: Link) -> dict[str, Any]:
@@ -155,6 +157,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "duplex": None if link.duplex == "full" else link.duplex,
         "gloo": None if link.gloo is None else gloo_fields(link.gloo),
         "nccl": None if link.nccl is None else nccl_fields(link.nccl),
+        "tcp": None if link.tcp is None else tcp_fields(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}

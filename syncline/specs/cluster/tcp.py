@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -15,12 +16,13 @@ TCP_EXAMPLE = "true (one connection with Linux's buffers), or fields, as in {con
 
 
 class TcpDescribed(Described):
-    """``window`` of one, ``connections`` side by side, ``loss``, a ``segment``'s payload, most of a ``flow``."""
+    """``window`` of one, ``connections`` side by side, ``slow_start`` after idling, ``loss``, ``segment``, ``flow``."""
 
     needs: ClassVar[str] = TCP_EXAMPLE
 
     window: Annotated[float, parsed(parse_bytes)] | None = None
     connections: Annotated[int | None, counted("TCP connections")] = None
+    slow_start: bool | None = None
     loss: Number | None = None
     segment: Annotated[int | None, counted("bytes")] = None
     flow: Bandwidth | None = None
@@ -50,6 +52,7 @@ def tcp_of(value: Any, path: str = "tcp") -> Tcp | None:
     fields: dict[str, Any] = {
         "window_bytes": given.window,
         "connections": given.connections,
+        "slow_start": given.slow_start,
         "loss": given.loss,
         "segment_bytes": given.segment,
         "flow_bytes_per_s": given.flow,
@@ -58,3 +61,16 @@ def tcp_of(value: Any, path: str = "tcp") -> Tcp | None:
         return Tcp(**{name: one for name, one in fields.items() if one is not None})
     except SpecError as error:
         raise SpecError(f"{path}.{error.path.removeprefix('tcp.')}", error.value, error.expected) from None
+
+
+def tcp_fields(tcp: Tcp) -> dict[str, Any]:
+    """The mapping that describes it: ``tcp_of`` makes the same one of it."""
+    fields = {
+        "window": float(tcp.window_bytes),
+        "connections": tcp.connections,
+        "slow_start": tcp.slow_start,
+        "loss": float(tcp.loss) or None,
+        "segment": tcp.segment_bytes,
+        "flow": float(tcp.flow_bytes_per_s) if math.isfinite(tcp.flow_bytes_per_s) else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

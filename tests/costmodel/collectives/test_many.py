@@ -13,6 +13,8 @@ from syncline.costmodel.collectives.many import carried
 from syncline.costmodel.collectives.policies import algorithm_for
 from syncline.costmodel.collectives.table import COLLECTIVES, algorithm_name
 from syncline.costmodel.network.link import stacked_links
+from syncline.errors import SpecError
+from tests.sim.strategies import joined_workers, rules
 
 links = st.builds(
     Link,
@@ -119,3 +121,21 @@ def test_levels_whose_outermost_is_open_are_priced_at_once():
                 expected_s, name = alone("all_reduce", count, 1e6, network, wanted, "eager")
                 chosen = np.broadcast_to(one.chosen, (3,))[i]
                 assert (one.seconds[i], one.names[chosen]) == (pytest.approx(expected_s, rel=1e-12), name)
+
+
+@given(joined=joined_workers().filter(lambda one: not isinstance(one[1], list)), size=st.floats(0, 1e9), rule=rules)
+def test_any_network_is_priced_as_alone(joined, size, rule):
+    """What is chosen and what it takes are those of `algorithm_for` and `collective_s`, or neither has a form."""
+    workers, network = joined
+    for wanted in ("auto", "hierarchical", "leader", "nccl"):
+        try:
+            expected_s, name = alone("all_reduce", workers, size, network, wanted, rule)
+        except NoClosedForm:
+            with pytest.raises(NoClosedForm):
+                carried("all_reduce", np.array([workers]), size, network, wanted, rule)
+            continue
+        except SpecError:
+            continue
+        one = carried("all_reduce", np.array([workers]), size, network, wanted, rule)
+        chosen = int(np.ravel(one.chosen)[0])
+        assert (np.ravel(one.seconds)[0], one.names[chosen]) == (pytest.approx(expected_s, rel=1e-12), name)

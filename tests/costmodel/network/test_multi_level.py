@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import NETWORKS, Level, Link, MultiLevel, Sites, TwoLevel, chosen_algorithm, collective_s
+from syncline.costmodel import (
+    HIERARCHICAL,
+    NETWORKS,
+    Level,
+    Link,
+    MultiLevel,
+    Sites,
+    TwoLevel,
+    chosen_algorithm,
+    closed_form_s,
+    collective_s,
+)
 from syncline.costmodel.network.multi_level import levels_of
 from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError
@@ -29,6 +40,9 @@ def the_same(one: Network, other: Network, workers: int) -> None:
         for by in ("auto", "events"):
             times = [collective_finish_s(kind, workers, 1e6, on, algorithm, by=by) for on in (one, other)]
             np.testing.assert_allclose(*times, rtol=1e-12)
+    for algorithm in HIERARCHICAL["all_reduce"]:
+        told = [closed_form_s("all_reduce", workers, 1e6, on, algorithm) for on in (one, other)]
+        assert told[0] == (None if told[1] is None else pytest.approx(told[1], rel=1e-12))
     for name in ("auto", "nccl"):
         choices = [chosen_algorithm(name, "all_reduce", workers, 1e6, on) for on in (one, other)]
         assert choices[0] == choices[1]
@@ -60,6 +74,22 @@ def test_one_level_is_a_link(link: Link, workers: int) -> None:
         assert collective_s("all_gather", workers, 1e6, MultiLevel((level,))) == collective_s(
             "all_gather", workers, 1e6, link
         )
+
+
+def test_sockets_in_a_node_share_what_is_between_them_and_have_a_card_each() -> None:
+    """Two sockets of two workers in a node: their bus is shared, the cards are theirs, and workers leave by them."""
+    bus = Link(1e-6, 20.0, "bus")
+    on = MultiLevel((Level(2, NVLINK), Level(2, bus, 1, through=True), Level(None, CARD, 2, through=False)))
+    ways = on.among(8)
+    rates = [ways.bandwidth_bytes_per_s[channels(ways, *pair)].tolist() for pair in [(0, 1), (0, 2), (0, 4)]]
+    assert rates == [[400.0] * 2, [400.0, 20.0, 20.0, 400.0], [50.0, 50.0]]
+    assert [channels(ways, local, 4)[0] for local in range(4)] == [c for c in (24, 25) for _ in "12"]
+    inside = 2 * (1e-6 + 100 / 2 / 400)  # of 100 bytes, there and back
+    between_sockets = 2 * (2e-6 + 25 / (20 / 2))  # of 50 each, two on the bus
+    between_nodes = 2 * (2e-6 + 12.5 / (50 / 2))  # of 25 each, two on a card
+    assert collective_s("all_reduce", 8, 100, on, "hierarchical") == pytest.approx(
+        inside + between_sockets + between_nodes
+    )
 
 
 def test_the_links_that_a_message_passes() -> None:

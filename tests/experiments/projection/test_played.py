@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from syncline.cli import app
 from syncline.costmodel import collective_s
 from syncline.experiments.projection import played
-from syncline.experiments.projection.project import project
+from syncline.experiments.projection.project import project, project_all
 from syncline.experiments.projection.tables import project_tables
 from syncline.sim import collective_finish_s
 from syncline.specs import ProjectSpec, load_spec, network
@@ -145,3 +145,23 @@ def test_half_duplex_links_of_which_some_have_no_closed_form() -> None:
         alone = collective_finish_s("all_reduce", 3, 4 * 162_201_600.0, network(given), "rabenseifner", by="events")
         assert row["communication_s"] == pytest.approx(alone.max(), rel=1e-12)
     assert np.isfinite([row["speedup"] for row in rows]).all()
+
+
+def test_numbers_of_workers_that_a_network_cannot_join_have_rows_that_say_so(tmp_path: Path) -> None:
+    given = ["project", "--network", "dgx-h100", "--network", "wan", "--method", "ddp-adam,demo"]
+    done = CliRunner().invoke(app, [*given, "--workers", "8,12,1", "--json"])
+    rows = json.loads(done.stdout)["rows"]
+    why = "dgx-h100 cannot join so many workers; expected a multiple of 8, the workers of a node"
+    assert {row["workers"] for row in rows if row["not_timed"]} == {12}
+    assert [row["not_timed"] for row in rows if row["workers"] == 12] == [why, why, None, None]
+    assert all((row["step_time_s"] is None) == (row["not_timed"] is not None) for row in rows)
+    grid = [*given, "--grid", "workers=8,12", "--parquet", str(tmp_path / "g.parquet")]
+    assert CliRunner().invoke(app, grid).exit_code == 0
+    assert pq.read_table(tmp_path / "g.parquet")["step_time_s"].null_count == 2
+    refused = CliRunner().invoke(app, [*given, "--workers", "12"])
+    line = "workers: got 12; expected a multiple of 8, the workers of a node (network 'dgx-h100')"
+    assert refused.exit_code != 0 and (line in str(refused.exception) or line in refused.output)
+    on = [f"networks=[{json.dumps(STAR)}]", "methods=[demo, ddp-adam]"]
+    specs = [load_spec("project-gpt-160m", [*on, f"workers={workers}"], ProjectSpec) for workers in (4, 5)]
+    told = [row["not_timed"] for row in project_all(specs)]
+    assert told == [None] * 2 + ["star cannot join so many workers; expected at most 4, the hosts of the network"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SynclineError
 from syncline.sim import Collective, Compute, Recv, Round, Send, Wait, run_events
+from syncline.sim.events import assembly
 from syncline.sim.programs import First
 from tests.sim.oracle.run import run_events as run_oracle
 
@@ -184,6 +186,49 @@ def outcome(run, of):
 
 
 @settings(deadline=None, max_examples=60)
-@given(runs())
-def test_the_core_tells_what_plain_objects_tell(of):
-    assert outcome(run_events, of) == outcome(run_oracle, of)
+@given(runs(), st.booleans())
+def test_the_core_tells_what_plain_objects_tell(of, by_columns):
+    fewest = 1 if by_columns else assembly.FEWEST
+    with patch.object(assembly, "FEWEST", fewest):
+        assert outcome(run_events, of) == outcome(run_oracle, of)
+
+
+@st.composite
+def exchanges(draw):
+    """The same of programs that only compute, send and receive, with tags of all kinds, in any order of the sends."""
+    workers, network = draw(networks())
+    tags = [*range(4), "1", ("a", 1), (True, "a"), True, 1.5, (1, ("a",))]
+    sent = draw(
+        st.lists(
+            st.tuples(
+                st.permutations(range(workers)).map(lambda order: order[:2]),
+                st.sampled_from(tags),
+                few | st.floats(0.0, 1e2),
+                st.sampled_from(["send", "send", "beside"]),
+                times(),
+            ),
+            max_size=30 if workers > 1 else 0,
+        )
+    )
+    rule = draw(st.sampled_from(["eager", "rendezvous"]))
+    wrong = draw(st.sampled_from([None] * 8 + ["source", "to", "self"]))
+
+    def programs(_):
+        out = [[] for _ in range(workers)]
+        for (sender, receiver), tag, nbytes, stream, seconds in sent:
+            out[sender] += [Compute(seconds, str(tag)), Send(receiver, nbytes, tag, 1, stream)]
+            out[receiver].append(Recv(sender, tag, 2))
+        if wrong == "source":
+            out[0].append(Recv(workers, "x"))
+        elif wrong is not None:
+            out[0].append(Send(workers if wrong == "to" else 0, 1.0, "x"))
+        return out, network, None, rule, None
+
+    return programs
+
+
+@settings(deadline=None, max_examples=60)
+@given(exchanges())
+def test_programs_assembled_by_columns_tell_what_plain_objects_tell(of):
+    with patch.object(assembly, "FEWEST", 1):
+        assert outcome(run_events, of) == outcome(run_oracle, of)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, TwoLevel
+from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, Tcp, TwoLevel
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.specs import network, network_fields
@@ -142,16 +142,23 @@ def test_windows_bound_what_tcp_carries() -> None:
     one, two, many = (network({"preset": "wan", "tcp": {"connections": n}}) for n in (1, 2, 16))
     assert one == network({"preset": "wan", "tcp": True}) and one.goodput_bytes_per_s == pytest.approx(3 * 2**20 / 0.05)
     assert two.goodput_bytes_per_s == pytest.approx(min(2 * 3 * 2**20 / 0.05, 125e6))
-    assert many == network("wan") == network({"preset": "wan", "tcp": False})
-    assert network({"preset": "ib-ndr", "tcp": True}) == network("ib-ndr")  # nothing is far there
+    assert (
+        many == replace(network("wan"), tcp=Tcp(connections=16))
+        and network({"preset": "wan", "tcp": False}).tcp is None
+    )
+    assert network({"preset": "ib-ndr", "tcp": {"slow_start": False}}) == network("ib-ndr")  # nothing is far there
+    assert network({"preset": "wan", "tcp": {"slow_start": False}}) == replace(one, tcp=None)
     small = network({"preset": "wan", "tcp": {"window": "1 MiB", "flow": "100 Mbit/s"}})
     assert small.goodput_bytes_per_s == pytest.approx(12.5e6)
     lossy = network({"preset": "wan", "tcp": {"loss": 0.01}})
-    assert lossy == network({"preset": "wan", "loss": 0.01, "streams": 1})
+    assert replace(lossy, tcp=None) == network({"preset": "wan", "loss": 0.01, "streams": 1})
+    for link in (one, small, lossy):
+        assert network(network_fields(link)) == link and "windows that open" in link.describe()
     # half of the way on each of two uplinks: the same round trip
     sites = network({"sites": 2, "lan": "10gbe", "uplink": {"preset": "wan", "tcp": True}})
     assert isinstance(sites, Sites)
     assert sites.uplinks[0].goodput_bytes_per_s == pytest.approx(one.goodput_bytes_per_s)
+    assert sites.uplinks[0].tcp is None
 
 
 def test_nodes_sites_and_graphs() -> None:

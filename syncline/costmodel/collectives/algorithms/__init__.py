@@ -53,7 +53,14 @@ Computing 35 (2009). Servers: Lion Cub, section 3.
 
 from __future__ import annotations
 
-from syncline.costmodel.collectives.algorithms.base import Algorithm, NoClosedForm, RankArray, Round, tree_depth
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    NoClosedForm,
+    RankArray,
+    Round,
+    RoundTable,
+    tree_depth,
+)
 from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE_AND_BROADCAST
 from syncline.costmodel.collectives.algorithms.double_binary_tree import DOUBLE_BINARY_TREE
 from syncline.costmodel.collectives.algorithms.gather import GATHER
@@ -68,7 +75,7 @@ from syncline.costmodel.collectives.algorithms.ring import RING, RING_ALL_GATHER
 from syncline.costmodel.collectives.algorithms.scatter_all_gather import SCATTER_ALL_GATHER
 from syncline.costmodel.collectives.algorithms.servers import EFFICIENT_SERVER, NAIVE_SERVER
 
-__all__ = ["FLAT", "Algorithm", "NoClosedForm", "RankArray", "Round", "tree_depth"]
+__all__ = ["FLAT", "Algorithm", "NoClosedForm", "RankArray", "Round", "RoundTable", "tree_depth"]
 
 FLAT: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.kept import frozen
 from syncline.errors import SpecError
 
 RankArray: TypeAlias = NDArray[np.integer[Any]]
@@ -32,6 +34,37 @@ class Round(NamedTuple):
     senders: RankArray
     receivers: RankArray
     nbytes: float | NDArray[np.float64]
+
+
+class RoundTable(Sequence[Round]):
+    """Many rounds of few messages, as arrays: who asks for a round has it made.
+
+    Args:
+        first: ``(R + 1,)`` where the messages of each round begin, and where the last end.
+        senders: ``(M,)`` workers.
+        receivers: ``(M,)`` workers.
+        nbytes: of each message of a round, ``(R,)``.
+    """
+
+    def __init__(self, first: RankArray, senders: RankArray, receivers: RankArray, nbytes: NDArray[np.float64]) -> None:
+        self.first, self.senders, self.receivers, self.nbytes = map(frozen, (first, senders, receivers, nbytes))
+
+    @cached_property
+    def _rounds(self) -> tuple[Round, ...]:
+        ends = self.first.tolist()
+        return tuple(
+            Round(self.senders[begin:end], self.receivers[begin:end], nbytes)
+            for begin, end, nbytes in zip(ends[:-1], ends[1:], self.nbytes.tolist(), strict=True)
+        )
+
+    def __len__(self) -> int:
+        return len(self.nbytes)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._rounds[at]
+
+    def __iter__(self) -> Iterator[Round]:
+        return iter(self._rounds)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
+    RoundTable,
     backwards,
     of_others,
     of_part_twice,
@@ -25,9 +26,12 @@ from syncline.costmodel.collectives.algorithms.scatter_all_gather import halves,
 
 
 def _naive(workers: int, nbytes: float) -> Iterable[Round]:
-    server = np.zeros(1, dtype=np.int64)
-    up = tuple(Round(np.array([worker]), server, float(nbytes)) for worker in range(1, workers))
-    return (*up, *backwards(up[::-1]))
+    if workers == 1:
+        return ()
+    others = np.arange(1, workers)
+    server = np.zeros_like(others)
+    up, down = np.concatenate([others, server]), np.concatenate([server, others])
+    return RoundTable(np.arange(len(up) + 1), up, down, np.full(len(up), float(nbytes)))
 
 
 def _efficient(workers: int, nbytes: float) -> Iterable[Round]:
