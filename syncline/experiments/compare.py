@@ -11,7 +11,7 @@ from typing import Any
 from syncline.costmodel import Network
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds, speedup_bounds
-from syncline.experiments.curves import Clocks, write_curves
+from syncline.experiments.curves import Bounds, Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training, tensors_of_problem
@@ -62,17 +62,18 @@ def compare(
         folder.long_table("metrics", metrics_tables(finished))
         folder.table("ledger", ledger_columns(finished))
         clocks: dict[tuple[str, str], Clock] = {}
-        bounds: Bounds = {}
+        varied: dict[tuple[str, str], tuple[Varied, str]] = {}
         for trained in finished:
             for link in spec.networks:
                 timed = time_method(spec, trained, link)
                 if timed:
                     clocks[trained.method, link.name] = timed
                     again = partial(time_method, spec, trained, link)
-                    bounds[trained.method, link.name] = clock_bounds(spec, link, timed, again, step_s is not None)
+                    varied[trained.method, link.name] = clock_bounds(spec, link, timed, again, step_s is not None)
+        bounds = _bounds(spec, clocks, varied)
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         rows = [_record(spec, one, link, clocks, bounds, target) for link in spec.networks for one in finished]
-        _write(folder, spec, finished, clocks, rows, figures, step_s)
+        _write(folder, spec, finished, clocks, bounds, rows, figures, step_s)
         interrupted = progress.stopped
     return {
         "rows": rows,
@@ -119,20 +120,25 @@ def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
     return sorted(trained, key=lambda one: order.index(one.method))
 
 
-Bounds = dict[tuple[str, str], tuple[Varied, str]]
-"""Of a method on a network: step times at the bounds of computing and communication, and what these rest on."""
+def _bounds(spec: CompareSpec, clocks: Clocks, varied: dict[tuple[str, str], tuple[Varied, str]]) -> Bounds:
+    """Of each method on each network; of speedups None where the first method is missing."""
+    told = {}
+    for (method, network), clock in clocks.items():
+        times, basis = varied[method, network]
+        first = spec.methods[0].name, network
+        sooner: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
+        if first in clocks:
+            sooner = {**speedup_bounds(clock, times, clocks[first], varied[first][0])}
+        told[method, network] = bounds_record(clock, times, basis) | sooner
+    return told
 
 
 def _record(
     spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, bounds: Bounds, target: float | None
 ) -> dict[str, Any]:
     """One row. Speedups are against the first method, on the same network; None where that one is missing."""
-    here, first = (one.method, network.name), (spec.methods[0].name, network.name)
-    timed, baseline = clocks[here], clocks.get(first)
-    varied, basis = bounds[here]
-    sooner: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
-    if baseline:
-        sooner = {**speedup_bounds(timed, varied, baseline, bounds[first][0])}
+    timed = clocks[one.method, network.name]
+    baseline = clocks.get((spec.methods[0].name, network.name))
     loss, loss_min, loss_max = final_loss(one)
     diverged = [step for step in one.history.diverged_at if step is not None]
     return {
@@ -142,8 +148,7 @@ def _record(
         "steps": one.history.steps,
         **clock_record(timed),
         "speedup": baseline.step_time_s / timed.step_time_s if baseline else None,
-        **bounds_record(timed, varied, basis),
-        **sooner,
+        **bounds[one.method, network.name],
         "loss": loss,
         "loss_min": loss_min,
         "loss_max": loss_max,
@@ -160,6 +165,7 @@ def _write(
     spec: CompareSpec,
     finished: list[Trained],
     clocks: Clocks,
+    bounds: Bounds,
     rows: list[dict[str, Any]],
     figures: bool,
     step_s: float | None,
@@ -184,7 +190,7 @@ def _write(
     if not finished:
         return
     target = rows[0]["target_loss"]
-    write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target)
+    write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target, bounds)
     timelines = [(method, network, timed.timeline) for (method, network), timed in clocks.items()]
     folder.table("timeline", timeline_columns(timelines))
     events: list[dict[str, Any]] = []

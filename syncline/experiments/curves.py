@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Clocks = Mapping[tuple[str, str], Clock]
 """Clocks by (method, network)."""
 
+Bounds = Mapping[tuple[str, str], Mapping[str, Any]]
+"""What a row has beside its clock, by (method, network): between what its times are expected."""
+
 MOST_ROWS = 5_000_000
 """Of ``curves.parquet``: of longer trainings every n-th step is in it, and every evaluation; metrics has all steps."""
 
@@ -52,6 +55,7 @@ def write_curves(
     clocks: Clocks,
     networks: Mapping[str, Network | str],
     target: float | None = None,
+    bounds: Bounds | None = None,
 ) -> None:
     """Write both files.
 
@@ -62,6 +66,7 @@ def write_curves(
         clocks: of each method on each network.
         networks: by name; or what to call one in a figure.
         target: the loss whose time is told.
+        bounds: of each method's times on each network, by name, where they are known.
     """
     told = {
         "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
@@ -71,7 +76,7 @@ def write_curves(
     every = every_steps(trained, len(networks))
     parts = _curves(trained, clocks, list(networks), every)
     folder.long_table("curves", (_described(part, told | {"every_steps": every}) for part in parts))
-    rows = summary_rows(trained, clocks, list(networks), spec.workers, target)
+    rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
     folder.long_table("summary", [_described(_summary_table(rows), told)] if rows else [])
 
 
@@ -177,7 +182,12 @@ def _evaluated(history: History, name: str, steps: np.ndarray, seeds: range) -> 
 
 
 def summary_rows(
-    trained: Sequence[Trained], clocks: Clocks, networks: Sequence[str], workers: int, target: float | None = None
+    trained: Sequence[Trained],
+    clocks: Clocks,
+    networks: Sequence[str],
+    workers: int,
+    target: float | None = None,
+    bounds: Bounds | None = None,
 ) -> list[dict[str, Any]]:
     """One row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
     rows = []
@@ -188,6 +198,7 @@ def summary_rows(
             if clock is None or baseline is None:
                 continue
             shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
+            shared |= (bounds or {}).get((one.method, network), {})
             at_s, losses = eval_clock_s(one, clock), one.history.evaluation["loss"]
             for s, final in enumerate(one.history.final()):
                 reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
@@ -204,7 +215,7 @@ def _summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
     for name in names:
-        kind = pa.string() if name in ("method", "network") else pa.int64() if name in WHOLE else pa.float64()
+        kind = pa.string() if name in ("method", "network", "basis") else pa.int64() if name in WHOLE else pa.float64()
         values = [row.get(name) for row in rows]
         finite = name == "time_to_target_s"  # never is no time
         columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]

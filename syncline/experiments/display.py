@@ -52,7 +52,9 @@ def speedup_column(rows: list[Record]) -> Column:
     def show(row: Record) -> str:
         if not row["speedup"]:
             return "-"
-        return f"{row['speedup']:.3g}x {(row['speedup_high'] - row['speedup_low']) / 2 / row['speedup']:.0%}"
+        value = row["speedup"]
+        digits = max(0, 2 - int(math.log10(max(value, 1.0))))
+        return f"{value:.{digits}f}x {(row['speedup_high'] - row['speedup_low']) / 2 / value:.0%}"
 
     return "speedup\n+-", show
 

@@ -63,6 +63,7 @@ def run(
         folder.table("ledger", ledger_columns([trained]))
         timed = time_method(spec, trained, spec.network)
         rows = run_records(trained, timed, spec.network, spec.workers)
+        bounds: dict[str, Any] = {}
         if timed:
             again = partial(time_method, spec, trained, spec.network)
             bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, again, step_s is not None))
@@ -72,7 +73,8 @@ def run(
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
             name = spec.network.name
-            write_curves(folder, spec, [trained], {(trained.method, name): timed}, {name: spec.network})
+            here = trained.method, name
+            write_curves(folder, spec, [trained], {here: timed}, {name: spec.network}, bounds={here: bounds})
             folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
             folder.trace(chrome_trace(timed.timeline))
             if figures:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from syncline.costmodel.collectives.many import CLOSED_FORM
-from syncline.experiments.columns import Column, count_of, table, text_of, times_of
+from syncline.experiments.columns import Column, count_of, table, text_of
 from syncline.experiments.display import bounds_note, clock_columns, clock_note, network_title, speedup_column
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.units import format_bandwidth, format_bytes
