@@ -128,14 +128,17 @@ def after_idling(
     """
     if not isinstance(network, Link) or network.tcp is None:
         return None
-    link, tcp = network, network.tcp
+    link, tcp, used = network, network.tcp, np.unique(chosen).tolist()
+    least_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TOGETHER)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
-        each = [collective_opening_s(kind, workers, nbytes, link, name, idle_s) for name in names]
-        if len(each) == 1:
-            return each[0]
-        *stacked, at = np.broadcast_arrays(*each, chosen)
-        return np.take_along_axis(np.stack(stacked), at[None], axis=0)[0]
+        seconds: FloatOrArray = 0.0
+        if np.max(idle_s) < least_s:
+            return seconds
+        for at in used:
+            of_name = collective_opening_s(kind, workers, nbytes, link, names[at], idle_s)
+            seconds = np.where(chosen == at, of_name, seconds) if len(used) > 1 else of_name
+        return seconds
 
     far_s, rate = 2 * float(np.max(link.latency_s)), float(np.max(link.goodput_bytes_per_s))
     return AfterIdling(opening_s, float(tcp.timeout_s(far_s)) * (1 + tcp.halvings(rate, far_s)))

@@ -248,13 +248,14 @@ def worker_after(
 ) -> Worker:
     """A worker that has gone through so many steps; arguments as of `exposed_s` and `Worker`."""
     worker, known = Worker(compute_s, trigger_s, idle_s), dict[tuple[bool, ...], list[PricedCall]]()
+    near_s = float(np.max(compute_s)) if idle_s else 0.0  # idling may be nothing but an error of rounding
     at = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
         before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
         while at < end:
             worker.rebase()
             state, exposed, opened = worker.ahead(at), worker.exposed_s, worker.opened_s
-            if before and _alike(before[0], state):
+            if before and _alike(before[0], state, near_s):
                 times = (end - at) // cycle
                 worker.exposed_s = exposed + times * (exposed - before[1])
                 worker.opened_s = opened + times * (opened - before[2])
@@ -289,8 +290,8 @@ def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker)
             next_send = next(sends, end)
 
 
-def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]]) -> bool:
-    """Whether two states are the same to rounding."""
+def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], near_s: float) -> bool:
+    """Whether two states are the same to rounding, of times no shorter than these."""
     return [step for step, _ in one] == [step for step, _ in other] and all(
-        np.allclose(a, b, rtol=1e-12, atol=0.0) for (_, a), (_, b) in zip(one, other, strict=True)
+        np.allclose(a, b, rtol=1e-12, atol=1e-12 * near_s) for (_, a), (_, b) in zip(one, other, strict=True)
     )

@@ -18,11 +18,30 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+_core: list[tuple[Any, str]] = []
+"""Functions that compiled code calls, and for which types, those that others call first; until they are compiled."""
+
 
 def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that compiled code calls, of where the addresses are and others, for these types alone."""
+    """A function that compiled code calls, of where the addresses are and others, for these types alone.
+
+    It is compiled when an entry is, and not at all where that one is kept: it takes ten seconds for all of them.
+    """
     arguments = f"int64, {others}" if others else "int64"
-    return njit(f"{result}({arguments})", error_model="numpy")
+
+    def later(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled: Any = njit(error_model="numpy")(function)
+        _core.append((compiled, f"{result}({arguments})"))
+        return compiled
+
+    return later
+
+
+def _compile_core() -> None:
+    while _core:
+        function, signature = _core.pop(0)
+        function.compile(signature)
+        function.disable_compile()
 
 
 inlined = njit(error_model="numpy", inline="always")
@@ -68,8 +87,21 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__qualname__ += f"_{_digest()}"
         try:
-            return njit(signature, error_model="numpy", cache=True)(function)
+            compiled: Any = njit(error_model="numpy", cache=True)(function)
         except (OSError, RuntimeError):  # nowhere to keep it
-            return njit(signature, error_model="numpy")(function)
+            compiled = njit(error_model="numpy")(function)
+        if not _is_kept(compiled, signature):
+            _compile_core()
+        compiled.compile(signature)
+        compiled.disable_compile()
+        return compiled
 
     return compile_it
+
+
+def _is_kept(compiled: Any, signature: str) -> bool:
+    """Whether what a signature is compiled to can be loaded."""
+    try:
+        return compiled._cache.load_overload(signature, compiled.targetctx) is not None
+    except Exception:  # another version of Numba: then all is compiled, as where nothing is kept
+        return False

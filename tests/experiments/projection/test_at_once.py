@@ -18,6 +18,9 @@ HALF = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "duplex": "half", "name": "h
 UPLOAD = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "upload": "100 Mbit/s", "name": "upload"}
 PAYLOAD = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "overhead": "10 us", "efficiency": 0.9, "name": "payload"}
 NODES = {"per_node": 4, "inside": "nvlink4", "between": "ib-ndr", "name": "nodes"}
+PIECES = {"latency": "20 ms", "bandwidth": "1 Gbit/s", "nccl": True, "name": "pieces"}
+WINDOWS = PIECES | {"tcp": {"connections": 4}, "name": "windows"}
+OPENED = {"latency": "20 ms", "bandwidth": "200 Mbit/s", "tcp": True, "name": "opened"}
 LINKS = ["10gbe", "wan", UPLOAD, PAYLOAD]
 METHODS_OF_ALL_KINDS = ["ddp-adam", "diloco", "demo", "one-bit-adam", "lion-cub-1bit", "lion-cub", "streaming-mt-dao"]
 
@@ -46,6 +49,9 @@ def rows_alike(some, others):
         {"algorithm": "nccl", "overlap": "async"},
         {"algorithm": "gloo"},
         {"algorithm": "auto", "networks": [HALF, "wan"]},
+        {"networks": [PIECES, WINDOWS, OPENED]},
+        {"algorithm": "nccl", "overlap": "ddp", "networks": [PIECES, WINDOWS, OPENED]},
+        {"algorithm": "auto", "overlap": "async", "networks": [WINDOWS], "methods": ["ddp-adam", "streaming-mt-dao"]},
         {"algorithm": "auto", "rule": "rendezvous", "methods": ["ddp-adam", "one-bit-adam"]},
         {"networks": [NODES, "wan"], "methods": ["ddp-adam", "diloco", "local-adam"], "workers": 8},
         {"memory": {"activations": "stored"}, "compute": {"hardware": "a100", "encode": "2 GB/s", "readback": "1 ms"}},
