@@ -5,8 +5,8 @@
 Collectives of 1 MB among P workers who enter at random times, each with a link of its own latency and bandwidth. A ring
 is 2 P (P - 1) messages; `equal-links` is one where all links are the same, so that lockstep takes rounds together and
 its messages per second say only how long the answer takes. In `shared-link` 64 workers of one site send to 64 of
-another over the one link of their site, 200 messages each: 64 flows share it at any time. `tree` is up and down a
-binomial tree, `server-naive` through one server.
+another over the one link of their site, 200 messages each: 64 flows share it at any time; in `shared-link-programs`
+they are programs of sends and receives. `tree` is up and down a binomial tree, `server-naive` through one server.
 
 Every repetition has another size, so that the making of rounds and routes counts each time and nothing that is kept
 from before helps; the first repetition, which compiles, does not count. Medians of CPU seconds of the process.
@@ -33,7 +33,7 @@ from syncline.costmodel import Link, Sites
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.topology import Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.sim import collective_finish_s, rounds, rounds_finish_s
+from syncline.sim import Recv, Send, collective_finish_s, rounds, rounds_finish_s, run_events
 from syncline.sim.collectives.rounds import rounds_on
 
 WORKERS = 1024
@@ -143,6 +143,23 @@ def shared_link(repeats: int) -> Measured:
     return measured("shared-link", "events", FLOWS, FLOWS * EACH, simulate, repeats)
 
 
+def shared_link_programs(repeats: int) -> Measured:
+    """The same, as programs: the making of the instructions does not count, their assembly does."""
+    sizes = np.random.default_rng(1).uniform(0.5, 1.5, (FLOWS, EACH)) * NBYTES / EACH
+    network = Sites(2, Link(5e-6, 1.25e9), LINK).among(2 * FLOWS)
+    sends = [[Send(FLOWS + i, size, tag) for tag, size in enumerate(own)] for i, own in enumerate(sizes.tolist())]
+    receives = [[Recv(i, tag) for tag in range(EACH)] for i in range(FLOWS)]
+    programs = sends + receives
+    return measured(
+        "shared-link-programs",
+        "events",
+        2 * FLOWS,
+        FLOWS * EACH,
+        lambda more: run_events(programs, network, starts_s=more),
+        repeats,
+    )
+
+
 def plain(workers: int) -> Measured:
     """The yardstick, which nobody would call fast."""
     entry_s = np.random.default_rng(0).exponential(1e-3, workers)
@@ -175,9 +192,9 @@ def measure(repeats: int, quick: bool) -> list[Measured]:
     """All rows."""
     own, equal = own_links(WORKERS, np.random.default_rng(0)), topology(LINK, WORKERS)
     rows = collectives("ring", "ring", own, repeats)
-    for algorithm in ("rabenseifner", "tree", "server-naive"):
+    for algorithm in ("rabenseifner", "tree", "double-binary-tree", "server-naive", "server-efficient"):
         rows += collectives(algorithm, algorithm, own, repeats)
-    rows += [shared_link(repeats)]
+    rows += [shared_link(repeats), shared_link_programs(repeats)]
     if quick:
         return rows
     rows += [*collectives("equal-links", "ring", equal, repeats), plain(256)]

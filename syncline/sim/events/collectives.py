@@ -9,7 +9,6 @@ there is to receive for one is known as soon as anybody has joined it.
 
 from __future__ import annotations
 
-from syncline.costmodel.network.tcp import TOGETHER
 from syncline.sim.events import views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.gloo import gloo_advance
@@ -177,7 +176,7 @@ def enter(addresses, p):
     call = plan.call
     if plan.openings:
         idle = core.now - views.ports(addresses)[part.port].idle_since
-        timeouts = min(int(idle / plan.timeout + TOGETHER), plan.openings)
+        timeouts = min(int(idle / plan.timeout + plan.near), plan.openings)
         if timeouts:
             call += views.openings(addresses)[plan.opening0 + timeouts - 1]
     if call != 0.0:

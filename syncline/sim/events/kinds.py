@@ -18,6 +18,7 @@ from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.nccl.costs import DEFAULT
 from syncline.costmodel.collectives.opening import opening_of
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
+from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
@@ -172,6 +173,7 @@ class Kinds:
             record = self._state["plans"][what]
             record["opening0"] = self._state.append("openings", opening.seconds)
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
+            record["near"] = TOGETHER  # as data: the core is kept by its own sources alone
 
     def _plan_nccl(self, what: int, of: Collective) -> None:
         costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][what]

@@ -86,7 +86,7 @@ ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
 PLAN = _record(
     "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
-    " opening0:i8 openings:i4 timeout:f8"
+    " opening0:i8 openings:i4 timeout:f8 near:f8"
 )
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
