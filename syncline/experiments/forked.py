@@ -72,10 +72,13 @@ def answers(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[T]:
     context = get_context("forkserver" if _is_forked() else "spawn")
     sent, all_are_sent = [cloudpickle.dumps(call) for call in calls], context.Event()
     found = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent
-    pool = ProcessPoolExecutor(jobs, context, _settle, found)
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, found)
     try:
         with uninterrupted_children(), _without_main():
             begun = [pool.submit(_answer, call) for call in sent]
+            # A pool is woken by each call, and only then starts a process for it: the end of the last one would go
+            # unnoticed until the next call.
+            pool.submit(int)
     finally:
         all_are_sent.set()
     return _finished(pool, begun)

@@ -30,8 +30,8 @@ class Factors(NamedTuple):
     """By what computing and communication are off.
 
     Attributes:
-        computing: of all settings, or of each ``(S,)``.
-        communication: what broadcasts with the seconds of a call.
+        computing: of all settings, or of each ``(S,)``; or several such, ``(B, S)``.
+        communication: what broadcasts with the seconds of a call; of several, ``(B, 1, n)`` or ``(B, 1)``.
     """
 
     computing: FloatOrArray = 1.0
@@ -107,6 +107,13 @@ def varied(
         return Varied(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
         )
+    if len(plan.traffic[number]) == 1 and plan.able[:, number].all():  # all at once
+        computing = np.stack([k.low, k.high, np.ones_like(k.low), np.ones_like(k.low)])
+        communication = np.stack([np.ones_like(c.low), np.ones_like(c.low), c.low, c.high])
+        shape = (4, 1, -1) if np.ndim(step.compute_s) == 2 else (4, -1)
+        both = Factors(computing, communication.reshape(shape))
+        times_s = np.asarray(plan.step(number, network, known=known, factors=both).step_time_s)
+        return Varied(*(by_link(one) for one in times_s))
     ways = [Factors(computing=k.low), Factors(computing=k.high), Factors(1.0, c.low), Factors(1.0, c.high)]
     told = (plan.step(number, network, known=known, factors=one).step_time_s for one in ways)
     return Varied(*(by_link(one) for one in told))
