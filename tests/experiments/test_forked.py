@@ -60,7 +60,7 @@ def test_a_mistake_is_the_callers_with_where_it_was_made():
 
 
 def test_a_process_that_ends_breaks_the_others_off():
-    """Also the one that was started last, of which a pool may not know: then this waited ten minutes, one time of eight."""
+    """Also the one that was started last, of which a pool may not know: this waited ten minutes, one time of eight."""
     for _ in range(10):
         with pytest.raises(BrokenProcessPool):
             list(answers([partial(os._exit, 1), partial(time.sleep, 600)], 2))
