@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from syncline.backend.meeting import host_store
 from syncline.backend.progress import Progress
 from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.clock_bounds import bounds_record, clock_bounds
 from syncline.experiments.curves import write_curves
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
@@ -194,7 +196,7 @@ def write_launch(
     told |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
     told |= {"device": measured.device if measured else None, "dtype": spec.dtype}
     if measured is not None:
-        told |= _told(spec, measured, simulated)
+        told |= _told(spec, measured, simulated, measured_step_s is not None)
     folder.json("run", environment() | told)
     kept = {rank: parts / f"{rank}.pt" for rank in range(processes)}
     if how.keep_parameters and all(path.exists() for path in kept.values()):
@@ -205,8 +207,8 @@ def write_launch(
     return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
-def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None) -> dict[str, Any]:
-    """Rows, and what is known beside them."""
+def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
+    """Rows, and what is known beside them; ``timed``: whether the simulator's computing was."""
     trained, clock = measured.trained, measured.clock
     rows = run_records(trained, clock, spec.network, spec.workers)
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
@@ -217,7 +219,9 @@ def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None) -> dict
         "optimizer_s": float(measured.steps["optimizer_s"].mean()),
     }
     rows = [row | {"network": MEASURED} | split for row in rows]
-    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated), **facts}
+    again = partial(time_method, spec, trained, spec.network)
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, again, timed))
+    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds, **facts}
 
 
 def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun, simulated: Clock | None) -> None:
