@@ -21,10 +21,12 @@ from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
 from syncline.costmodel.collectives.measured import MeasuredTimes
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.compute.memory import Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.topology import Network, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call, clock
@@ -92,7 +94,22 @@ OF_LINKS = Checked("test_links_inside_networks")
 ONE_HOP = Checked("test_graphs")
 
 FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
-    Link: {**LINK, "gloo": Checked("test_dearer_software_takes_longer")},
+    Link: {
+        **LINK,
+        "gloo": Checked("test_dearer_software_takes_longer"),
+        "nccl": Checked("test_smaller_pieces_take_longer_on_long_links"),
+        "tcp": Checked("test_windows_that_open_take_longer_after_idling"),
+    },
+    NcclCosts: dict.fromkeys(
+        ("buffer_bytes", "channels", "slices", "call_s"), Checked("test_smaller_pieces_take_longer_on_long_links")
+    ),
+    Tcp: {
+        **dict.fromkeys(
+            ("window_bytes", "connections", "loss", "segment_bytes", "flow_bytes_per_s"),
+            Checked("test_narrower_windows_carry_less"),
+        ),
+        "slow_start": Checked("test_windows_that_open_take_longer_after_idling"),
+    },
     GlooCosts: dict.fromkeys(
         ("message_s", "call_s", "byte_s", "call_of_s"), Checked("test_dearer_software_takes_longer")
     ),
@@ -150,6 +167,43 @@ def test_dearer_software_takes_longer(kind: str, field: str, dearer: Any) -> Non
 
     cheap, dear = Link(1e-3, 1e8, gloo=costs), Link(1e-3, 1e8, gloo=replace(costs, **{field: dearer}))
     assert all(less < more for less, more in zip(of(cheap), of(dear), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("field", "dearer"), [("buffer_bytes", 2**20), ("channels", 1), ("slices", 1), ("call_s", 1.0)]
+)
+def test_smaller_pieces_take_longer_on_long_links(field: str, dearer: Any) -> None:
+    costs = NcclCosts()
+
+    def of(nccl: NcclCosts) -> list[float]:
+        link = Link(50e-3, 1e8, nccl=nccl)
+        (played_s,) = [clock([Call(0, "all_reduce", 1e9)], 0.0, link, WORKERS, 1, evaluator="events").wall_s]
+        return [float(collective_s("all_reduce", WORKERS, 1e9, link)), played_s]
+
+    known, more = of(costs), of(replace(costs, **{field: dearer}))
+    assert all(less < more for less, more in zip(known, more, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("field", "narrower"),
+    [("window_bytes", 1e3), ("connections", 1), ("loss", 0.02), ("segment_bytes", 500), ("flow_bytes_per_s", 1e6)],
+)
+def test_narrower_windows_carry_less(field: str, narrower: Any) -> None:
+    tcp = Tcp(window_bytes=1e6, connections=4, loss=0.01)
+    other = replace(tcp, **{field: narrower})
+    assert other.rate_bytes_per_s(1e12, 1e-3) <= tcp.rate_bytes_per_s(1e12, 1e-3)
+    assert any(
+        other.rate_bytes_per_s(1e12, round_trip_s) < tcp.rate_bytes_per_s(1e12, round_trip_s)
+        for round_trip_s in (1e-6, 1e-3, 1.0)
+    )
+
+
+@pytest.mark.parametrize("by", ["auto", "events"])
+def test_windows_that_open_take_longer_after_idling(by: str) -> None:
+    calls = [Call(step, "all_reduce", 1e8) for step in range(3)]
+    links = [Link(50e-3, 1e8, tcp=tcp) for tcp in (None, Tcp(slow_start=False), Tcp())]
+    plain_s, open_s, opening_s = (clock(calls, 30.0, link, WORKERS, 3, evaluator=by).wall_s for link in links)
+    assert plain_s == open_s < opening_s
 
 
 def outputs(network: Network, workers: int, nbytes: float) -> dict[tuple[str, ...], float]:

@@ -80,7 +80,7 @@ def uncertainty_of(errors: ArrayLike, basis: str = "") -> Uncertainty:
 
     >>> told = uncertainty_of([0.01, -0.01, 0.02, -0.02])
     >>> f"{told.low:.3f} to {told.high:.3f}"
-    '0.952 to 1.051'
+    '0.953 to 1.049'
     """
     of = np.asarray(errors, dtype=np.float64)
     if of.size < 2:

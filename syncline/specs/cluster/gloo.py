@@ -83,7 +83,7 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
         SpecError: what is unknown or cannot be used, and what would be accepted.
 
     >>> gloo_costs({"message": "0.1 ms", "call": {2: "0.2 ms"}, "byte": {"all_reduce": "0.05 ns"}})
-    GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(('all_reduce', 5e-11),))
+    GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(('all_reduce', 5e-11),), call_of_s=())
     """
     if isinstance(value, GlooCosts):
         return value
