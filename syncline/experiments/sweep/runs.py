@@ -8,7 +8,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +33,13 @@ class SweptRun:
         name: of its folder.
         spec: with that one seed.
         code: the version of what computes.
+        measured: whether its seconds of computing were.
     """
 
     name: str
     spec: RunSpec
     code: str
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,20 @@ def _each_alone(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None)
 
 
 def _outcome(run: SweptRun, trained: Trained, metrics: bytes) -> Outcome:
+    from syncline.experiments.clock_bounds import bounds_record, clock_bounds
     from syncline.experiments.records import run_records
     from syncline.experiments.trained import time_method
 
+    spec, bounds = run.spec, dict[str, Any]()
+    again = partial(time_method, spec, trained, spec.network)
     try:
-        timed = time_method(run.spec, trained, run.spec.network)
+        timed = again()
+        if timed:
+            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, again, run.measured))
     except Exception as error:
         return _failure(run, error)
-    (record,) = run_records(trained, timed, run.spec.network, run.spec.workers)
+    (record,) = run_records(trained, timed, spec.network, spec.workers)
+    record |= bounds
     told = {
         "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record, "error": None,
     }  # fmt: skip

@@ -222,7 +222,7 @@ def _jobs(missing: Sequence[AskedRun], code: str, prepared: Callable[[RunSpec], 
     """Runs by training."""
     grouped: dict[tuple[str, int], list[SweptRun]] = {}
     for one in missing:
-        run = SweptRun(one.name, prepared(one.spec), code)
+        run = SweptRun(one.name, prepared(one.spec), code, one.spec.compute.measure)
         grouped.setdefault((one.training, one.spec.seeds[0]), []).append(run)
     return [Job(tuple(runs)) for runs in grouped.values()]
 
