@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
+from syncline.allocator import keep_freed_memory
 from syncline.comm import (
     DENSE,
     Communicator,
@@ -25,7 +26,6 @@ from syncline.comm import (
     the_copy,
 )
 from syncline.errors import SpecError
-from syncline.optim.allocator import keep_freed_memory
 from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from simpy.events import EventPriority
 
+from syncline.allocator import keep_freed_memory
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
@@ -62,6 +63,7 @@ class Simulation:
         eager: bool,
         delay: Delay | None,
     ) -> None:
+        keep_freed_memory()
         self.workers, self.eager, self.delay = len(programs), eager, delay
         self.state = CoreState()
         self.core = self.state["core"][0]
