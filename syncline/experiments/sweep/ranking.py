@@ -40,7 +40,7 @@ def _record(rows: list[Mapping[str, Any]], by: str) -> dict[str, Any]:
     shared = {
         name: value
         for name, value in rows[0].items()
-        if name not in known and name not in ("seed", "steps", "diverged_at", "error", "run")
+        if name not in known and name not in ("seed", "steps", "diverged_at", "error", "run", "basis")
     }
     counts = {
         "seeds": len(rows),
