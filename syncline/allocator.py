@@ -24,8 +24,8 @@ def keep_freed_memory() -> bool:
 
     By itself glibc gives blocks of more than some hundred KB back to the system when they are freed, and every page of
     the next one is made anew: on a virtual machine 0.8 ms for the gradients of four workers with 134k parameters, as
-    long as it takes to compute one of them, and an eighth of what the events of 2,000 messages take. Who has set
-    glibc's own variables is left alone, and other C libraries are.
+    long as it takes to compute one of them, and in a fresh process an eighth of what the events of 2,000 messages take.
+    Who has set glibc's own variables is left alone, and other C libraries are.
     """
     if any(os.environ.get(name) for name in OWN_SETTINGS):
         return False
