@@ -9,7 +9,7 @@ widened to 0 where it does not hold the prediction itself: predictions are not c
 From 9 residuals on, those beyond three deviations of the median (1.4826 times the median of absolute ones) count as if
 they were there: a tenth of all may lie outside, and single outliers do not make all other intervals wide.
 
-`UNCERTAINTIES` are those of measurements that come with the package (`uncertainties.csv`, computed by
+`uncertainties` are those of measurements that come with the package (`uncertainties.csv`, computed by
 `syncline.experiments.validation.residuals`).
 """
 
@@ -117,4 +117,4 @@ def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
         KeyError: none of them is known.
     """
     known = uncertainties()
-    return next(known[basis] for basis in bases if basis in known)
+    return known[next((basis for basis in bases if basis in known), bases[-1])]

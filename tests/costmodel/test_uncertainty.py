@@ -67,3 +67,8 @@ def test_what_cannot_be(call, said) -> None:  # type: ignore[no-untyped-def]
 def test_the_nearest_basis_that_is_known_is_taken() -> None:
     basis = "nccl all_reduce, shaped"
     assert known_uncertainty(["nobody knows", basis, "nccl, all links"]) is uncertainties()[basis]
+
+
+def test_a_basis_that_nobody_knows() -> None:
+    with pytest.raises(KeyError, match="nobody knows"):
+        known_uncertainty(["unheard of", "nobody knows"])

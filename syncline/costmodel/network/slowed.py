@@ -17,7 +17,8 @@ T = TypeVar("T")
 def slowed(network: T, factor: float) -> T:
     """The same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
 
-    With software's costs likewise every message takes ``factor`` times as long.
+    With software's costs likewise every message takes ``factor`` times as long. TCP's windows open in round trips,
+    which are longer by as much; what is idle before they close, a timeout, stays.
 
     Args:
         network: a link, or anything made of dataclasses that has links.
@@ -44,6 +45,7 @@ def _slowed(of: Any, factor: float) -> Any:
             bandwidth_bytes_per_s=of.bandwidth_bytes_per_s / factor,
             upload_bytes_per_s=None if upload is None else upload / factor,
             gloo=None if of.gloo is None else _costs(of.gloo, factor),
+            nccl=None if of.nccl is None else replace(of.nccl, call_s=of.nccl.call_s * factor),
         )
     if isinstance(of, tuple) and not hasattr(of, "_fields"):
         parts = tuple(_slowed(one, factor) for one in of)

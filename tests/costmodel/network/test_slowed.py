@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import NETWORKS, GlooCosts, Link, collective_s, gloo_s
+from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.sites import Sites
@@ -52,6 +53,12 @@ def test_software_is_slowed_too() -> None:
         assert slow == pytest.approx(2 * gloo_s(kind, 4, 1e6, link))
         assert slow == collective_s(kind, 4, 1e6, slowed(link, 2.0))
     assert slowed(link, 2.0).name == "line" and slowed(link, 1.0) == link
+
+
+def test_a_call_of_nccl_is_slowed_too() -> None:
+    link = Link(1e-3, 1e8, nccl=NcclCosts(call_s=0.5))
+    slow = collective_s("all_reduce", 4, 1e6, slowed(link, 3.0))
+    assert slow == pytest.approx(3 * collective_s("all_reduce", 4, 1e6, link))
 
 
 def test_what_has_no_links_stays_as_it_is() -> None:
