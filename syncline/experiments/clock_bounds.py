@@ -8,27 +8,10 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.bases import communicating as of_network
-from syncline.costmodel.bases import computing, measured_computing
-from syncline.costmodel.compute.hardware import HARDWARE
-from syncline.costmodel.uncertainty import Uncertainty
-from syncline.experiments.projection.bounds import Factors, Varied, between
+from syncline.costmodel.bases import communicating, measured_computing
+from syncline.experiments.bounds import AS_PREDICTED, Factors, Varied, at_bounds, basis_text, between
 from syncline.sim import Clock
 from syncline.specs import Training
-
-
-def computing_of(spec: Training, measured: bool) -> Uncertainty:
-    """Of a training's computing.
-
-    Args:
-        spec: its.
-        measured: whether its seconds are of steps that were timed.
-    """
-    if measured:
-        return measured_computing()
-    if spec.compute.seconds is not None or spec.compute.table is not None:
-        return computing(None, None)
-    return computing(spec.compute.hardware or HARDWARE["cpu-core"], None, spec.compute.mfu)
 
 
 def clock_bounds(
@@ -41,15 +24,15 @@ def clock_bounds(
         network: on which it is timed.
         clock: as simulated.
         again: times it with computing and communication off by factors.
-        measured: see `computing_of`.
+        measured: whether its seconds are of steps that were timed.
     """
-    k, c = computing_of(spec, measured), of_network(network, spec.algorithm)
-    ways = (Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high))
+    k = measured_computing() if measured else spec.compute.uncertainty()
+    c = communicating(network, spec.algorithm)
     told = []
-    for factors in ways:
-        timed = clock if factors == Factors() else again(factors)
+    for factors in at_bounds(k, c):
+        timed = clock if factors == AS_PREDICTED else again(factors)
         told.append(np.array((timed or clock).step_time_s))
-    return Varied(*told), f"computing: {k.basis}; communication: {c.basis}"
+    return Varied(*told), basis_text(k.basis, c.basis)
 
 
 def bounds_record(clock: Clock, varied: Varied, basis: str) -> dict[str, Any]:

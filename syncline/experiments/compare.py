@@ -10,13 +10,13 @@ from typing import Any
 
 from syncline.costmodel import Network
 from syncline.costmodel.compute.hardware import HARDWARE
+from syncline.experiments.bounds import Varied
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds, speedup_bounds
 from syncline.experiments.curves import Bounds, Clocks, write_curves
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training, tensors_of_problem
 from syncline.experiments.measured_step import with_measured_step
-from syncline.experiments.projection.bounds import Varied
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream

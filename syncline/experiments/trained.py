@@ -14,10 +14,10 @@ from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowed import slowed
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
+from syncline.experiments.bounds import AS_PREDICTED, Factors
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
 from syncline.experiments.limits import check_training
-from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, BatchTimes, compute_s
+from syncline.costmodel import HARDWARE, BatchTimes, Hardware, compute_s
+from syncline.costmodel.bases import computing
+from syncline.costmodel.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.specs.clock import BandwidthField
@@ -144,16 +146,30 @@ class ComputeSpec(Spec):
                 return self.table.seconds(batch, self.extrapolate)
         if flops is None:
             raise SpecError("compute.seconds", None, f"seconds per step, as {what} has no FLOPs to derive them from")
-        machine = self.hardware or HARDWARE["cpu-core"]
+        machine = self.machine
         if self.mfu is not None:
             machine = dataclasses.replace(machine, mfu=self.mfu)
         return float(compute_s(flops, machine))
+
+    @property
+    def machine(self) -> Hardware:
+        """What computes where FLOPs tell how long."""
+        return self.hardware or HARDWARE["cpu-core"]
+
+    def uncertainty(self, width: int | None = None) -> Uncertainty:
+        """Of an undisturbed step's seconds.
+
+        Args:
+            width: of the model; None: not known.
+        """
+        given = self.seconds is not None or self.table is not None
+        return computing(None if given else self.machine, width, self.mfu)
 
     def note(self) -> str:
         """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
         if self.seconds is not None or self.table is not None or self.measure:
             return ""
-        return f" Compute: the problem's operations on {(self.hardware or HARDWARE['cpu-core']).name}."
+        return f" Compute: the problem's operations on {self.machine.name}."
 
     def warnings(self) -> list[str]:
         """Batch sizes of a table that take less time than smaller ones, a line each."""

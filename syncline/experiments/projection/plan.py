@@ -20,7 +20,7 @@ from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
-from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
+from syncline.experiments.bounds import AS_PREDICTED, Factors
 from syncline.experiments.projection.played import HOW, played_s
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase, tensors_of
@@ -115,7 +115,7 @@ class ProjectionPlan:
     ) -> StepTime:
         """Of settings that all send this."""
         rate = self.spec.compute.encode
-        slower = _stacked(off.computing, settings, ndim)
+        slower = _along(off.computing, settings, ndim)
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
@@ -200,13 +200,6 @@ class ProjectionPlan:
             numbers = inverse.reshape(both.shape)
             combined = [(*combined[i // len(one.names)], one.names[i % len(one.names)]) for i in used.tolist()]
         return [", ".join(dict.fromkeys(names)) for names in combined], numbers
-
-
-def _stacked(values: Any, rows: Indices, ndim: int) -> Any:
-    """As `_along`, of several stacked along a first axis where there are such."""
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return values[:, rows].reshape(len(values), -1, *(1,) * (ndim - 1))
-    return _along(values, rows, ndim)
 
 
 def _factors_of(factors: Factors, rows: Indices) -> Factors:

@@ -13,11 +13,10 @@ from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_
 from syncline.costmodel.arrays import Indices
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
+from syncline.experiments.bounds import Varied, between
 from syncline.experiments.projection.bounds import (
     Sides,
-    Varied,
     based_on,
-    between,
     by_link,
     of_networks,
     of_settings,

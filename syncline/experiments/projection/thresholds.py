@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.network.paths import Floats
-from syncline.experiments.projection.bounds import AS_PREDICTED, Factors
+from syncline.experiments.bounds import AS_PREDICTED, Factors
 from syncline.experiments.projection.plan import ProjectionPlan
 
 RATIOS = {"faster": 1.0, "faster_by_5_percent": 1.05}

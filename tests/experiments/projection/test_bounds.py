@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link
 from syncline.costmodel.bases import communicating, computing
-from syncline.experiments.projection.bounds import Factors, between
+from syncline.experiments.bounds import Factors, between
 from syncline.experiments.projection.plan import ProjectionPlan
 from syncline.experiments.projection.project import project
 from syncline.specs import ProjectSpec, load_spec, validate
@@ -77,6 +77,11 @@ def test_a_training_without_a_network_is_as_sure_as_its_computing() -> None:
     one = spec(workers=1, compute={"seconds": 0.1})
     for row in project(one):
         assert row["step_time_low_s"] == row["step_time_s"] == row["step_time_high_s"] == 0.1
+
+
+def test_where_nobody_says_what_computes_it_is_as_sure_as_what_is_taken() -> None:
+    told, said = (project(spec(compute=compute))[0] for compute in ({}, {"hardware": "cpu-core"}))
+    assert (told["step_time_s"], told["basis"]) == (said["step_time_s"], said["basis"])
 
 
 def test_thresholds_are_bounded_by_those_of_slower_and_faster_links() -> None:
