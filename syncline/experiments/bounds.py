@@ -44,7 +44,7 @@ class Varied(NamedTuple):
     more_communication: Floats
 
 
-class Bounded(Protocol):
+class LowAndHigh(Protocol):
     """What has factors between which something is: one uncertainty, or several as arrays."""
 
     @property
@@ -56,7 +56,7 @@ class Bounded(Protocol):
         """The most."""
 
 
-def at_bounds(k: Bounded, c: Bounded) -> tuple[Factors, Factors, Factors, Factors]:
+def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
     """The factors of each of the four times of `Varied`, for computing k and communication c."""
     return Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high)
 
