@@ -34,8 +34,8 @@ class TextGPT:
         context: bytes that a prediction may look at.
         batch_size: windows of ``context`` bytes per worker and step, drawn anywhere in the text.
         validation_windows: windows of an evaluation, evenly spaced over the held-out text, always the same.
-        held_out: which bytes of the held-out text they are of: ``whole``, ``first-half`` or ``second-half``. What is tuned
-            on one half is judged on the other.
+        held_out: which bytes of the held-out text they are of: ``whole``, ``first-half`` or ``second-half``. What is
+            tuned on one half is judged on the other.
         path: a text file of your own; None for the source of Python's standard library.
         tied: whether the output layer is the token embedding; pipelines need it untied, as both ends have one.
 
