@@ -84,7 +84,7 @@ class TextGPT:
         """The task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
         module = self.module()
         corpus = standard_library() if self.path is None else text_file(self.path)
-        held_out = part_of(corpus.validation, self.held_out)
+        held_out = half_of(corpus.validation, self.held_out)
         if min(len(corpus.train), len(held_out)) <= self.context:
             shortest = HELD_OUT_ONE_IN * (self.context + 1)
             expected = f"a text of at least {shortest} bytes, whose last tenth is longer than the context"
@@ -116,7 +116,7 @@ class TextGPT:
         )
 
 
-def part_of(text: Tensor, part: str) -> Tensor:
+def half_of(text: Tensor, part: str) -> Tensor:
     """The bytes of ``text`` that belong to a part: all, or those before its middle, or the others."""
     middle = len(text) // 2
     return {"whole": text, "first-half": text[:middle], "second-half": text[middle:]}[part]
