@@ -3,10 +3,10 @@
 # sends. The same command again goes on where it was stopped; trials are the same for any number of processes.
 #     results/headline/search.sh [TRIALS]
 set -eu
-lion="method.lr=1e-4..1e-3"
-adam="method.lr=5e-4..4e-3"
+lion="method.lr=1e-4..2e-3"
+adam="method.lr=5e-4..8e-3"
 dion() {
-  echo "--tune $1:method.lr=2e-3..2e-2 --tune $1:method.other_lr=5e-4..4e-3 --tune $1:method.mu=1-0.2..1-0.01"
+  echo "--tune $1:method.lr=2e-3..4e-2 --tune $1:method.other_lr=5e-4..8e-3 --tune $1:method.mu=1-0.2..1-0.01"
 }
 cub() {
   echo "--tune $1:$lion --tune $1:method.beta1=1-0.3..1-0.02 --tune $1:method.beta2=1-0.2..1-0.005"
@@ -20,6 +20,6 @@ exec syncline sweep "$(dirname "$0")/search.yaml" --search optuna --trials "${1:
   --tune diloco:method.outer_lr=0.4..1.6 --tune diloco:method.outer_momentum=1-1..1-0.1 \
   --tune mt-dao:$adam --tune mt-dao:method.betas.0=1-0.2..1-0.005 \
   --tune mt-dao:method.omegas.0=1-0.4..1-0.03 --tune mt-dao:method.beta2=1-0.1..1-0.002 \
-  --tune demo:method.lr=3e-4..3e-3 --tune demo:method.beta=1-0.1..1-0.001 \
+  --tune demo:method.lr=3e-4..6e-3 --tune demo:method.beta=1-0.1..1-0.001 \
   $(dion dion) $(dion dion-scheduled) $(dion curvadion) $(cub lion-cub-1bit) $(cub lion-cub-8bit) \
   --jobs "${JOBS:-2}"
