@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,9 +54,9 @@ class Finals:
         rows = []
         for link in self.spec.networks:
             for name, one in self.trained.items():
-                losses, at_s = one.history.evaluation["loss"].T, self._clock_s(name)[link.name]
                 clock = time_method(self.spec, one, link)
                 assert clock is not None
+                losses, at_s = one.history.evaluation["loss"].T, eval_clock_s(one, clock)
                 reached = {target: [time_to_target_s(at_s, loss, target) for loss in losses] for target in targets}
                 final = median_and_range(losses[:, -1:])
                 rows.append(
@@ -66,13 +65,18 @@ class Finals:
                         link.name,
                         *(float(part[0]) for part in final),
                         clock.step_time_s,
+                        clock.compute_s,
                         clock.bytes_per_worker,
                         {target: Reached.of(times) for target, times in reached.items()},
                     )
                 )
         return rows
 
-    @cache  # noqa: B019 - few are made, and kept
+    def steps_to(self, name: str, target: float) -> Reached:
+        """As ``Row.reached``, in steps, which no network changes."""
+        history = self.trained[name].history
+        return Reached.of([time_to_target_s(history.eval_step, loss, target) for loss in history.evaluation["loss"].T])
+
     def _clock_s(self, name: str) -> dict[str, np.ndarray]:
         one, found = self.trained[name], {}
         for link in self.spec.networks:
@@ -109,6 +113,7 @@ class Row:
     loss_min: float
     loss_max: float
     step_time_s: float
+    compute_s: float
     bytes_per_worker: float
     reached: Mapping[float, Reached]
 
