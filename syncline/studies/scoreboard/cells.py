@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from syncline.specs import load_spec, study_of
+from syncline.specs.experiment import Experiment
 
 
 @cache
 def study_rows(spec: str) -> list[dict[str, Any]]:
     """The rows of a bundled study that ``syncline project`` answers, as its spec stands."""
-    loaded = load_spec(spec)
+    loaded: Experiment = load_spec(spec)
     return study_of(loaded).rows(loaded, [])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.analysis.theory import rmmc_bias_over_curvature, rmmc_exact, rmmc_leading_order
-from syncline.costmodel import MODELS, collective_s, curvadion_speedup, mean_bytes_per_step, mean_step
+from syncline.costmodel import MODELS, Link, collective_s, curvadion_speedup, mean_bytes_per_step, mean_step
 from syncline.methods import method_of
 from syncline.seeds import seed64
 from syncline.specs import network as network_of
@@ -122,11 +122,14 @@ def sent_mib(method: str, **knobs: Any) -> float:
 
 def flag_bytes() -> float:
     """What the trigger's all-reduce carries."""
-    return float(method_of("curvadion").flag_bytes)
+    flag, *_ = method_of("curvadion").exchanges(MODELS["gpt-160m"].tensors, 8)
+    return float(flag.payload_bytes)
 
 
 def wan_step_s() -> dict[str, float]:
     """A step without overlap on the wide-area link, a ring of 8 workers, the 160M shape, computing as printed."""
+    wan = network_of("wan")
+    assert isinstance(wan, Link)
     compute_s, tensors = (COMPUTE_MS + OPTIMIZER_MS) / 1e3, MODELS["gpt-160m"].tensors
     methods = {
         "curvadion": method_of({"kind": "curvadion", "lr": 0.02, "expected_sync_rate": 0.01}),
@@ -134,7 +137,7 @@ def wan_step_s() -> dict[str, float]:
         "ddp": method_of("ddp-adam"),
     }
     return {
-        name: float(mean_step(compute_s, one.exchanges(tensors, 8), 3_000, 8, network_of("wan")).step_time_s)
+        name: float(mean_step(compute_s, one.exchanges(tensors, 8), 3_000, 8, wan).step_time_s)
         for name, one in methods.items()
     }
 
@@ -149,7 +152,7 @@ def _descent(eta: float, noise_std: float, steps: int = 3_000) -> np.ndarray:
     """Per step the measured RMMC, its exact form, the curvature term, and the bias of the leading order."""
     rng = np.random.default_rng(seed64(0, "curvadion notebook"))
     x, m, g = np.ones_like(CURVATURES), np.zeros_like(CURVATURES), None
-    rows = []
+    rows: list[tuple[float, ...]] = []
     for _ in range(steps):
         before, g = g, CURVATURES * x + noise_std * rng.normal(size=x.size)
         if before is not None:

@@ -64,8 +64,9 @@ def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
         return NOT_CHECKABLE
     if isinstance(ours, Mapping):
         return TREND if _in_order(printed, ours) else DIFFER
-    holds = _text_holds if isinstance(ours, str) or tolerance == "text" else _number_holds
-    return AGREE if holds(printed, ours, tolerance) else DIFFER
+    if isinstance(ours, str) or tolerance == "text":
+        return AGREE if str(ours) == printed else DIFFER
+    return AGREE if _number_holds(printed, ours, tolerance) else DIFFER
 
 
 def _in_order(printed: str, ours: Mapping[str, float]) -> bool:
@@ -78,10 +79,6 @@ def _in_order(printed: str, ours: Mapping[str, float]) -> bool:
         "=": lambda a, b: math.isclose(a, b, rel_tol=0.01),
     }
     return all(holds[sign](a, b) for sign, (a, b) in zip(signs, pairwise(values), strict=True))
-
-
-def _text_holds(printed: str, ours: Value, tolerance: str) -> bool:
-    return str(ours) == printed
 
 
 def _number_holds(printed: str, ours: float, tolerance: str) -> bool:
