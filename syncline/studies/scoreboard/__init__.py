@@ -6,7 +6,7 @@ numbers, ``curvadion.py``; what takes minutes or a GPU is stored in ``measured/`
 """
 
 from syncline.studies.scoreboard.board import board_of, counts, scored
-from syncline.studies.scoreboard.rows import PAPERS, Row, rows_of
+from syncline.studies.scoreboard.rows import PAPERS, PaperRow, paper_rows
 from syncline.studies.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, verdict_of
 
 __all__ = [
@@ -15,10 +15,10 @@ __all__ = [
     "NOT_CHECKABLE",
     "PAPERS",
     "TREND",
-    "Row",
+    "PaperRow",
     "board_of",
     "counts",
-    "rows_of",
+    "paper_rows",
     "scored",
     "verdict_of",
 ]

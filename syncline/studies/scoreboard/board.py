@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from syncline.experiments.columns import Column, four_digits, table, text_of
-from syncline.studies.scoreboard.rows import PAPERS, Row, rows_of
+from syncline.studies.scoreboard.rows import PAPERS, PaperRow, paper_rows
 from syncline.studies.scoreboard.verdicts import DIFFER, VERDICTS, number_in, verdict_of
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ Scored = dict[str, Any]
 
 
 @cache
-def _value(row: Row) -> Any:
+def _value(row: PaperRow) -> Any:
     return row.value()
 
 
-def scored(row: Row) -> Scored:
+def scored(row: PaperRow) -> Scored:
     """A row with our value and the verdict on it, as ``--json`` prints it."""
     value = _value(row)
     paper = number_in(row.printed)
@@ -47,7 +47,7 @@ def board_of(paper: str | None = None) -> list[Scored]:
     Raises:
         SpecError: no such paper.
     """
-    return [scored(row) for one in ([paper] if paper is not None else PAPERS) for row in rows_of(one)]
+    return [scored(row) for one in ([paper] if paper is not None else PAPERS) for row in paper_rows(one)]
 
 
 def counts(rows: list[Scored]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ MEASURED = "measured"
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """A cell of a table, a plotted point, a formula at a stated point, or a claim.
 
     Args:
@@ -70,7 +70,7 @@ class Row:
         if name == MEASURED:
             return _read(stored(self.paper)[arguments[0]]["value"])
         named = {key: _read(text) for key, _, text in (one.partition("=") for one in arguments if "=" in one)}
-        found = function_of(self.paper, name)(*(_read(one) for one in arguments if "=" not in one), **named)
+        found = function_named(self.paper, name)(*(_read(one) for one in arguments if "=" not in one), **named)
         return found.item() if hasattr(found, "item") else found
 
     def told_command(self) -> str:
@@ -81,7 +81,7 @@ class Row:
         return self.command or f"syncline reproduce {self.paper}"
 
 
-def function_of(paper: str, name: str) -> Callable[..., Any]:
+def function_named(paper: str, name: str) -> Callable[..., Any]:
     """The function that computes a value: of the paper's module, of another one here, or of any by ``module:name``."""
     module, _, attribute = name.rpartition(":")
     module = module or paper.replace("-", "_")
@@ -110,7 +110,7 @@ def stored(paper: str) -> dict[str, dict[str, str]]:
 
 
 @cache
-def rows_of(paper: str) -> tuple[Row, ...]:
+def paper_rows(paper: str) -> tuple[PaperRow, ...]:
     """The rows of a paper, in the order of its file.
 
     A file is a list of groups: the fields of a group hold for each of its ``rows``, which may say otherwise.
@@ -135,13 +135,13 @@ def _texts(text: str) -> list[dict[str, Any]]:
     return groups
 
 
-def _row(paper: str, given: Mapping[str, Any]) -> Row:
-    known = {field.name for field in fields(Row)} - {"paper", "printed"} | {"paper_value"}
+def _row(paper: str, given: Mapping[str, Any]) -> PaperRow:
+    known = {field.name for field in fields(PaperRow)} - {"paper", "printed"} | {"paper_value"}
     for name in given:
         if name not in known:
             raise SpecError(f"{paper}, {given.get('where')}: {name}", given[name], one_of(known, name))
     covers = given.get("covers", ())
     told = {name: value for name, value in given.items() if name not in ("paper_value", "covers")}
-    return Row(
+    return PaperRow(
         paper, printed=given["paper_value"], covers=(covers,) if isinstance(covers, str) else tuple(covers), **told
     )

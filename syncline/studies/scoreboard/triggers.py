@@ -39,7 +39,7 @@ class FirstSteps(EvenSchedule):
         return t < self.count
 
 
-class Trained(NamedTuple):
+class TriggeredRun(NamedTuple):
     """A training's loss at the end, and per step the relative momentum change and whether it averaged."""
 
     loss: float
@@ -48,11 +48,11 @@ class Trained(NamedTuple):
 
 
 @cache
-def triggered(seed: int, skew: float, threshold: float) -> Trained:
+def triggered(seed: int, skew: float, threshold: float) -> TriggeredRun:
     """A training of CurvaDion."""
     loss, method = _trained(partial(CurvaDion, lr=RATE, threshold=threshold), seed, skew)
     change = np.array([float(one.amax()) for one in method.trigger.records])
-    return Trained(loss, change, change > threshold)
+    return TriggeredRun(loss, change, change > threshold)
 
 
 @cache

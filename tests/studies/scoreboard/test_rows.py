@@ -11,8 +11,8 @@ import pytest
 
 from syncline.commands import completion
 from syncline.errors import SpecError
-from syncline.studies.scoreboard import NOT_CHECKABLE, PAPERS, board_of, rows_of, verdict_of
-from syncline.studies.scoreboard.rows import MEASURED, Row, function_of, stored
+from syncline.studies.scoreboard import NOT_CHECKABLE, PAPERS, board_of, paper_rows, verdict_of
+from syncline.studies.scoreboard.rows import MEASURED, PaperRow, function_named, stored
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
@@ -41,7 +41,7 @@ def test_papers_are_offered_by_the_shell():
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_verdict_is_that_of_its_values(paper, board):
-    for row, made in zip(rows_of(paper), board[paper], strict=True):
+    for row, made in zip(paper_rows(paper), board[paper], strict=True):
         assert made.keys() == FIELDS
         assert made["verdict"] == verdict_of(row.printed, made["ours"], row.tolerance)
         assert (made["verdict"] == NOT_CHECKABLE) == bool(row.reason)
@@ -64,13 +64,13 @@ def test_whatever_differs_is_told_where_it_says(paper, board):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_no_row_is_there_twice(paper):
-    seen = [(row.where, row.quantity, row.printed) for row in rows_of(paper)]
+    seen = [(row.where, row.quantity, row.printed) for row in paper_rows(paper)]
     assert not {one for one in seen if seen.count(one) > 1}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_what_is_stored_has_its_command_and_is_asked_for(paper):
-    asked = {row.ours.split()[1] for row in rows_of(paper) if row.ours.startswith(f"{MEASURED} ")}
+    asked = {row.ours.split()[1] for row in paper_rows(paper) if row.ours.startswith(f"{MEASURED} ")}
     assert asked == stored(paper).keys()
     for line in stored(paper).values():
         assert line["command"] and line["measured"]
@@ -78,9 +78,9 @@ def test_what_is_stored_has_its_command_and_is_asked_for(paper):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_item_of_the_inventory_has_a_row(paper):
-    if not INVENTORY.exists() or not rows_of(paper):
+    if not INVENTORY.exists() or not paper_rows(paper):
         pytest.skip(f"{INVENTORY} is missing (SYNCLINE_REFERENCE names the folder beside its own)")
-    covered = {words(one) for row in rows_of(paper) for one in row.covers}
+    covered = {words(one) for row in paper_rows(paper) for one in row.covers}
     with INVENTORY.open(encoding="utf-8") as lines:
         items = [line for line in csv.DictReader(lines) if slug(line["paper"]) == paper]
     named = [words(f"{line['item']} | {line['quantity']}") for line in items]
@@ -90,13 +90,13 @@ def test_every_item_of_the_inventory_has_a_row(paper):
 
 def test_a_row_says_what_it_lacks():
     with pytest.raises(SpecError, match="a function, or a reason"):
-        Row("demo", "Table 1", "bytes", "1")
+        PaperRow("demo", "Table 1", "bytes", "1")
     with pytest.raises(SpecError, match="kind: got 'number'; expected one of"):
-        Row("demo", "Table 1", "bytes", "1", reason="none", kind="number")
+        PaperRow("demo", "Table 1", "bytes", "1", reason="none", kind="number")
     with pytest.raises(SpecError, match=r"paper: got 'dmeo'; expected one of .*did you mean 'demo'"):
-        rows_of("dmeo")
+        paper_rows("dmeo")
 
 
 def test_functions_are_found_here_and_anywhere():
-    assert function_of("curvadion", "speedup_from")("wan", 0.01) == pytest.approx(4.361, abs=5e-4)
-    assert function_of("demo", "syncline.analysis.theory:top_k_error_bound")(48, 64) == 0.5
+    assert function_named("curvadion", "speedup_from")("wan", 0.01) == pytest.approx(4.361, abs=5e-4)
+    assert function_named("demo", "syncline.analysis.theory:top_k_error_bound")(48, 64) == 0.5
