@@ -60,7 +60,9 @@ class Family:
 
 # Hues are those of Okabe and Ito, shades are far apart in lightness; round, four corners, three, crosses, stars.
 FAMILIES: dict[str, Family] = {
-    "data parallel": Family(("ddp",), ("ddp-adam",), ("#000000", "#777777", "#444444", "#A0A0A0"), ("o", "h", "8", "H")),
+    "data parallel": Family(
+        ("ddp",), ("ddp-adam",), ("#000000", "#777777", "#444444", "#A0A0A0"), ("o", "h", "8", "H"),
+    ),
     "periodic": Family(
         ("local", "diloco", "des-loc", "mt-dao", "streaming"), ("mt-dao", "diloco", "local-adam", "des-loc"),
         ("#0072B2", "#56B4E9", "#003A66", "#7088E0"), ("s", "D", "p", "d"),
@@ -107,16 +109,10 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
         for label in own:
             styles[label] = _of_family(family, family.first.index(label) if label in family.first else next(free))
     hues = {style.color for style in styles.values()}
-    # The first lap leaves out the colours that a family has here; with seven of them there is no other way.
-    places = (
-        p
-        for p in count()
-        if (style := _of_cycle(p)) not in styles.values() and (p >= len(CYCLE) or style.color not in hues)
-    )
-    for label in wanted:
-        if label not in styles:
-            styles[label] = _of_cycle(next(places))
-    return {label: styles[label] for label in wanted}
+    # The first lap leaves out the colours that a family has here.
+    places = (p for p in count() if p >= len(CYCLE) or CYCLE[p].color not in hues)
+    others = (style for style in map(_of_cycle, places) if style not in styles.values())
+    return {label: styles[label] if label in styles else next(others) for label in wanted}
 
 
 def _of_family(family: Family, place: int) -> MethodStyle:

@@ -16,7 +16,8 @@ from syncline.analysis.style import CYCLE, FAMILIES, family_of, figure_style, me
 
 MAIN = [label for family in FAMILIES.values() for label in family.first]
 
-# What is seen without the cones for long, middle or short waves: linear RGB to linear RGB, Machado et al. (2009), severity 1.
+# What is seen without the cones for long, middle or short waves: linear RGB to linear RGB.
+# Source: Machado et al. (2009), severity 1.
 BLINDNESS = {
     "none": np.eye(3),
     "protan": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),

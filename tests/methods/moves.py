@@ -72,6 +72,10 @@ FIELDS: dict[str, Moves] = {
     "beta": Moves(0.5),
     "beta1": Moves(0.5),
     "beta2": Moves(0.5),
+    "beta3": Moves(0.5),
+    "nu": Moves(0.5),
+    "nu1": Moves(0.5),
+    "nu2": Moves(0.5),
     "eps": Moves(0.1),
     "mu": Moves(0.5),
     "momentum": Moves(0.5),
@@ -115,6 +119,9 @@ FIELDS: dict[str, Moves] = {
 
 OF_PARTS: dict[str, Moves] = {
     "nadam.momentum_decay": Moves(0.5),
+    "aggmo.betas": Moves((0.0, 0.9), kept="<"),
+    "ademamix.alpha_warmup_steps": Moves(30),
+    "ademamix.beta3_warmup_steps": Moves(30),
     "muon.adjust": Moves("match_rms_adamw"),
     "scion.radius": Moves(7.0),
     "scion.table_radius": Moves(7.0),

@@ -29,7 +29,8 @@ def time_over_bandwidth(
     Args:
         bandwidths: ascending, in bytes per second.
         panels: panel -> method -> ``equation``, ``events`` and ``overlap``, seconds at each bandwidth. Methods of a
-            panel with the same times are drawn once, under both names. Where there are several panels their names are not repeated in those of methods.
+            panel with the same times are drawn once, under both names. Where there are several panels their names are
+            not repeated in those of methods.
         time_label: what the times are.
         title: an optional title above all panels.
 
