@@ -15,7 +15,7 @@ STYLE_FILE = Path(__file__).with_name("syncline.mplstyle")
 
 Dashes = tuple[float, tuple[float, ...]] | Literal["solid"]
 """A line style of matplotlib: solid, or (offset, (on, off, ...)) in units of the line width."""
-Marker = str | tuple[int, int, float]
+Marker = str | tuple[int, Literal[1], int]
 """A marker of matplotlib: its letter, or (points, 1, turned by) of a star."""
 
 
@@ -43,7 +43,7 @@ DASHES: tuple[Dashes, ...] = ("solid", (0, (4, 1.5)), (0, (5, 1.5, 1, 1.5)), (0,
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MethodFamily:
     """Methods that save in the same way: shades of one hue, markers of one kind.
 
     Attributes:
@@ -59,30 +59,30 @@ class Family:
 
 
 # Hues are those of Okabe and Ito, shades are far apart in lightness; round, four corners, three, crosses, stars.
-FAMILIES: dict[str, Family] = {
-    "data parallel": Family(
+METHOD_FAMILIES: dict[str, MethodFamily] = {
+    "data parallel": MethodFamily(
         ("ddp",), ("ddp-adam",), ("#000000", "#777777", "#444444", "#A0A0A0"), ("o", "h", "8", "H"),
     ),
-    "periodic": Family(
+    "periodic": MethodFamily(
         ("local", "diloco", "des-loc", "mt-dao", "streaming"), ("mt-dao", "diloco", "local-adam", "des-loc"),
         ("#0072B2", "#56B4E9", "#003A66", "#7088E0"), ("s", "D", "p", "d"),
     ),
-    "compressed": Family(
+    "compressed": MethodFamily(
         ("demo", "lion-cub", "powersgd", "one-bit", "zero-one", "sign-sgd", "distributed-lion", "top-k", "qsgd", "dion",
          "galore"),
         ("demo", "lion-cub", "powersgd", "one-bit-adam"),
         ("#D55E00", "#E69F00", "#8A3300", "#E03040"), ("^", "v", "<", ">"),
     ),
-    "triggered": Family(("curvadion", "rmmc"), ("curvadion",), ("#009E73", "#00593F", "#58C9A5", "#7A9A2E"),
-                        ("P", "X", (4, 1, 0.0), (4, 1, 45.0))),
-    "rotated": Family(("basis-rotation", "rotation", "soap"), ("basis-rotation", "soap"),
-                      ("#CC79A7", "#7B2D61", "#E3A9CB", "#A0489A"), ("*", (6, 1, 0.0), (3, 1, 0.0), (8, 1, 0.0))),
+    "triggered": MethodFamily(("curvadion", "rmmc"), ("curvadion",), ("#009E73", "#00593F", "#58C9A5", "#7A9A2E"),
+                        ("P", "X", (4, 1, 0), (4, 1, 45))),
+    "rotated": MethodFamily(("basis-rotation", "rotation", "soap"), ("basis-rotation", "soap"),
+                      ("#CC79A7", "#7B2D61", "#E3A9CB", "#A0489A"), ("*", (6, 1, 0), (3, 1, 0), (8, 1, 0))),
 }  # fmt: skip
 
 
 def family_of(label: str) -> str | None:
     """The family whose methods' names begin as this one does; None for another name."""
-    fits = [(len(p), name) for name, family in FAMILIES.items() for p in family.prefixes if label.startswith(p)]
+    fits = [(len(p), name) for name, family in METHOD_FAMILIES.items() for p in family.prefixes if label.startswith(p)]
     return max(fits)[1] if fits else None
 
 
@@ -102,7 +102,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
     wanted = list(dict.fromkeys(labels))
     of = {label: (families or {}).get(label) or family_of(label) for label in wanted}
     styles: dict[str, MethodStyle] = {}
-    for name, family in FAMILIES.items():
+    for name, family in METHOD_FAMILIES.items():
         own = [label for label in wanted if of[label] == name]
         taken = {family.first.index(label) for label in own if label in family.first}
         free = (place for place in count() if place not in taken)
@@ -115,7 +115,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
     return {label: styles[label] if label in styles else next(others) for label in wanted}
 
 
-def _of_family(family: Family, place: int) -> MethodStyle:
+def _of_family(family: MethodFamily, place: int) -> MethodStyle:
     lap, index = divmod(place, len(DASHES))
     return MethodStyle(
         family.shades[index], DASHES[(index + lap) % len(DASHES)], family.markers[(index + lap // 4) % 4]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.analysis.style import CYCLE, FAMILIES, family_of, figure_style, method_styles
+from syncline.analysis.style import CYCLE, METHOD_FAMILIES, family_of, figure_style, method_styles
 
-MAIN = [label for family in FAMILIES.values() for label in family.first]
+MAIN = [label for family in METHOD_FAMILIES.values() for label in family.first]
 
 # What is seen without the cones for long, middle or short waves: linear RGB to linear RGB.
 # Source: Machado et al. (2009), severity 1.
@@ -51,15 +51,15 @@ def test_styles_are_different_and_in_the_given_order(labels):
     assert styles == method_styles(labels)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", METHOD_FAMILIES)
 def test_sixteen_of_a_family_are_told_apart_and_their_hue_is_the_familys(family):
-    labels = [f"{FAMILIES[family].prefixes[0]}-{number}" for number in range(16)]
+    labels = [f"{METHOD_FAMILIES[family].prefixes[0]}-{number}" for number in range(16)]
     styles = method_styles(labels)
     assert {family_of(label) for label in labels} == {family}
     assert len(set(styles.values())) == 16
-    assert {style.color for style in styles.values()} == set(FAMILIES[family].shades)
+    assert {style.color for style in styles.values()} == set(METHOD_FAMILIES[family].shades)
     assert method_styles(["x", "y"], {"x": family}).keys() == {"x", "y"}
-    assert method_styles(["x"], {"x": family})["x"].color in FAMILIES[family].shades
+    assert method_styles(["x"], {"x": family})["x"].color in METHOD_FAMILIES[family].shades
 
 
 def test_eleven_methods_differ_in_their_marker_and_by_colour_or_dashes_whoever_looks():
@@ -72,7 +72,7 @@ def test_eleven_methods_differ_in_their_marker_and_by_colour_or_dashes_whoever_l
 
 
 def test_every_colour_is_seen_on_white():
-    for color in {shade for family in FAMILIES.values() for shade in family.shades}:
+    for color in {shade for family in METHOD_FAMILIES.values() for shade in family.shades}:
         assert lab(color, np.eye(3))[0] < 76
 
 

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.analysis.curves import FloatArray
-from syncline.analysis.style import FAMILIES, MethodStyle, figure_style
+from syncline.analysis.style import METHOD_FAMILIES, MethodStyle, figure_style
 from syncline.errors import SpecError
 from syncline.files import whole_file
 
@@ -35,10 +35,10 @@ TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 )
 TICK_GAP = 0.14  # least distance of two labels on a time axis, as a share of it: what "10 min" takes in a narrow panel
 START_SHARE = 0.15  # of a logarithmic time axis: from 0 to its first time, which is drawn linearly
-MOST_LETTERS = 14.0  # of a legend's text on an inch of the page, beside the sample of the line
+LETTERS_PER_INCH = 14.0  # of a legend's text on an inch of the page, beside the sample of the line
 MARKERS_PER_LINE = 7
 CROSS_SIZE = 5.5  # in points; the white edge leaves less of a cross or a star than of a disc
-CROSSES = {"P", "X", "d", *FAMILIES["triggered"].markers, *FAMILIES["rotated"].markers}
+CROSSES = {"P", "X", "d", *METHOD_FAMILIES["triggered"].markers, *METHOD_FAMILIES["rotated"].markers}
 MOST_POINTS = 2000  # per line: more than the dots of a printed panel, few enough to keep a PDF small
 
 
@@ -111,20 +111,23 @@ def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = ""
 
 
 def handles_beside(
-    fig: Figure, handles: Sequence[Artist], title: str = "", at: Literal["upper", "lower"] = "upper"
+    fig: Figure,
+    handles: Sequence[Artist],
+    title: str = "",
+    at: Literal["outside upper center", "outside lower center"] = "outside upper center",
 ) -> None:
     """The title and the handles with their labels above or below all panels, in as few rows as the page has room for.
 
     A label or a title that is wider than the page is broken into lines.
     """
     room = float(fig.bbox.width) - 8
-    letters = MOST_LETTERS * float(fig.get_size_inches()[0])
+    letters = LETTERS_PER_INCH * float(fig.get_size_inches()[0])
     for handle in handles:
         handle.set_label(_broken(str(handle.get_label()), letters))
     rows = 1
     while True:
         ncols = -(-len(handles) // rows) or 1
-        legend = fig.legend(handles=handles, loc=f"outside {at} center", ncols=ncols, title_fontsize=9,
+        legend = fig.legend(handles=handles, loc=at, ncols=ncols, title_fontsize=9,
                             title=_broken(title, 0.8 * letters) or None)  # fmt: skip
         if ncols == 1 or legend.get_window_extent().width <= room:
             return

@@ -144,7 +144,7 @@ def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, target: flo
     if lost:
         _cross(ax, x[shown], middle[shown], style)
         return float(ax.get_ylim()[1])
-    if np.isfinite(crossing):
+    if target is not None and np.isfinite(crossing):
         # White discs below all rings: where two methods are close, both rings are seen.
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
             ax.plot(crossing, target, marker="o", markersize=5.5, markerfacecolor=face, markeredgecolor=edge,

@@ -66,7 +66,7 @@ def time_over_bandwidth(
                 Line2D([], [], color="#333333", linestyle="none", marker="v", markersize=4, label="none exposed")
             )
         handles_beside(fig, [_key(style, name) for name, style in styles.items()], title)
-        handles_beside(fig, ways, at="lower")
+        handles_beside(fig, ways, at="outside lower center")
     return fig
 
 
