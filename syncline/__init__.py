@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
     from syncline.api.clocks import collectives, pipeline, project
     from syncline.api.folders import load
     from syncline.api.networks import Link
+    from syncline.api.papers import reproduce
     from syncline.api.processes import calibrate, launch
     from syncline.api.result import Result
     from syncline.api.sweeps import sweep
@@ -36,6 +37,8 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
         mt_dao,
         one_bit_adam,
         powersgd,
+        selsync,
+        selsync_dion,
         sign_sgd,
         soap,
         streaming_diloco,
@@ -70,7 +73,10 @@ _WHERE = {
     "pipeline": "syncline.api.clocks",
     "powersgd": "syncline.methods.functions",
     "project": "syncline.api.clocks",
+    "reproduce": "syncline.api.papers",
     "run": "syncline.api.trainings",
+    "selsync": "syncline.methods.functions",
+    "selsync_dion": "syncline.methods.functions",
     "sign_sgd": "syncline.methods.functions",
     "soap": "syncline.methods.functions",
     "streaming_diloco": "syncline.methods.functions",
@@ -107,7 +113,10 @@ __all__ = [
     "pipeline",
     "powersgd",
     "project",
+    "reproduce",
     "run",
+    "selsync",
+    "selsync_dion",
     "sign_sgd",
     "soap",
     "streaming_diloco",
