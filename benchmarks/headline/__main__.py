@@ -69,7 +69,7 @@ def figures(of: Finals, folder: Path) -> list[Path]:
 
     links = {link.name: link for link in of.spec.networks}
     label = "validation loss (nats per byte)"
-    loss = loss_against_clock(of.curves(), links, loss_label=label, targets=TARGETS)
+    loss = loss_against_clock(of.curves(), links, loss_label=label, target=TARGETS, log_loss=True)
     panels: dict[str, dict[str, dict[str, float]]] = {}
     for row in sizes(of):
         panels.setdefault(row.model, {}).setdefault(row.method, {})[row.network] = row.step_time_s / row.compute_s
@@ -96,7 +96,9 @@ def keep_trials(folder: Path, path: Path) -> None:
             writer.writerow({name: f"{v:.5g}" if isinstance(v, float) else v for name, v in row.items()})
     for name in order:
         best = min((row for row in rows if row["method"] == name), key=lambda row: row["loss"] or float("inf"))
-        print(", ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in best.items() if v is not None))
+        print(
+            ", ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in best.items() if v is not None)
+        )
 
 
 def runs_of(folder: Path) -> list[tuple[str, int, pa.Table]]:

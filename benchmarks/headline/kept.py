@@ -125,7 +125,9 @@ def finals(name: str = "headline", folder: Path = RESULTS) -> Finals:
 
 
 def _trained(spec: CompareSpec, method: MethodBase, path: Path) -> Trained:
-    own = pq.read_table(path, filters=[("method", "=", method.name)]).sort_by([("seed", "ascending"), ("step", "ascending")])
+    own = pq.read_table(path, filters=[("method", "=", method.name)]).sort_by(
+        [("seed", "ascending"), ("step", "ascending")]
+    )
     seeds = tuple(dict.fromkeys(own["seed"].to_pylist()))
     losses = own["loss"].to_numpy().reshape(len(seeds), -1)
     steps = own["step"].to_numpy().reshape(len(seeds), -1)[0]

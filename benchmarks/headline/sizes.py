@@ -43,7 +43,11 @@ def sizes(finals: Finals) -> list[Size]:
     for one in methods:
         if one["kind"] == "curvadion":
             one["expected_sync_rate"] = trigger_rate(finals)
-    papers = [one | {"label": AT_PAPERS_RATE, "expected_sync_rate": PAPERS_RATE} for one in methods if one["kind"] == "curvadion"]
+    papers = [
+        one | {"label": AT_PAPERS_RATE, "expected_sync_rate": PAPERS_RATE}
+        for one in methods
+        if one["kind"] == "curvadion"
+    ]
     for model in MODELS:
         fields = {
             "kind": "project", "name": "headline-sizes", "model": model, "tokens_per_worker": TOKENS,
@@ -56,4 +60,5 @@ def sizes(finals: Finals) -> list[Size]:
     return rows
 
 
-AT_PAPERS_RATE = "curvadion (averages in 1 % of the steps)"
+AT_PAPERS_RATE = "curvadion at 1 %"
+"""Averages in 1 % of the steps."""

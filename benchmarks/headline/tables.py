@@ -48,7 +48,9 @@ def by_network(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
     for link in finals.spec.networks:
         head = [f"on {link.name}", "step", *(f"to {target:.2f}" for target in targets)]
         own = [row for row in rows if row.network == link.name]
-        cells = ([row.method, seconds(row.step_time_s), *(reached(row.reached[t], seeds) for t in targets)] for row in own)
+        cells = (
+            [row.method, seconds(row.step_time_s), *(reached(row.reached[t], seeds) for t in targets)] for row in own
+        )
         parts.append(markdown(head, cells))
     return "\n".join(parts)
 
@@ -72,7 +74,9 @@ def by_size(rows: Sequence[Size]) -> str:
     def cell(*key: str) -> str:
         return seconds(at[key]) if key in at else ""  # type: ignore[index]
 
-    cells = ([method, *(cell(model, method, network) for model in models for network in networks)] for method in methods)
+    cells = (
+        [method, *(cell(model, method, network) for model in models for network in networks)] for method in methods
+    )
     return markdown(head, cells)
 
 

@@ -16,7 +16,7 @@ MARKS = (("o", "#b8b8b8"), ("D", "#707070"), ("s", "#111111"), ("^", "#404040"),
 
 
 def step_times(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str = "") -> Figure:
-    """How many times as long as its computing a step takes, on a logarithmic axis; 1 is communication that costs nothing.
+    """How many times as long as its computing a step takes, on a logarithmic axis; 1 is free communication.
 
     Args:
         panels: model -> method -> network -> step time over computing time. Methods are those of the first panel, from
@@ -56,5 +56,7 @@ def step_times(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, title
             ax.set_xlabel("step / computing")
             ax.set_title(model, loc="left")
         handles, labels = axes[0].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside upper center", ncols=len(networks), title=title or None, title_fontsize=9)
+        fig.legend(
+            handles, labels, loc="outside upper center", ncols=len(networks), title=title or None, title_fontsize=9
+        )
     return fig
