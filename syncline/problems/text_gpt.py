@@ -86,8 +86,9 @@ class TextGPT:
         corpus = standard_library() if self.path is None else text_file(self.path)
         held_out = half_of(corpus.validation, self.held_out)
         if min(len(corpus.train), len(held_out)) <= self.context:
-            shortest = HELD_OUT_ONE_IN * (self.context + 1)
-            expected = f"a text of at least {shortest} bytes, whose last tenth is longer than the context"
+            parts, of = (1, "") if self.held_out == "whole" else (2, "half of ")
+            shortest = HELD_OUT_ONE_IN * parts * (self.context + 1)
+            expected = f"a text of at least {shortest} bytes, {of}whose last tenth is longer than the context"
             raise SpecError("problem.path", self.path, expected)
         return NetworkTask(
             module,
