@@ -117,7 +117,7 @@ def test_soap_from_its_algorithm() -> None:
     close_to(run(partial(DDP, lr=LR, rule=soap(every, beta1=b1, beta2=b2, eps=EPS)), given), literal)
 
 
-@pytest.mark.parametrize("tolerance", [None, 0.0, 0.45, 1.0])
+@pytest.mark.parametrize("tolerance", [None, 0.0, 0.25, 1.0])
 def test_eshampoo_from_its_algorithm(tolerance: float | None) -> None:
     """Momentum in original coordinates, eigenvalues averaged on whatever the basis is, bases by decomposition alone."""
     b1, b2, every, renewed = 0.8, 0.9, 2, 0
@@ -140,7 +140,7 @@ def test_eshampoo_from_its_algorithm(tolerance: float | None) -> None:
         literal.append(x)
     rule = eshampoo(every, tolerance=tolerance, beta1=b1, beta2=b2, eps=EPS)
     close_to(run(partial(DDP, lr=LR, rule=rule), given), literal)
-    assert tolerance != 0.45 or 4 < renewed < 14
+    assert tolerance != 0.25 or 2 < renewed < 16  # of the first two and two in each of seven steps
 
 
 def test_eshampoo_that_never_renews_is_basis_rotation() -> None:
