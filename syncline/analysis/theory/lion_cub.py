@@ -69,8 +69,8 @@ def vote_against_sum(workers: int, law: Law) -> VoteShares:
     """How often a majority of signs is the sign of the sum, for independent entries of a symmetric law.
 
     With k pluses, the sum is positive where k sizes outweigh P - k others. For Laplace, of exponential sizes, this has
-    the probability ``I_(1/2)(P - k, k)``, a regularised incomplete beta function; for gaussian it is found by Gil-Pelaez's
-    inversion of the half-normal's characteristic function ``w(t / sqrt 2)``.
+    the probability ``I_(1/2)(P - k, k)``, a regularised incomplete beta function; for gaussian it is found by inverting
+    the half-normal's characteristic function ``w(t / sqrt 2)`` (Gil-Pelaez).
 
     Args:
         workers: P.
