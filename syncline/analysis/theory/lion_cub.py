@@ -181,9 +181,9 @@ def quantiser_error(levels: int, step: ArrayLike, law: Law) -> QuantiserError:
         raise SpecError("levels", levels, "at least 1")
     width = np.asarray(step, dtype=float)
     require(width > 0, "step", width, "above 0")
-    to = width[..., None] * np.arange(levels + 1)
-    first = np.maximum(to - width[..., None] / 2, 0.0)
-    last = np.concatenate([first[..., 1:], np.full((*width.shape, 1), np.inf)], -1)
+    to = width[..., None] * np.arange(levels + 1.0)
+    first: FloatArray = np.maximum(to - width[..., None] / 2, 0.0)
+    last: FloatArray = np.concatenate([first[..., 1:], np.full((*width.shape, 1), np.inf)], -1)
     beyond = (levels + 0.5) * width
     if law == "laplace":
         squared = (_exponential(first, to) - _exponential(last, to)).sum(-1) / 2
