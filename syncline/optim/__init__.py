@@ -37,10 +37,11 @@ from syncline.optim.rotation import basis_rotation, full_rotation, galore, soap
 from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, ada_sgd, adam, adopt, sgdm
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.scion import scion
+from syncline.optim.selsync import SelSyncMethod
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
 from syncline.optim.streaming import Streaming
 from syncline.optim.sync import EveryStep, Periodic
-from syncline.optim.triggers import RMMC, Every
+from syncline.optim.triggers import RMMC, Every, GradientChange
 from syncline.optim.votes import DirectVote, OneBitVote, ServerVote, Vote
 from syncline.optim.zero_one_adam import ZeroOneAdamMethod, ZeroOneSchedule
 
@@ -63,6 +64,7 @@ __all__ = [
     "EveryStep",
     "FactorMean",
     "FedAdam",
+    "GradientChange",
     "LionCubMethod",
     "LionRule",
     "LpMean",
@@ -82,6 +84,7 @@ __all__ = [
     "QuantisedVote",
     "Reducer",
     "RotatedAdam",
+    "SelSyncMethod",
     "ServerVote",
     "Signed",
     "Streaming",

@@ -24,6 +24,8 @@ The known methods as combinations of parts, one file each in ``syncline.methods`
     streaming-mt-dao  | several momenta      | params and states, in fragments      | -               | any
     dion              | DionRule, another    | gradient or factors, K               | mean            | -
     curvadion         | DionRule, another    | gradient or factors, on a trigger    | mean            | -
+    selsync           | any                  | params or gradient, on a trigger     | mean            | -
+    selsync-dion      | DionRule, another    | gradient or factors, on a trigger    | mean            | -
     one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean      | -
     zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean      | -
 

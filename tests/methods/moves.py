@@ -96,6 +96,8 @@ FIELDS: dict[str, Moves] = {
     "exchange": Moves("compressed", bytes="<"),
     "threshold": Moves(1.0),
     "expected_sync_rate": Moves(0.5, bytes=">", training=False),
+    "smoothing": Moves(0.01),
+    "aggregate": Moves("gradients"),
     "warm_start": Moves(False),
     "error_feedback": Moves(False, kept="<"),
     "scale": Moves("mean"),

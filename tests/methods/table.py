@@ -170,6 +170,30 @@ METHODS: dict[str, Row] = {
     "curvadion-code": Row(
         {**CURVADION, "threshold": 0.0, "form": "code", "exchange": "compressed", "expected_sync_rate": 1.0}
     ),
+    "selsync-dion": Row(
+        {"kind": "selsync-dion", "lr": 0.02, "other_lr": 0.003, "threshold": 0.0, "expected_sync_rate": 1.0},
+        setting={"lr": 0.02, "threshold": 0.001},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
+            "local_step": Moves("hold", kept=">", beside={"threshold": 1e9}),
+        },
+    ),
+    "selsync": Row(
+        {"kind": "selsync", **ADAM, "threshold": 0.0, "expected_sync_rate": 1.0},
+        setting={"threshold": 0.02, "smoothing": 0.5},
+    ),
+    "selsync-gradients": Row(
+        {
+            "kind": "selsync",
+            **SGDM,
+            "threshold": 0.0,
+            "expected_sync_rate": 1.0,
+            "aggregate": "gradients",
+            "wire": "bf16",
+            "weight_decay": 0.01,
+        }
+    ),
     "demo": Row(
         {"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16},
         setting={"k": 4, "chunk": 16},
