@@ -28,6 +28,8 @@ from syncline.units import format_bandwidth, format_seconds
 
 # Totals further apart than this share no linear axis: the fastest method would have a fifth of the panel or less.
 LOG_TIME_RATIO = 5.0
+BAND_ROOM = 0.3
+"""How much higher, as a share of what the medians take, a panel may be for the seeds' bands; they are cut there."""
 
 
 def loss_against_steps(
@@ -94,7 +96,8 @@ def loss_against_clock(
         loss_label: the name of the loss, with its unit.
         log_loss: a logarithmic loss axis.
         target: a loss to mark, with a ring where each method first reaches it.
-        time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another.
+        time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another. A
+            logarithmic axis begins with a linear piece, from 0 to the first evaluation of all.
         title: an optional title above all panels.
         styles: label -> style; by default ``method_styles``.
 
@@ -117,7 +120,7 @@ def loss_against_clock(
         fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
         panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for ax, (name, link) in zip(panels, networks.items(), strict=True):
-            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss, after_start=log_time)
+            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss)
             unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
             for curve in curves:
                 _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], target)
@@ -130,20 +133,43 @@ def loss_against_clock(
 def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, target: float | None) -> float:
     """Draw median, range, cross and ring of one curve; return the loss at which its line ends or leaves the panel."""
     middle, low, high = median_and_range(curve.loss)
-    shown = np.flatnonzero(curve.shown & (x > 0) if ax.get_xscale() == "log" else curve.shown)
+    shown = np.flatnonzero(curve.shown)
     drawn = shown[thinned(shown.size)]
-    draw_line(ax, x[drawn], middle[drawn], style, curve.label)
+    lost = curve.diverged_at is not None or not shown.size
+    crossing = np.inf if lost or target is None else time_to_target_s(x, middle, target)
+    xs, ys = _through(x[drawn], middle[drawn], crossing, target)
+    draw_line(ax, xs, ys, style, curve.label)
     if len(curve.loss) > 1:
-        ax.fill_between(x[drawn], low[drawn], high[drawn], color=style.color, alpha=0.2, linewidth=0, zorder=2)
-    if curve.diverged_at is not None or not shown.size:
+        _band(ax, x[drawn], low[drawn], high[drawn], style)
+    if lost:
         _cross(ax, x[shown], middle[shown], style)
         return float(ax.get_ylim()[1])
-    if target is not None and np.isfinite(crossing := time_to_target_s(x, middle, target)):
+    if target is not None and np.isfinite(crossing):
         # White discs below all rings: where two methods are close, both rings are seen.
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
             ax.plot(crossing, target, marker="o", markersize=5.5, markerfacecolor=face, markeredgecolor=edge,
                     markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
     return float(middle[shown[-1]])
+
+
+def _through(x: FloatArray, y: FloatArray, crossing: float, target: float | None) -> tuple[FloatArray, FloatArray]:
+    """The line with its way through the target's ring: what is straight in time is not so on a logarithmic axis."""
+    if not np.isfinite(crossing) or (x == crossing).any():
+        return x, y
+    place = int(np.searchsorted(x, crossing))
+    return np.insert(x, place, crossing), np.insert(y, place, np.float64(target))
+
+
+def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: MethodStyle) -> None:
+    """The range of the seeds, cut where the panel ends; a small mark at the top says where it goes on."""
+    bottom, top = ax.get_ylim()
+    ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
+                    linewidth=0, zorder=2)  # fmt: skip
+    above = np.flatnonzero(high > top)
+    for run in np.split(above, np.flatnonzero(np.diff(above) > 1) + 1) if above.size else ():
+        peak = run[int(np.argmax(high[run]))]
+        ax.plot(x[peak], top, marker=(3, 0, 0), markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
+                zorder=4, label="_cut")  # fmt: skip
 
 
 def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
@@ -169,23 +195,26 @@ def _name(curve: Curve) -> str:
     return f"{curve.label} ({lost} of {seeds} diverged)" if lost else curve.label
 
 
-def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool, *, after_start: bool = False) -> None:
+def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
     """The loss axis reaches from the best loss to the worst start: what rises above every start has diverged.
 
-    With ``after_start`` the evaluation at step 0 does not count, as a logarithmic time axis cannot show it.
+    Bands of seeds have room up to `BAND_ROOM` above it.
     """
-    medians = [median_and_range(c.loss)[0][c.shown & (c.step > 0 if after_start else True)] for c in curves]
-    if logarithmic:
-        medians = [middle[middle > 0] for middle in medians]
-    medians = [middle for middle in medians if middle.size] or [np.array([1.0])]
-    low, high = min(float(m.min()) for m in medians), max(float(m[0]) for m in medians)
-    if logarithmic:
-        margin = max(high / low, 1.1) ** 0.05
-        ax.set_yscale("log")
-        ax.set_ylim(low / margin, high * margin)
-    else:
-        margin = 0.05 * (high - low) or 0.5
-        ax.set_ylim(low - margin, high + margin)
+    scale = np.log if logarithmic else np.asarray
+    ranges, bands = [], [-np.inf]
+    for curve in curves:
+        shown = np.stack(median_and_range(curve.loss))[:, curve.shown]
+        shown = shown[:, (shown > 0).all(axis=0)] if logarithmic else shown
+        if shown.size:
+            ranges.append(scale(shown))
+            bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
+    ranges = ranges or [scale(np.ones((3, 1)))]
+    low, high = min(float(of[1].min()) for of in ranges), max(float(of[0, 0]) for of in ranges)
+    margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
+    room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
+    limits = np.array([low - margin, room + margin])
+    ax.set_yscale("log" if logarithmic else "linear")
+    ax.set_ylim(*(np.exp(limits) if logarithmic else limits))
     ax.set_ylabel(label)
 
 
@@ -194,7 +223,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     last_s = max(float(clock[-1]) for clock in clocks_s)
     if logarithmic:
         first_s = min((float(clock[clock > 0][0]) for clock in clocks_s if clock[-1] > 0), default=1.0)
-        log_time_axis(ax, first_s / 1.1, max(last_s, first_s) * 1.1)
+        log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))
         ax.set_xlabel("wall-clock time")
         return 1.0
     unit, unit_s = time_unit(last_s)
@@ -215,7 +244,8 @@ def _target_line(ax: Axes, target: float | None) -> None:
         ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
         # Below the line at the left: curves come from above it.
         ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3, -2),
-                    textcoords="offset points", va="top", fontsize=6.5, color="#444444")  # fmt: skip
+                    textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
+                    bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
 
 
 def _describe(network: Network | str) -> str:
