@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
 from typing import Literal
 
 import numpy as np
@@ -32,6 +33,9 @@ from syncline.units import format_bandwidth, format_seconds
 LOG_TIME_RATIO = 5.0
 Targets = float | Sequence[float] | None
 """A loss that is to be reached, several, or none."""
+
+LETTERS = 34
+"""Of a line of a panel's title; what tells more of a network takes several."""
 
 BAND_ROOM = 0.3
 """How much higher, as a share of what the medians take, a panel may be for the seeds' bands; they are cut there."""
@@ -274,7 +278,7 @@ def _describe(network: Network | str) -> str:
     if isinstance(network, str):
         return network
     if not isinstance(network, Link):
-        return network.describe()
+        return fill(network.describe(), LETTERS)
     latency = format_seconds(float(network.latency_s)).replace(" us", " µs")
     return f"{format_bandwidth(float(network.bandwidth_bytes_per_s))}, latency {latency}"
 
