@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.headline.demo import in_columns
 from benchmarks.headline.kept import RESULTS, TARGETS, Finals, Reached, Row, calls, finals, keep_losses, tensors_of_gpt
-from benchmarks.headline.tables import by_network, loss, reached, seconds
+from benchmarks.headline.tables import by_network, first_three, loss, reached, seconds
 from syncline.experiments.trained import train_method
 from syncline.specs import CompareSpec, load_spec
 
@@ -116,3 +116,13 @@ def test_the_longer_trainings_differ_in_length_alone(spec):
     assert differing <= {"name", "description", "source", "methods", "seeds", "steps", "schedule", "eval_every"}
     stretched = [getattr(longer.schedule, name) / getattr(spec.schedule, name) for name in dict(spec.schedule)]
     assert stretched == [longer.steps / spec.steps] * 2
+
+
+def test_who_is_first_is_told_by_the_median_and_only_of_those_that_get_there(made_up):
+    head, _, *lines = first_three(made_up, (2.5, 2.15)).splitlines()
+    assert head == "| first at a loss of | 2.50 | 2.15 |"
+    rows = {row.method: row for row in made_up.rows((2.5, 2.15)) if row.network == "wan"}
+    (told,) = [line.strip("| ").split(" | ") for line in lines if line.startswith("| wan ")]
+    there = sorted((rows[name].reached[2.15].median_s, name) for name in ("ddp-adam", "ddp-lion"))
+    assert told[2] == ", ".join(f"{name} {seconds(at_s)}" for at_s, name in there) + "; 2 of 11"
+    assert told[1].endswith("; 5 of 11")
