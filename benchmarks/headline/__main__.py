@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("search", help="trials.csv of a search's folder")
     part.add_argument("folder", type=Path)
+    part.add_argument("trials", type=int, help="of each method; what more there is was not finished for all")
     part = parts.add_parser("collect", help="NAME.parquet of the folder of a sweep over the bundled spec NAME")
     part.add_argument("name")
     part.add_argument("folder", type=Path)
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts.add_parser("demo", help="tables and pictures, beside a few trainings made afresh")
     asked = parser.parse_args(argv)
     if asked.part == "search":
-        keep_trials(asked.folder, RESULTS / "trials.csv")
+        keep_trials(asked.folder, asked.trials, RESULTS / "trials.csv")
     elif asked.part == "collect":
         keep_losses(list(runs_of(asked.folder)), RESULTS / f"{asked.name}.parquet")
     elif asked.part == "calls":
@@ -79,14 +80,15 @@ def figures(of: Finals, folder: Path) -> list[Path]:
     ]
 
 
-def keep_trials(folder: Path, path: Path) -> None:
+def keep_trials(folder: Path, trials: int, path: Path) -> None:
     """A row per trial: its method, its number, its loss, and the knobs that were searched."""
     told = json.loads((folder / "sweep.json").read_text())
     rows: list[dict[str, Any]] = []
     for row in told["rows"]:
         knobs = {name.removeprefix("method."): value for name, value in row.items() if name.startswith("method.")}
         trial = 1 + sum(one["method"] == row["method"] for one in rows)
-        rows.append({"method": row["method"], "trial": trial, "loss": row["loss"], **knobs})
+        if trial <= trials:
+            rows.append({"method": row["method"], "trial": trial, "loss": row["loss"], **knobs})
     names = [*FIRST, *sorted({name for row in rows for name in row} - set(FIRST))]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
