@@ -38,6 +38,7 @@ def scored(row: PaperRow) -> Scored:
         "finding": row.finding,
         "command": row.told_command(),
         "reason": row.reason,
+        "follows": row.follows,
     }
 
 
