@@ -331,11 +331,33 @@ METHODS: dict[str, Row] = {
         setting={"frequency": 4},
         moves={"other_lr": Moves(0.0321)},
     ),
+    "eshampoo": Row(
+        {"kind": "eshampoo", "lr": 0.003, "frequency": 5},
+        settled=False,
+        setting={"frequency": 4},
+        moves={"other_lr": Moves(0.0321), "estimate": Moves("power")},
+    ),
+    "eshampoo-adaptive": Row(
+        {"kind": "eshampoo", "lr": 0.003, "frequency": 2, "tolerance": 0.2, "weight_decay": 0.1}, settled=False
+    ),
     "galore": Row(
         {"kind": "galore", "lr": 0.003, "frequency": 6},
         settled=False,
         setting={"frequency": 4},
         moves={"other_lr": Moves(0.0321), "estimate": Moves("power")},
+    ),
+    "ldadam": Row(
+        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3},
+        setting={},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, kept=">"),
+            "layers": Moves(("v",), kept=">"),
+        },
+    ),
+    "ldadam-full-rank": Row({"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "rank_fraction": 1.0, "weight_decay": 0.1}),
+    "ldadam-forgetful": Row(
+        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "error_feedback": False, "rank_fraction": 0.5}
     ),
     "des-loc": Row(
         {"kind": "des-loc", "lr": 0.003, "period": 4},
