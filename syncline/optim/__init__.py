@@ -7,6 +7,7 @@ from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.demo import CoefficientMean, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
 from syncline.optim.error_feedback import CompressedAverages, CompressedMean
+from syncline.optim.ldadam import LowRankAdam, ldadam
 from syncline.optim.lion import LionRule, lion
 from syncline.optim.lion_cub import LionCubMethod
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
@@ -33,14 +34,14 @@ from syncline.optim.quantisers import (
     without_zeros,
 )
 from syncline.optim.rotated import RotatedAdam
-from syncline.optim.rotation import basis_rotation, full_rotation, galore, soap
+from syncline.optim.rotation import basis_rotation, eshampoo, full_rotation, galore, soap
 from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, ada_sgd, adam, adopt, sgdm
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.scion import scion
 from syncline.optim.selsync import SelSyncMethod
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
 from syncline.optim.streaming import Streaming
-from syncline.optim.sync import EveryStep, Periodic
+from syncline.optim.sync import EveryStep, Periodic, Random
 from syncline.optim.triggers import RMMC, Every, GradientChange
 from syncline.optim.votes import DirectVote, OneBitVote, ServerVote, Vote
 from syncline.optim.zero_one_adam import ZeroOneAdamMethod, ZeroOneSchedule
@@ -67,6 +68,7 @@ __all__ = [
     "GradientChange",
     "LionCubMethod",
     "LionRule",
+    "LowRankAdam",
     "LpMean",
     "MatrixSplit",
     "MeanGradient",
@@ -82,6 +84,7 @@ __all__ = [
     "PartialParticipation",
     "Periodic",
     "QuantisedVote",
+    "Random",
     "Reducer",
     "RotatedAdam",
     "SelSyncMethod",
@@ -103,8 +106,10 @@ __all__ = [
     "demo_rule",
     "discount",
     "discounted",
+    "eshampoo",
     "full_rotation",
     "galore",
+    "ldadam",
     "lion",
     "log_quantise",
     "log_restore",

@@ -78,6 +78,7 @@ FIELDS: dict[str, Moves] = {
     "nu2": Moves(0.5),
     "eps": Moves(0.1),
     "mu": Moves(0.5),
+    "rho": Moves(0.5),
     "momentum": Moves(0.5),
     "bias_correction": Moves(False),
     "phase": Moves("paper"),
@@ -116,6 +117,7 @@ FIELDS: dict[str, Moves] = {
     "geometry": Moves("unilateral", kept="<"),
     "refresh": Moves("after"),
     "covariance_beta": Moves(0.5),
+    "tolerance": Moves(0.9),
 }
 """What a field moves, by its name, where a row says nothing else of it."""
 

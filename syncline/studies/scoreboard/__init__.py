@@ -6,7 +6,7 @@ numbers, ``curvadion.py``; what takes minutes or a GPU is stored in ``measured/`
 """
 
 from syncline.studies.scoreboard.board import board_of, counts, scored
-from syncline.studies.scoreboard.rows import PAPERS, PaperRow, paper_rows
+from syncline.studies.scoreboard.rows import PAPERS, PaperRow, computed, paper_rows
 from syncline.studies.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, verdict_of
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "TREND",
     "PaperRow",
     "board_of",
+    "computed",
     "counts",
     "paper_rows",
     "scored",

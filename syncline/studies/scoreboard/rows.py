@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -39,6 +39,7 @@ class PaperRow:
         finding: where it is told why they differ: a page of docs/ and its anchor.
         command: prints our value; ``syncline reproduce PAPER`` unless another does.
         reason: why nothing can be computed.
+        follows: why it is no test of its own: another row's number over a power of two, for one.
         covers: the items of the paper's inventory that the row answers.
     """
 
@@ -53,6 +54,7 @@ class PaperRow:
     finding: str = ""
     command: str = ""
     reason: str = ""
+    follows: str = ""
     covers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -67,18 +69,31 @@ class PaperRow:
         if not self.ours:
             return None
         name, *arguments = shlex.split(self.ours)
-        if name == MEASURED:
-            return _read(stored(self.paper)[arguments[0]]["value"])
-        named = {key: _read(text) for key, _, text in (one.partition("=") for one in arguments if "=" in one)}
-        found = function_named(self.paper, name)(*(_read(one) for one in arguments if "=" not in one), **named)
-        return found.item() if hasattr(found, "item") else found
+        return _read(stored(self.paper)[arguments[0]]["value"]) if name == MEASURED else computed(self.paper, self.ours)
 
     def told_command(self) -> str:
         """The command that prints our value."""
         name, *arguments = shlex.split(self.ours) or [""]
-        if name == MEASURED:
-            return self.command or stored(self.paper)[arguments[0]]["command"]
+        if name == MEASURED and not self.command:
+            line = stored(self.paper)[arguments[0]]
+            return line["command"] or AGAIN.format(paper=self.paper, by=line["by"])
         return self.command or f"syncline reproduce {self.paper}"
+
+
+AGAIN = """python -c "from syncline.studies.scoreboard import computed; print(computed('{paper}', '{by}'))\""""
+"""Computes a stored value again."""
+
+
+def computed(paper: str, call: str) -> Any:
+    """What a row's ``ours`` comes to: the function and its arguments, as in a shell.
+
+    >>> round(computed("curvadion", "speedup_from wan sync_rate=0.01"), 3)
+    4.361
+    """
+    name, *arguments = shlex.split(call)
+    named = {key: _read(text) for key, _, text in (one.partition("=") for one in arguments if "=" in one)}
+    found = function_named(paper, name)(*(_read(one) for one in arguments if "=" not in one), **named)
+    return found.item() if hasattr(found, "item") else found
 
 
 def function_named(paper: str, name: str) -> Callable[..., Any]:
@@ -90,7 +105,9 @@ def function_named(paper: str, name: str) -> Callable[..., Any]:
 
 
 def _read(text: str) -> Any:
-    """An argument or a stored value: a number, several with commas, or a text."""
+    """An argument or a stored value: a number, several with commas, a text; ``a=1; b=2``: a number for each name."""
+    if "=" in text:
+        return {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(";"))}
     if "," in text:
         return tuple(_read(part) for part in text.split(","))
     for kind in (int, float):
@@ -103,7 +120,7 @@ def _read(text: str) -> Any:
 
 @cache
 def stored(paper: str) -> dict[str, dict[str, str]]:
-    """What was measured once, by name: value, command, and when and with what."""
+    """What was measured once, by name: value, when and with what, and the command, or ``by`` which function."""
     file = resources.files(_PACKAGE) / MEASURED / f"{paper.replace('-', '_')}.csv"
     with file.open(encoding="utf-8") as lines:
         return {line["name"]: line for line in csv.DictReader(lines)}
@@ -113,18 +130,32 @@ def stored(paper: str) -> dict[str, dict[str, str]]:
 def paper_rows(paper: str) -> tuple[PaperRow, ...]:
     """The rows of a paper, in the order of its file.
 
-    A file is a list of groups: the fields of a group hold for each of its ``rows``, which may say otherwise.
+    A file is a list of groups: the fields of a group hold for each of its ``rows``, which may say otherwise. A table
+    has ``columns`` and ``cells`` in the place of rows, by name a value per column (``-``: none); in the group's texts
+    ``{row}`` and ``{column}`` then stand for these names, ``{0}``, ``{1}``, ... for the words of the row's.
 
     Raises:
         SpecError: no such paper.
     """
     if paper not in PAPERS:
         raise SpecError("paper", paper, one_of(PAPERS, paper))
-    return tuple(
-        _row(paper, {**{key: value for key, value in group.items() if key != "rows"}, **row})
-        for group in _texts((resources.files(_PACKAGE) / f"{paper.replace('-', '_')}.yaml").read_text(encoding="utf-8"))
-        for row in group["rows"]
-    )
+    text = (resources.files(_PACKAGE) / f"{paper.replace('-', '_')}.yaml").read_text(encoding="utf-8")
+    return tuple(_row(paper, row) for group in _texts(text) for row in _ungrouped(group))
+
+
+def _ungrouped(group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    shared = {key: value for key, value in group.items() if key not in ("rows", "columns", "cells")}
+    for row in group.get("rows", ()):
+        yield shared | row
+    for name, values in group.get("cells", {}).items():
+        for column, value in zip(group["columns"], values, strict=True):
+            if value != "-":
+                told = {key: _filled(one, name, column) for key, one in shared.items()}
+                yield {"quantity": f"{name}, {column}"} | told | {"paper_value": value}
+
+
+def _filled(text: Any, row: str, column: str) -> Any:
+    return text.format(*row.split(), row=row, column=column) if isinstance(text, str) else text
 
 
 def _texts(text: str) -> list[dict[str, Any]]:

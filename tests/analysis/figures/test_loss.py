@@ -196,3 +196,19 @@ def test_what_is_missing_is_named():
         loss_against_clock([CURVES[2]], {"lan": NETWORKS["wan"]})
     with pytest.raises(SpecError, match="at least one network"):
         loss_against_clock(CURVES, {})
+
+
+def test_each_of_several_targets_has_its_line_and_its_rings():
+    targets = (4.0, 3.0, 0.1)
+    ax = loss_against_clock(CURVES, NETWORKS, target=targets).axes[2]
+    assert [mark.get_ydata()[0] for mark in marks(ax, "_target")] == [4.0, 3.0]
+    rings = [(float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) for mark in marks(ax, "_reached")]
+    median = np.median(CURVES[0].loss, axis=0)
+    found = [(time_to_target_s(one.clock_s["wan"], median, target), target) for one in CURVES for target in targets[:2]]
+    np.testing.assert_allclose(sorted(rings), sorted(found))
+
+
+def test_a_logarithmic_loss_below_a_decade_is_labelled_in_plain_numbers():
+    ax = loss_against_clock(CURVES, NETWORKS, log_loss=True).axes[0]
+    low, high = ax.get_ylim()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["3", "4", "5"] and 2 < low < 3 and 5 < high < 6

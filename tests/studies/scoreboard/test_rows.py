@@ -11,14 +11,14 @@ import pytest
 
 from syncline.commands import completion
 from syncline.errors import SpecError
-from syncline.studies.scoreboard import NOT_CHECKABLE, PAPERS, board_of, paper_rows, verdict_of
-from syncline.studies.scoreboard.rows import MEASURED, PaperRow, function_named, stored
+from syncline.studies.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, paper_rows, verdict_of
+from syncline.studies.scoreboard.rows import MEASURED, PaperRow, _read, function_named, stored
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 INVENTORY = REFERENCE.parent / "papers" / "coverage.csv"
 FIELDS = {"paper", "where", "quantity", "paper_value", "ours", "unit", "kind", "tolerance", "verdict", "finding",
-          "command", "reason"}  # fmt: skip
+          "command", "reason", "follows"}  # fmt: skip
 
 
 def slug(text: str) -> str:
@@ -30,18 +30,13 @@ def words(text: str) -> str:
     return re.sub(r"[^a-z0-9.<]+", " ", text.lower()).strip()
 
 
-@pytest.fixture(scope="module")
-def board():
-    return {paper: board_of(paper) for paper in PAPERS}
-
-
 def test_papers_are_offered_by_the_shell():
     assert completion.PAPERS == PAPERS
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_every_verdict_is_that_of_its_values(paper, board):
-    for row, made in zip(paper_rows(paper), board[paper], strict=True):
+def test_every_verdict_is_that_of_its_values(paper):
+    for row, made in zip(paper_rows(paper), board_of(paper), strict=True):
         assert made.keys() == FIELDS
         assert made["verdict"] == verdict_of(row.printed, made["ours"], row.tolerance)
         assert (made["verdict"] == NOT_CHECKABLE) == bool(row.reason)
@@ -49,9 +44,9 @@ def test_every_verdict_is_that_of_its_values(paper, board):
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_whatever_differs_is_told_where_it_says(paper, board):
+def test_whatever_differs_is_told_where_it_says(paper):
     anchors: dict[str, set[str]] = {}
-    for made in board[paper]:
+    for made in board_of(paper):
         if made["verdict"] == "differ":
             assert made["finding"], made
         if made["finding"]:
@@ -73,7 +68,17 @@ def test_what_is_stored_has_its_command_and_is_asked_for(paper):
     asked = {row.ours.split()[1] for row in paper_rows(paper) if row.ours.startswith(f"{MEASURED} ")}
     assert asked == stored(paper).keys()
     for line in stored(paper).values():
-        assert line["command"] and line["measured"]
+        assert line["measured"] and bool(line["command"]) != bool(line["by"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_is_stored_comes_out_again(paper):
+    for name, line in stored(paper).items():
+        if line["by"]:
+            before, now = _read(line["value"]), computed(paper, line["by"])
+            before, now = (list(one.values()) if isinstance(one, dict) else [one] for one in (before, now))
+            assert now == pytest.approx(before, rel=0.1), name
 
 
 @pytest.mark.parametrize("paper", PAPERS)
