@@ -4,6 +4,16 @@ All broadcast over NumPy arrays. Momenta here are numbers or norms in the units 
 are in steps. Where a paper's formula is wrong as printed, a ``form`` offers it printed and mended.
 """
 
+from syncline.analysis.theory.basis_rotation import (
+    constant_gradient_step,
+    delay_deviation,
+    delayed_adam_bound,
+    delayed_adam_step,
+    late_factor,
+    momentum_adam_bound,
+    momentum_late_factor,
+    trap_radius,
+)
 from syncline.analysis.theory.curvadion import (
     rmmc_bias_over_curvature,
     rmmc_exact,
@@ -61,15 +71,22 @@ __all__ = [
     "beta_omega",
     "coin_mean_bias",
     "compaction_gain",
+    "constant_gradient_step",
     "covariance_information_nats",
     "dct_variances",
+    "delay_deviation",
+    "delayed_adam_bound",
+    "delayed_adam_step",
     "drift_factor",
     "equal_sizes_bias",
     "flat_drift",
     "gaussian_top_share",
     "kept_momentum_bound",
+    "late_factor",
     "mean_size",
+    "momentum_adam_bound",
     "momentum_information_nats",
+    "momentum_late_factor",
     "momentum_noise_variance",
     "mt_dao_bound",
     "mt_dao_rate",
@@ -90,6 +107,7 @@ __all__ = [
     "speedup_limit",
     "top_k_error_bound",
     "top_k_error_bound_l1",
+    "trap_radius",
     "vote_against_sum",
     "vote_shares",
 ]
