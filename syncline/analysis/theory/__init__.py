@@ -15,9 +15,14 @@ from syncline.analysis.theory.basis_rotation import (
     trap_radius,
 )
 from syncline.analysis.theory.curvadion import (
+    build_up_rmmc,
+    directional_curvature,
+    noise_rmmc,
+    noise_trigger_rate,
     rmmc_bias_over_curvature,
     rmmc_exact,
     rmmc_leading_order,
+    steady_rmmc,
 )
 from syncline.analysis.theory.demo import (
     SignumBound,
@@ -69,6 +74,7 @@ __all__ = [
     "SignumBound",
     "VoteShares",
     "beta_omega",
+    "build_up_rmmc",
     "coin_mean_bias",
     "compaction_gain",
     "constant_gradient_step",
@@ -77,6 +83,7 @@ __all__ = [
     "delay_deviation",
     "delayed_adam_bound",
     "delayed_adam_step",
+    "directional_curvature",
     "drift_factor",
     "equal_sizes_bias",
     "flat_drift",
@@ -91,6 +98,8 @@ __all__ = [
     "mt_dao_bound",
     "mt_dao_rate",
     "mt_dao_step_size",
+    "noise_rmmc",
+    "noise_trigger_rate",
     "packed_vote_s",
     "packing_break_even",
     "quantiser_error",
@@ -105,6 +114,7 @@ __all__ = [
     "signum_step",
     "sparse_mean_bias_bound",
     "speedup_limit",
+    "steady_rmmc",
     "top_k_error_bound",
     "top_k_error_bound_l1",
     "trap_radius",
