@@ -82,6 +82,7 @@ class MethodBase(Spec):
     """Whether states of an update rule can travel with its averages."""
 
     _written: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
+    _computed_in: str = PrivateAttr(default="fp32")
 
     kind: str
     label: str = ""
@@ -98,6 +99,34 @@ class MethodBase(Spec):
         if check:
             check(self)
         return self
+
+    @property
+    def sends_gradients(self) -> bool:
+        """Whether all that it averages are gradients, which travel in the format in which they are computed."""
+        return False
+
+    @property
+    def shares_out(self) -> bool:
+        """Whether its optimizer's states can be shared out over the workers: it averages the gradient in every step."""
+        return False
+
+    def in_precision(self, precision: str) -> Self:
+        """The same method where gradients are computed in ``fp32``, ``bf16`` or ``fp16``.
+
+        If they are what it sends they travel in that format, unless it names a ``wire`` of its own. Everything else,
+        as averages of parameters and momenta, which optimizers keep in fp32, travels as ``wire`` says.
+        """
+        if precision == self._computed_in or not self.sends_gradients:
+            return self
+        own = "wire" in self.model_fields_set or precision == "fp32"
+        method = self.model_copy(update={} if own else {"wire": precision})
+        method._computed_in = precision
+        return method
+
+    @property
+    def encodes(self) -> bool:
+        """Whether what travels has to be turned into its wire format first."""
+        return self.wire not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
         """The same method, which specs write by these fields as long as it is the same."""
@@ -197,7 +226,7 @@ class MethodBase(Spec):
 
     def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
         """An exchange of so many numbers in the method's wire format; dense ones need no encoding."""
-        encoded = 0 if self.wire == "dense" else FP32_BYTES * count
+        encoded = FP32_BYTES * count if self.encodes else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Exchange:
         wait_steps: steps until its result is needed; 0: before the next step. A method's own delay.
         in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
         encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
+        ready: part of the step's compute time after which it can start, see `Call`.
+        needed: part of it that cannot begin without the result.
 
     Raises:
         SpecError: a field that cannot be used.
@@ -57,6 +59,8 @@ class Exchange:
     wait_steps: int = 0
     in_backward: bool = False
     encoded_bytes: float = 0.0
+    ready: float = 1.0
+    needed: float = 1.0
 
     def __post_init__(self) -> None:
         self.call(0).check("exchange")
@@ -79,6 +83,8 @@ class Exchange:
             encoded_bytes=self.encoded_bytes,
             wait_steps=self.wait_steps,
             in_backward=self.in_backward,
+            ready=self.ready,
+            needed=self.needed,
             label=self.label,
         )
 
@@ -108,7 +114,8 @@ def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = N
     """The calls in which exchanges that are due at the same step travel, in the order of the first of each call."""
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
-        key = (exchange.collective, exchange.wait_steps, exchange.in_backward) if exchange.joins else index
+        together = exchange.collective, exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        key = together if exchange.joins else index
         call = exchange.call(step, group)
         calls[key] = _sum(calls[key], call) if key in calls else call
     return tuple(calls.values())
