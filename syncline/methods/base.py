@@ -90,7 +90,7 @@ class MethodBase(Spec):
     other_lr: Positive | None = None
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: Positive | None = None
-    wire: Annotated[Literal["dense", "bf16", "fp16"], BeforeValidator(_wire_name)] = "dense"
+    wire: Annotated[Literal["dense", "bf16", "fp16"] | None, BeforeValidator(_wire_name)] = None
 
     @model_validator(mode="after")
     def _is_what_its_rule_takes(self) -> Self:
@@ -118,15 +118,20 @@ class MethodBase(Spec):
         """
         if precision == self._computed_in or not self.sends_gradients:
             return self
-        own = "wire" in self.model_fields_set or precision == "fp32"
-        method = self.model_copy(update={} if own else {"wire": precision})
+        method = self.model_copy()
         method._computed_in = precision
         return method
 
     @property
+    def travels_as(self) -> str:
+        """The wire format of what it sends, where no compressor or vote says otherwise."""
+        computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
+        return self.wire or computed_in
+
+    @property
     def encodes(self) -> bool:
         """Whether what travels has to be turned into its wire format first."""
-        return self.wire not in ("dense", self._computed_in)
+        return self.travels_as not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
         """The same method, which specs write by these fields as long as it is the same."""
@@ -222,7 +227,7 @@ class MethodBase(Spec):
         return 0
 
     def _bytes(self, count: int) -> int:
-        return count * BYTES_PER_ELEMENT[self.wire]
+        return count * BYTES_PER_ELEMENT[self.travels_as]
 
     def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
         """An exchange of so many numbers in the method's wire format; dense ones need no encoding."""
@@ -237,7 +242,7 @@ class MethodBase(Spec):
             "other_lr": self.other_lr,
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
-            "wire": WIRE_FORMATS[self.wire],
+            "wire": WIRE_FORMATS[self.travels_as],
             "comm": comm,
             "worker_axis": worker_axis,
         }

@@ -59,7 +59,7 @@ def carried_and_held(
     if not method.sends_in_backward:
         return sent, how
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=_gradient_bytes(number_format))
-    gradient_bytes = BYTES_PER_ELEMENT[method.wire] * elements(tensors)
+    gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
     parted: list[Traffic] = []
     for sharding, micro in sorted({*zip(how.sharding[able].tolist(), how.micro_batches[able].tolist(), strict=True)}):
         here = able & (how.sharding == sharding) & (how.micro_batches == micro)
