@@ -25,7 +25,7 @@ def basis_rotation(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def curvadion(
@@ -43,7 +43,7 @@ def curvadion(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def ddp(
@@ -54,7 +54,7 @@ def ddp(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
     **options: Any,
 ) -> MethodBase: ...
@@ -75,7 +75,7 @@ def demo(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def des_loc(
     base: Literal["adam", "adopt"] = "adam",
@@ -91,7 +91,7 @@ def des_loc(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def diloco(
     rule: Any = "adam",
@@ -104,7 +104,7 @@ def diloco(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
     **options: Any,
 ) -> MethodBase: ...
@@ -121,7 +121,7 @@ def dion(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def galore(
@@ -138,7 +138,7 @@ def galore(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def lion_cub(
@@ -157,7 +157,7 @@ def lion_cub(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def local(
     rule: Any = "adam",
@@ -168,7 +168,7 @@ def local(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
     **options: Any,
 ) -> MethodBase: ...
@@ -192,7 +192,7 @@ def mt_dao(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def one_bit_adam(
@@ -208,7 +208,7 @@ def one_bit_adam(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def powersgd(
     rule: Any = "sgdm",
@@ -223,7 +223,7 @@ def powersgd(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     **options: Any,
 ) -> MethodBase: ...
 def sign_sgd(
@@ -239,7 +239,7 @@ def sign_sgd(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def soap(
     frequency: int | None = 10,
@@ -256,7 +256,7 @@ def soap(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def streaming_diloco(
@@ -271,7 +271,7 @@ def streaming_diloco(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     **options: Any,
 ) -> MethodBase: ...
 def streaming_mt_dao(
@@ -295,7 +295,7 @@ def streaming_mt_dao(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def zero_one_adam(
@@ -315,5 +315,5 @@ def zero_one_adam(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | None | Any = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
