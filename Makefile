@@ -7,7 +7,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
 .PHONY: demo test slow lint bench clean
 demo: .venv/installed
-	$(BIN)/syncline compare
+	$(BIN)/python -m benchmarks.headline demo
 
 # One run and one summary for the tests and the notebooks, which are kept as scripts.
 test: .venv/installed-test $(NOTEBOOKS)

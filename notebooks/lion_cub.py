@@ -38,6 +38,15 @@ from matplotlib.ticker import PercentFormatter
 
 from syncline.analysis import median_and_range, sign_shares
 from syncline.analysis.style import figure_style
+from syncline.analysis.theory import (
+    mean_size,
+    packed_vote_s,
+    packing_break_even,
+    quantiser_error,
+    speedup_limit,
+    vote_against_sum,
+    vote_shares,
+)
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, Link, gather_s, vote_bits_per_parameter, vote_crossover, vote_s
 from syncline.specs import network
@@ -53,6 +62,7 @@ from syncline.problems.heavy_tails import gaussian, laplace, stable
 from syncline.problems.streams import torch_generator
 from syncline.specs import load_spec, study_of
 from syncline.studies.quantisers import QuantisersSpec
+from syncline.studies.papers.speed import SpeedTableSpec, fit
 from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.training import rows_of, train
 
@@ -130,6 +140,83 @@ for workers in (8, 128):
     gathered, share = float(gather_s(workers, 32 / 8, Link(0.0, 1 / 8))), (workers - 1) / workers
     print(f"{workers} workers: {counted:g} bits in the table, {gathered + 2 * share * 32:g} with all words received")
     assert gathered == (workers - 1) * 32 and counted == 3 * share * 32
+
+# %% [markdown]
+# ## Four GPTs, and the time to pack
+#
+# Figures 7 and 15 break steps of GPTs of 124M to 1,558M parameters (Appendix F.2) into computing and communication; of
+# their numbers the text has one, a speedup of up to 5.1, and Table 4 has the shares of one model. Where can 5.1 come
+# from? Communication here is $N (w / B + h)$: Table 1's bits over the bandwidth, and seconds $h$ per parameter to pack,
+# which we take from what Table 4 needs beyond its bytes, for a model of 774M. Computing grows with parameters times
+# batch (12, and 8 for the largest).
+
+# %%
+table = load_spec("lion-cub-table4", [], SpeedTableSpec)
+constants, MODEL = fit(table), MODELS["gpt2-large"].parameters
+wire = {b: float(vote_bits_per_parameter("one-bit", 8)) if b == 1 else 2 * 7 / 8 * b for b in (32, 16, 8, 4, 1)}
+cells = {(cell.bits, 8 * cell.bandwidth): float(cell.communication_percent) / 100 for cell in table.cells}
+links_bits = {name: bits for name, bits in (("1 Gbit/s", 1e9), ("10 Gbit/s", 1e10), ("200 Gbit/s", 2e11))}
+packing_s = {}
+for b in wire:
+    spent = [constants.compute_s * (1 / (1 - share) - 1) for (bits, _), share in cells.items() if bits == b]
+    carried = [constants.communication_s(wire[b], of) for of in links_bits.values()]
+    packing_s[b] = max(0.0, float(np.median(np.subtract(spent, carried)))) / MODEL
+print("packing, ns per parameter:", ", ".join(f"{b} bits {1e9 * h:.3f}" for b, h in packing_s.items()))
+print("most that free communication could gain at Table 4's shares:", end=" ")
+print(", ".join(f"{name} {float(speedup_limit(cells[32, of])):.2f}" for name, of in links_bits.items()))
+
+SHAPES = {"gpt2": 12, "gpt2-medium": 12, "gpt2-large": 12, "gpt2-xl": 8}
+steps_of = {}
+for name, batch in SHAPES.items():
+    size = MODELS[name].parameters / MODEL
+    computing = constants.compute_s * size * batch / 12
+    for network_name, of in links_bits.items():
+        bits_per_s = of * MODEL / (constants.parameters + of * constants.software_s_per_bit)  # with the software's time
+        for b, w in wire.items():
+            sent = float(packed_vote_s(w, MODELS[name].parameters, bits_per_s))
+            packed = packing_s[b] * MODELS[name].parameters
+            steps_of[name, network_name, b] = (computing, sent, packed)
+speedup = {key: sum(steps_of[key[0], key[1], 32]) / sum(parts) for key, parts in steps_of.items()}
+for network_name in links_bits:
+    for name in SHAPES:
+        told = ", ".join(f"{b} bits {speedup[name, network_name, b]:.2f}" for b in wire if b < 32)
+        limit = sum(steps_of[name, network_name, 32]) / steps_of[name, network_name, 32][0]
+        print(f"{network_name:10} {name:11} speedup over 32 bits: {told}; at most {limit:.2f}")
+
+largest_s = steps_of["gpt2-xl", "1 Gbit/s", 32]
+print(f"gpt2-xl at 1 Gbit/s is 5.1 times faster with {1e3 * (sum(largest_s) / 5.1 - largest_s[0]):.0f} ms of communication")
+
+with figure_style():
+    figure = Figure(figsize=(9.2, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for panel, network_name in zip(panels, ("1 Gbit/s", "200 Gbit/s"), strict=True):
+        for group, name in enumerate(SHAPES):
+            for place, b in enumerate(wire):
+                bottom = 0.0
+                for part, color in zip(steps_of[name, network_name, b], ("#BBBBBB", "#0072B2", "#D55E00"), strict=True):
+                    panel.bar(6 * group + place, part, 0.9, bottom, color=color)
+                    bottom += part
+                panel.annotate(str(b), (6 * group + place, bottom), (0, 2), textcoords="offset points", ha="center", size=7)
+        panel.set_xticks([6 * group + 2 for group in range(4)], [f"{MODELS[n].parameters / 1e6:.0f}M" for n in SHAPES])
+        panel.set_title(network_name, loc="left")
+        panel.set(ylabel="step (s)")
+    for name, color in zip(("computing", "bits on links", "packing"), ("#BBBBBB", "#0072B2", "#D55E00"), strict=True):
+        panels[0].bar(0, 0, color=color, label=name)
+    panels[0].legend(loc="upper left")
+figure
+
+# %% [markdown]
+# Numbers over bars are bits per parameter. What the text says of the figures holds: fewer bits are faster on the slow
+# network, and on the fast one a single bit is slower than 32, for all four sizes. That larger models gain more follows
+# from the smaller batch of the largest, nothing else. Not 5.1, however: at the share of communication that Table 4 has at 1 Gbit/s, even free communication gains 4 times. Only the
+# largest model, which computes less per parameter, could get there, if all its communication took 50 ms.
+
+# %%
+for b in (4, 8, 32):
+    at = float(packing_break_even(wire[b], wire[1], packing_s[b], packing_s[1]))
+    print(f"one bit is slower than {b:2} bits above {at / 1e9:.0f} Gbit/s that a worker really sees")
+seen = {name: of * MODEL / (constants.parameters + of * constants.software_s_per_bit) for name, of in links_bits.items()}
+print("and Table 4's steps saw", ", ".join(f"{1e-9 * of:.0f} at {name}" for name, of in seen.items()))
 
 # %% [markdown]
 # ## Quantisers and heavy tails
@@ -218,6 +305,84 @@ assert np.all(over_alpha[BARS.index("L0.01")] > 0.7)
 
 # %% [markdown]
 # The geometric mean's neighbour, L0.01, has no such cliff, at the price of 4 to 9 % of the signs where L1 works.
+
+# %% [markdown]
+# ## What a scale costs
+#
+# Of equation 1's scale $M_p$ two things depend: what is rounded away below half a step of $2 M_p / s$, and what is cut off
+# above $2 M_p$. For Laplace and gaussian entries the errors have closed forms. Which p is best for a single entry, and
+# which for the sign of a sum of eight?
+
+# %%
+grid, levels, count = np.geomspace(0.15, 30, 60), 15, 40_000
+SCALES = {"L0": 0.0, "L1": 1.0, "L2": 2.0, "L4": 4.0, "Linf": np.inf}
+with figure_style():
+    figure = Figure(figsize=(9.2, 3.3), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for law, draw, color, style in (("laplace", laplace, "black", "solid"), ("gaussian", gaussian, "#D55E00", "dashed")):
+        x = draw(1.0)(torch_generator(0, "lion cub notebook", "scale", law), (8, count)).numpy()
+        exact = quantiser_error(levels, 2 * grid / levels, law)
+        panels[0].loglog(grid, exact.squared, color=color, linestyle=style, label=law)
+        rounded = [np.clip(np.rint(x * levels / (2 * m)), -levels, levels) for m in grid]
+        found = [np.square(x - 2 * m / levels * q).mean() / np.square(x).mean() for m, q in zip(grid, rounded, strict=True)]
+        panels[0].loglog(grid[::6], found[::6], "o", color=color, fillstyle="none")
+        assert np.allclose(found, exact.squared, rtol=0.05)
+        kept = np.array([(np.sign(q.sum(0)) == np.sign(x.sum(0))).mean() for q in rounded])
+        panels[1].semilogx(grid, kept, color=color, linestyle=style, label=law)
+        for name, p in SCALES.items():
+            m = mean_size(p, law, 20_000)
+            of = quantiser_error(levels, 2 * m / levels, law)
+            sign_kept = float(np.interp(m, grid, kept))
+            panels[0].plot(m, of.squared, ".", color=color)
+            panels[1].plot(m, sign_kept, ".", color=color)
+            if law == "laplace":
+                panels[1].annotate(name, (m, sign_kept), (2, -10), textcoords="offset points", color=color, size=7)
+            print(f"{law:8} {name:4} M {m:5.2f}: zero {float(of.zero):5.1%}, cut off {float(of.clipped):5.1%}, ", end="")
+            print(f"squared error {float(of.squared):6.2%}, signs of the sum kept {sign_kept:.1%}")
+        for what, values in (("squared error", -exact.squared), ("signs kept", kept)):
+            print(f"{law:8} best for the {what}: M = {grid[int(np.argmax(values))]:.2f}")
+    panels[0].set(xlabel="M / scale of the law", ylabel="squared error / mean square")
+    panels[1].set(xlabel="M / scale of the law", ylabel="signs of the sum kept")
+    panels[0].legend()
+figure
+
+# %% [markdown]
+# L1 is no small error: it cuts off 13 % of Laplace entries and errs by 14 % of their mean square, more than the maximum
+# does. A larger p is the better quantiser of entries and of the sum's sign alike, up to L4, as long as tails are no
+# heavier than these. L1 buys its robustness (above) with three to four points of signs.
+#
+# ## How a vote is decided
+#
+# If each worker has the right sign with probability p, a majority of P has it more often, and ties where P is even. If
+# workers know nothing of each other, a majority of their signs is still often the sign of their sum: for Laplace and
+# gaussian entries it has a closed form, of which Table 3 has the gaussian's values.
+
+# %%
+MANY = np.array([1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64])
+with figure_style():
+    figure = Figure(figsize=(9.2, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    p = np.linspace(0.5, 1, 101)
+    for workers, color, style in zip((3, 4, 8, 64), COLORS, STYLES, strict=False):
+        of = vote_shares(workers, p)
+        left.plot(p, of.kept, color=color, linestyle=style, label=f"{workers} workers")
+        left.plot(p, of.tied, color=color, linestyle=style, linewidth=0.7)
+    left.set(xlabel="a worker's sign is right", ylabel="vote is right (thin: tied)")
+    left.legend()
+    for law, color, marker in (("gaussian", "#D55E00", "s"), ("laplace", "black", "o")):
+        shares = [vote_against_sum(int(workers), law) for workers in MANY]
+        right.plot(MANY, [float(of.kept) for of in shares], marker, color=color, linestyle="solid", label=f"{law}, kept")
+        right.plot(MANY, [float(of.flipped) for of in shares], marker, color=color, linestyle="dotted", label="flipped", fillstyle="none")
+        for workers in (4, 8):
+            of = vote_against_sum(workers, law)
+            print(f"{workers} workers, {law:8}: kept {float(of.kept):.2%}, flipped {float(of.flipped):.2%}, tied {float(of.tied):.2%}")
+    for workers, kept, flipped in ((4, 0.5829, 0.0452), (8, 0.6421, 0.0868)):
+        right.plot([workers, workers], [kept, flipped], "*", color="#0072B2", markersize=9, label="Table 3" if workers == 4 else None)
+    right.set_xscale("log", base=2)
+    right.set(xlabel="workers P", ylabel="votes against the sum's sign")
+    right.legend(ncols=2)
+assert abs(float(vote_against_sum(8, "gaussian").kept) - 0.6421) < 0.005
+figure
 
 # %% [markdown]
 # ## Ties
@@ -460,6 +625,9 @@ assert list(largest.values()) == [15, 2, 1, 1]
 #   4,127.5 with 128. The last row's R is P.
 # - *Equation 1 with p infinite is the standard quantisation.* It uses half of the range and keeps 82 % instead of 89 %
 #   of the signs of Laplace vectors.
+# - *Speedups of up to 5.1*: with Table 4's share of communication free communication would gain 4.0 times.
+# - *L1 is the better quantiser of Laplace entries*: its squared error is larger than the maximum's, and p = 2 or 4 keeps
+#   three points more of the sum's signs. Only tails that are heavier speak for it.
 # - *[0, 15]* in one place is *[-15, 15]* in another: half of the levels keep two points fewer of the signs. *Sign is
 #   unbiased* must read biased, as ten gradients show. *8 bits hold only 0/1 votes of 125 workers*: -1, 0, 1 fit too.
 #

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
     from syncline.api.clocks import collectives, pipeline, project
     from syncline.api.folders import load
     from syncline.api.networks import Link
+    from syncline.api.papers import reproduce
     from syncline.api.processes import calibrate, launch
     from syncline.api.result import Result
     from syncline.api.sweeps import sweep
@@ -30,12 +31,16 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
         des_loc,
         diloco,
         dion,
+        eshampoo,
         galore,
+        ldadam,
         lion_cub,
         local,
         mt_dao,
         one_bit_adam,
         powersgd,
+        selsync,
+        selsync_dion,
         sign_sgd,
         soap,
         streaming_diloco,
@@ -60,8 +65,10 @@ _WHERE = {
     "des_loc": "syncline.methods.functions",
     "diloco": "syncline.methods.functions",
     "dion": "syncline.methods.functions",
+    "eshampoo": "syncline.methods.functions",
     "galore": "syncline.methods.functions",
     "launch": "syncline.api.processes",
+    "ldadam": "syncline.methods.functions",
     "lion_cub": "syncline.methods.functions",
     "load": "syncline.api.folders",
     "local": "syncline.methods.functions",
@@ -70,7 +77,10 @@ _WHERE = {
     "pipeline": "syncline.api.clocks",
     "powersgd": "syncline.methods.functions",
     "project": "syncline.api.clocks",
+    "reproduce": "syncline.api.papers",
     "run": "syncline.api.trainings",
+    "selsync": "syncline.methods.functions",
+    "selsync_dion": "syncline.methods.functions",
     "sign_sgd": "syncline.methods.functions",
     "soap": "syncline.methods.functions",
     "streaming_diloco": "syncline.methods.functions",
@@ -97,8 +107,10 @@ __all__ = [
     "des_loc",
     "diloco",
     "dion",
+    "eshampoo",
     "galore",
     "launch",
+    "ldadam",
     "lion_cub",
     "load",
     "local",
@@ -107,7 +119,10 @@ __all__ = [
     "pipeline",
     "powersgd",
     "project",
+    "reproduce",
     "run",
+    "selsync",
+    "selsync_dion",
     "sign_sgd",
     "soap",
     "streaming_diloco",

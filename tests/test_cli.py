@@ -210,7 +210,8 @@ def test_a_text_of_one_s_own(command, tmp_path):
     done = command("compare", *GPT, "--text", "mine.txt", "--json", "--out", "out")
     assert done.code == 0
     told = json.loads((tmp_path / "out" / "run.json").read_text())["problem"]
-    assert (told["corpus"], told["train_bytes"], told["validation_bytes"]) == ("mine.txt", 1800, 200)
+    held_out = 100  # a half of the last tenth
+    assert (told["corpus"], told["train_bytes"], told["validation_bytes"]) == ("mine.txt", 1800, held_out)
 
 
 REFUSED = [
@@ -277,7 +278,7 @@ REFUSED = [
     (("compare", *SMALL, "--text", "x.txt"), "problem.path: got 'x.txt'; expected no such field here"),
     (("compare", *SMALL, "--set", "workers=2000"), "workers: got 2000; expected at most 1438 workers"),
     (("compare", *GPT, "--text", "no.txt"), "problem.path: got 'no.txt'; expected a text file that can be read"),
-    (("compare", *GPT, "--text", "short.txt"), "problem.path: got 'short.txt'; expected a text of at least 90 bytes"),
+    (("compare", *GPT, "--text", "short.txt"), "problem.path: got 'short.txt'; expected a text of at least 180 bytes"),
     (("compare", *SMALL, "--out", "short.txt"), "--out: got 'short.txt'; expected a folder that does not exist yet"),
     (("compare", *SMALL, "--out", "short.txt/x"), "--out: got 'short.txt/x'; expected a place that can be written to"),
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +13,10 @@ import matplotlib
 
 STYLE_FILE = Path(__file__).with_name("syncline.mplstyle")
 
-Dashes = tuple[float, tuple[float, ...]] | Literal["solid"]
-"""A line style of matplotlib: solid, or (offset, (on, off, ...)) in units of the line width."""
+Dashes = tuple[float, tuple[float, ...]] | Literal["solid", "none"]
+"""A line style of matplotlib: solid, none, or (offset, (on, off, ...)) in units of the line width."""
+Marker = str | tuple[int, Literal[1], int]
+"""A marker of matplotlib: its letter, or (points, 1, turned by) of a star."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class MethodStyle:
 
     color: str
     linestyle: Dashes
-    marker: str
+    marker: Marker
 
 
 # Okabe-Ito colours, ordered so that neighbours differ in lightness too; yellow is left out, too pale on white.
@@ -36,37 +39,88 @@ CYCLE: tuple[MethodStyle, ...] = (
     MethodStyle("#56B4E9", (0, (2, 1.2)), "X"),
 )
 
-# The methods that most figures compare keep their place in the cycle, whoever else is in the figure.
-PLACES: dict[str, int] = {
-    "ddp-adam": 0,
-    "local-adam": 1,
-    "diloco": 2,
-    "mt-dao": 3,
-    "demo": 4,
-    "curvadion": 5,
-    "lion-cub": 6,
-}
+DASHES: tuple[Dashes, ...] = ("solid", (0, (4, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
 
 
-def method_styles(labels: Iterable[str]) -> dict[str, MethodStyle]:
-    """The style of each label: its own place if it has one, otherwise the next free one, in the order given.
+@dataclass(frozen=True, slots=True)
+class MethodFamily:
+    """Methods that save in the same way: shades of one hue, markers of one kind.
 
-    Beyond the seven colours the cycle starts again with the dashes and markers shifted against the colours, so that
-    49 labels get 49 different styles.
+    Attributes:
+        prefixes: how their names begin.
+        first: names that keep their places, the first ones, whoever else is in a figure.
+        shades, markers: one per place; dashes differ along with them.
+    """
+
+    prefixes: tuple[str, ...]
+    first: tuple[str, ...]
+    shades: tuple[str, ...]
+    markers: tuple[Marker, ...]
+
+
+# Hues are those of Okabe and Ito, shades are far apart in lightness; round, four corners, three, crosses, stars.
+METHOD_FAMILIES: dict[str, MethodFamily] = {
+    "data parallel": MethodFamily(
+        ("ddp",), ("ddp-adam",), ("#000000", "#777777", "#444444", "#A0A0A0"), ("o", "h", "8", "H"),
+    ),
+    "periodic": MethodFamily(
+        ("local", "diloco", "des-loc", "mt-dao", "streaming"), ("mt-dao", "diloco", "local-adam", "des-loc"),
+        ("#0072B2", "#56B4E9", "#003A66", "#7088E0"), ("s", "D", "p", "d"),
+    ),
+    "compressed": MethodFamily(
+        ("demo", "lion-cub", "powersgd", "one-bit", "zero-one", "sign-sgd", "distributed-lion", "top-k", "qsgd", "dion",
+         "galore"),
+        ("demo", "lion-cub", "powersgd", "one-bit-adam"),
+        ("#D55E00", "#E69F00", "#8A3300", "#E03040"), ("^", "v", "<", ">"),
+    ),
+    "triggered": MethodFamily(("curvadion", "rmmc"), ("curvadion",), ("#009E73", "#00593F", "#58C9A5", "#7A9A2E"),
+                        ("P", "X", (4, 1, 0), (4, 1, 45))),
+    "rotated": MethodFamily(("basis-rotation", "rotation", "soap"), ("basis-rotation", "soap"),
+                      ("#CC79A7", "#7B2D61", "#E3A9CB", "#A0489A"), ("*", (6, 1, 0), (3, 1, 0), (8, 1, 0))),
+}  # fmt: skip
+
+
+def family_of(label: str) -> str | None:
+    """The family whose methods' names begin as this one does; None for another name."""
+    fits = [(len(p), name) for name, family in METHOD_FAMILIES.items() for p in family.prefixes if label.startswith(p)]
+    return max(fits)[1] if fits else None
+
+
+def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
+    """The style of each label: one of its family's, or the next free one of the cycle for what is of no family.
+
+    Within its family a label has its own place, or the next free one in the order given. After its four shades a family
+    starts again with dashes and markers shifted against the colours; so does the cycle after seven.
 
     Args:
         labels: the methods of one figure; repeated labels count once.
+        families: label -> name of a family, for labels that do not tell it.
 
     Returns:
         label -> style, in the order given.
     """
     wanted = list(dict.fromkeys(labels))
-    taken = {PLACES[label] for label in wanted if label in PLACES}
-    free = (place for place in range(len(taken) + len(wanted)) if place not in taken)
-    return {label: _style_at(PLACES[label] if label in PLACES else next(free)) for label in wanted}
+    of = {label: (families or {}).get(label) or family_of(label) for label in wanted}
+    styles: dict[str, MethodStyle] = {}
+    for name, family in METHOD_FAMILIES.items():
+        own = [label for label in wanted if of[label] == name]
+        taken = {family.first.index(label) for label in own if label in family.first}
+        free = (place for place in count() if place not in taken)
+        for label in own:
+            styles[label] = _of_family(family, family.first.index(label) if label in family.first else next(free))
+    hues = {style.color for style in styles.values()}
+    # The first lap leaves out the colours that a family has here.
+    places = (p for p in count() if p >= len(CYCLE) or CYCLE[p].color not in hues)
+    others = (style for style in map(_of_cycle, places) if style not in styles.values())
+    return {label: styles[label] if label in styles else next(others) for label in wanted}
 
 
-def _style_at(place: int) -> MethodStyle:
+def _of_family(family: MethodFamily, place: int) -> MethodStyle:
+    lap, index = divmod(place, len(DASHES))
+    return MethodStyle(family.shades[index], DASHES[(index + 2 * lap) % len(DASHES)], family.markers[(index + lap) % 4])
+
+
+def _of_cycle(place: int) -> MethodStyle:
     lap, index = divmod(place, len(CYCLE))
     line = CYCLE[(index + lap) % len(CYCLE)]
     return MethodStyle(CYCLE[index].color, line.linestyle, line.marker)

@@ -9,6 +9,9 @@ from pathlib import Path
 WHAT = ("networks", "hardware", "models", "methods", "problems", "schedules", "studies", "specs")
 """What `syncline list` lists; a test holds it to the catalogues."""
 
+PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
+"""What `syncline reproduce` takes; a test holds it to the scoreboard."""
+
 Offer = Callable[[str], list[str]]
 
 

@@ -201,8 +201,40 @@ class DionSpec(DionBase):
         return self._with_trigger(params, Every(self.period), comm, worker_axis)
 
 
+class TriggeredDionBase(DionBase):
+    """What Dion under a trigger shares: a flag in every step, and an exchange whenever it fires."""
+
+    flag_bytes: ClassVar[int] = 4
+
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
+    expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
+
+    @property
+    @override
+    def one_seed_at_a_time(self) -> bool:
+        """Each seed triggers by itself."""
+        return True
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """The flag in every step, and an exchange at the expected rate, taken as a period."""
+        flag = Exchange(self.flag_bytes, label="trigger", joins=False)
+        return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Dion's, and one number per matrix."""
+        return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
+
+    @override
+    def check_model(self, model: Sequence[TensorShape]) -> None:
+        """Refuse a model without matrices: there would be nothing that triggers."""
+        if not any(tensor.is_matrix for tensor in model):
+            raise SpecError("method", self.name, "a model with matrices, whose momenta the trigger looks at")
+
+
 @register
-class CurvaDionSpec(DionBase):
+class CurvaDionSpec(TriggeredDionBase):
     """CurvaDion: Dion that exchanges when a layer's momentum norm changes (RMMC above ``threshold``).
 
     Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
@@ -224,45 +256,18 @@ class CurvaDionSpec(DionBase):
         "curvadion": {"lr": 0.02, "other_lr": 0.003},
     }
 
-    flag_bytes: ClassVar[int] = 4
-
     kind: Literal["curvadion"] = "curvadion"
-    threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     form: Literal["paper", "code"] = "paper"
-    expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
 
     @property
     @override
     def name(self) -> str:
         return self.label or f"curvadion{self._suffix}"
 
-    @property
-    @override
-    def one_seed_at_a_time(self) -> bool:
-        """Each seed triggers by itself."""
-        return True
-
-    @override
-    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """The flag in every step, and an exchange at the expected rate, taken as a period."""
-        flag = Exchange(self.flag_bytes, label="trigger", joins=False)
-        return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
-
-    @override
-    def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Dion's, and one norm per matrix."""
-        return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
-
     @override
     def readbacks(self, model: Tensors) -> int:
         """The norm of each matrix."""
         return sum(tensor.is_matrix for tensor in tensors_of(model))
-
-    @override
-    def check_model(self, model: Sequence[TensorShape]) -> None:
-        """Refuse a model without matrices: there would be nothing that triggers."""
-        if not any(tensor.is_matrix for tensor in model):
-            raise SpecError("method", self.name, "a model with matrices, whose momenta the trigger looks at")
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:

@@ -12,16 +12,12 @@ from syncline.fields import Period
 from syncline.methods.base import Presets, Tensors, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, rule_name
+from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, rule_name, state_names
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
     from syncline.optim import Method
-
-
-RULE_STATES: tuple[str, ...] = ("momentum_1", "second_moment")
-"""What a rule's states are called; where there is only one, it is a momentum."""
 
 
 @register
@@ -62,7 +58,7 @@ class LocalSpec(CompressibleBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Parameters and states together."""
-        states = RULE_STATES[: self.rule.state_elements([TensorShape("", (1,))])]
+        states = state_names(self.rule)
         if isinstance(self.rule, TorchRuleSpec):
             states = self.rule.average_states
         return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))

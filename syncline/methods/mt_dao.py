@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -13,6 +13,7 @@ from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.momenta import MomentaBase, Weight, check_momenta
 from syncline.methods.parts.outer import OuterSpec
 from syncline.methods.registry import register
 
@@ -68,9 +69,9 @@ class MTDAOSpec(CompressibleBase):
     }
 
     kind: Literal["mt-dao"] = "mt-dao"
-    base: Literal["adam", "adopt", "sgdm", "muon"] = "adam"
+    base: MomentaBase = "adam"
     betas: tuple[Rate, ...] = (0.999,)
-    omegas: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (0.95,)
+    omegas: tuple[Weight, ...] = (0.95,)
     beta2: Rate | None = None
     eps: Positive | None = None
     bias_correction: bool = True
@@ -84,12 +85,9 @@ class MTDAOSpec(CompressibleBase):
 
     @model_validator(mode="after")
     def _lengths(self) -> MTDAOSpec:
-        if len(self.omegas) != len(self.betas):
-            raise refusal("omegas", self.omegas, f"one weight per beta ({len(self.betas)})")
+        check_momenta(self.betas, self.omegas)
         if self.momentum_periods is not None and len(self.momentum_periods) != len(self.betas):
             raise refusal("momentum_periods", self.momentum_periods, f"one period per beta ({len(self.betas)})")
-        if sum(self.omegas) > 1 + 1e-12:
-            raise refusal("omegas", self.omegas, "weights whose sum is at most 1")
         if self.switch_step and not self.betas:
             raise refusal("switch_step", self.switch_step, "0 where there is no momentum to switch")
         return self

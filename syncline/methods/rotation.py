@@ -1,12 +1,12 @@
-"""Data parallelism with Adam in a rotated basis: Basis Rotation, SOAP, full-rank GaLore."""
+"""Data parallelism with Adam in a rotated basis: Basis Rotation, SOAP, EShampoo, full-rank GaLore."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Hardware
@@ -196,6 +196,37 @@ class SOAPSpec(RotationBase):
 
 
 SOAP = constructor(SOAPSpec)
+
+
+@register
+class EShampooSpec(RotationBase):
+    """EShampoo: eigenvalue-corrected Shampoo; bases are found exactly, and not before they have turned away."""
+
+    source: ClassVar[str] = "EShampoo (Eschenhagen et al., 2025)"
+
+    presets: ClassVar[Presets] = {
+        "eshampoo": {"lr": 0.003},
+    }
+
+    kind: Literal["eshampoo"] = "eshampoo"
+    estimate: Literal["exact", "power"] = "exact"
+    covariance_beta: Rate | None = None
+    tolerance: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @property
+    @override
+    def _design(self) -> tuple[str, str, str]:
+        return "2nd", "bilateral", "original"
+
+    @override
+    def _rule(self) -> MatrixSplit:
+        from syncline.optim import eshampoo
+
+        own: dict[str, Any] = {"covariance_beta": self.covariance_beta, "tolerance": self.tolerance}
+        return eshampoo(self.frequency, **own, **self._options())
+
+
+EShampoo = constructor(EShampooSpec)
 
 
 @register

@@ -1,15 +1,18 @@
 """The parts of methods: real optimizer math over the worker axis, and the one loop that plays parts together."""
 
+from syncline.optim.ademamix import AdEMAMix
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, mean_buffers
 from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
 from syncline.optim.demo import CoefficientMean, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
 from syncline.optim.error_feedback import CompressedAverages, CompressedMean
+from syncline.optim.ldadam import LowRankAdam, ldadam
 from syncline.optim.lion import LionRule, lion
 from syncline.optim.lion_cub import LionCubMethod
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.method import MeanGradient, Method
+from syncline.optim.momenta import aggmo, qhadam, qhadopt, qhm
 from syncline.optim.mt_dao import multi_momentum_rule
 from syncline.optim.muon import muon
 from syncline.optim.nesterov import NesterovAdam
@@ -31,20 +34,22 @@ from syncline.optim.quantisers import (
     without_zeros,
 )
 from syncline.optim.rotated import RotatedAdam
-from syncline.optim.rotation import basis_rotation, full_rotation, galore, soap
+from syncline.optim.rotation import basis_rotation, eshampoo, full_rotation, galore, soap
 from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, ada_sgd, adam, adopt, sgdm
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.scion import scion
+from syncline.optim.selsync import SelSyncMethod
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
 from syncline.optim.streaming import Streaming
 from syncline.optim.sync import EveryStep, Periodic
-from syncline.optim.triggers import RMMC, Every
+from syncline.optim.triggers import RMMC, Every, GradientChange
 from syncline.optim.votes import DirectVote, OneBitVote, ServerVote, Vote
 from syncline.optim.zero_one_adam import ZeroOneAdamMethod, ZeroOneSchedule
 
 __all__ = [
     "QSGD",
     "RMMC",
+    "AdEMAMix",
     "AdamScaling",
     "AdoptScaling",
     "Buffers",
@@ -60,8 +65,10 @@ __all__ = [
     "EveryStep",
     "FactorMean",
     "FedAdam",
+    "GradientChange",
     "LionCubMethod",
     "LionRule",
+    "LowRankAdam",
     "LpMean",
     "MatrixSplit",
     "MeanGradient",
@@ -79,6 +86,7 @@ __all__ = [
     "QuantisedVote",
     "Reducer",
     "RotatedAdam",
+    "SelSyncMethod",
     "ServerVote",
     "Signed",
     "Streaming",
@@ -92,12 +100,15 @@ __all__ = [
     "ada_sgd",
     "adam",
     "adopt",
+    "aggmo",
     "basis_rotation",
     "demo_rule",
     "discount",
     "discounted",
+    "eshampoo",
     "full_rotation",
     "galore",
+    "ldadam",
     "lion",
     "log_quantise",
     "log_restore",
@@ -106,6 +117,9 @@ __all__ = [
     "multi_momentum_rule",
     "muon",
     "power_mean",
+    "qhadam",
+    "qhadopt",
+    "qhm",
     "qsgd",
     "quantise_lp",
     "quantise_max",

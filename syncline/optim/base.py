@@ -13,7 +13,9 @@ The known methods as combinations of parts, one file each in ``syncline.methods`
     demo              | sgd, sign or muon    | gradient, every step                 | CoefficientMean | -
     basis-rotation    | RotatedAdam          | gradient, every step                 | mean            | -
     soap              | RotatedAdam          | gradient, every step                 | mean            | -
+    eshampoo          | RotatedAdam          | gradient, every step                 | mean            | -
     galore            | RotatedAdam          | gradient, every step                 | mean            | -
+    ldadam            | LowRankAdam          | gradient, every step                 | mean            | -
     sign-sgd          | sgdm                 | direction, every step                | a vote          | -
     lion-cub          | Lion without sign    | direction, every step; momenta, K    | a vote          | -
     local             | any                  | params and all states, K             | -               | -
@@ -24,6 +26,8 @@ The known methods as combinations of parts, one file each in ``syncline.methods`
     streaming-mt-dao  | several momenta      | params and states, in fragments      | -               | any
     dion              | DionRule, another    | gradient or factors, K               | mean            | -
     curvadion         | DionRule, another    | gradient or factors, on a trigger    | mean            | -
+    selsync           | any                  | params or gradient, on a trigger     | mean            | -
+    selsync-dion      | DionRule, another    | gradient or factors, on a trigger    | mean            | -
     one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean      | -
     zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean      | -
 

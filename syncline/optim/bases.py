@@ -31,6 +31,18 @@ def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
     return x.gather(dim, index.expand_as(x))
 
 
+def off_diagonal_share(matrix: Tensor) -> Tensor:
+    """``||B - diag(B)|| / ||B||`` of matrices ``(..., d, d)``, as ``(..., 1, 1)``; 0 of a matrix of zeros.
+
+    It is the relative error of C where ``B = U^T C U`` is taken for diagonal, so how far U is from C's eigenvectors.
+
+    Source: R. Eschenhagen et al., "Purifying Shampoo" (2025), its criterion for a warm-started QR iteration.
+    """
+    whole = matrix.square().sum((-2, -1), keepdim=True)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1).square().sum(-1)[..., None, None]
+    return ((whole - diagonal).clamp(min=0) / whole.clamp(min=torch.finfo(whole.dtype).tiny)).sqrt()
+
+
 def exact_basis(matrix: Tensor) -> Tensor:
     """Eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
     wide = matrix if matrix.dtype == torch.float64 else matrix.float()

@@ -139,6 +139,8 @@ class CoefficientMean(Reducer):
         shape = tuple(momentum.shape[1:])
         sizes = chunk_shape(shape, self.chunk)
         flat = transform(to_blocks(momentum, sizes), self._matrices(row, t, inverse=False)).flatten(2)
+        if flat.data_ptr() == momentum.data_ptr():
+            flat = flat.clone()  # one block in the identity basis is the momentum itself, which is written over below
         block = flat.shape[-1]
         index = largest(flat, min(self.k, block))  # in order, so that equal sets are equal bytes
         value = flat.gather(-1, index)

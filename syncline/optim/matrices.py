@@ -123,7 +123,7 @@ class Orthogonalised(Unscaled):
         return self._orthogonal([d])[0]
 
     @override
-    def after_all(self, ds: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+    def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
         # Small matrices of one shape are iterated on together; of large ones the arithmetic is all.
         out = list(ds)
         alike: dict[tuple[int, ...], list[int]] = {}

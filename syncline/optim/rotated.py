@@ -12,7 +12,15 @@ from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
-from syncline.optim.bases import exact_basis, power_basis, rayleigh_order, reordered, rotate, rotate_back
+from syncline.optim.bases import (
+    exact_basis,
+    off_diagonal_share,
+    power_basis,
+    rayleigh_order,
+    reordered,
+    rotate,
+    rotate_back,
+)
 from syncline.optim.matrices import as_matrix
 from syncline.optim.rules import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
 
@@ -72,6 +80,8 @@ class RotatedAdam(UpdateRule, Together):
         beta2: decay of the second moment.
         eps: added to the root.
         covariance_beta: decay of the averages of ``2nd``; ``beta2`` if none.
+        tolerance: a basis U of C that is due stays as long as ``||B - diag(B)|| <= tolerance ||B||``, ``B = U^T C U``
+            (EShampoo); none renews whatever is due.
 
     Raises:
         SpecError: a value out of range, or a source that the geometry has no use for.
@@ -91,6 +101,7 @@ class RotatedAdam(UpdateRule, Together):
     beta2: float = 0.999
     eps: float = 1e-8
     covariance_beta: float | None = None
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -112,6 +123,8 @@ class RotatedAdam(UpdateRule, Together):
         check_unit("beta2", self.beta2)
         if self.covariance_beta is not None:
             check_unit("covariance_beta", self.covariance_beta)
+        if self.tolerance is not None and not 0 <= self.tolerance <= 1:
+            raise SpecError("tolerance", self.tolerance, "a number from 0 to 1, or none")
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -223,6 +236,10 @@ class RotatedAdam(UpdateRule, Together):
                     if self.estimate == "exact"
                     else power_basis(matrices, reordered(stacked, order, -1))
                 )
+                if self.tolerance is not None:
+                    kept = off_diagonal_share(rotate(matrices, stacked, stacked)) <= self.tolerance
+                    new = torch.where(kept, stacked, new)
+                    order = torch.where(kept[..., 0], torch.arange(len(order[0]), device=order.device), order)
                 if self.carry:
                     for (part, side, _), own in zip(some, order.split(counts), strict=True):
                         v = self._matrix(part.state[SECOND_MOMENT])

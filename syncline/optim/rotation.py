@@ -1,4 +1,4 @@
-"""Basis Rotation, SOAP, full-rank GaLore, and the rotation of all coordinates of a small problem."""
+"""Basis Rotation, SOAP, EShampoo, full-rank GaLore, and the rotation of all coordinates of a small problem."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def basis_rotation(
         layers: patterns of names: only matrices with such a name rotate; without any, all do.
         other: rule of all that does not rotate; Adam with the same rates if none.
         **options: ``estimate``, ``refresh``, ``momentum``, ``carry``, ``beta1``, ``beta2``, ``eps``,
-            ``covariance_beta`` of ``RotatedAdam``.
+            ``covariance_beta``, ``tolerance`` of ``RotatedAdam``.
 
     Source: see ``RotatedAdam``.
     """
@@ -71,6 +71,24 @@ def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
         "carry": False,
     }
     return basis_rotation(frequency=frequency, **(own | options))
+
+
+def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **options: Any) -> MatrixSplit:
+    """EShampoo: Shampoo whose eigenvalues are corrected in every step, in eigenvectors that are renewed now and then.
+
+    Basis Rotation 2nd, bilateral, but for two switches: ``estimate: exact``, and a second moment that stays as it is
+    when its basis changes.
+
+    Args:
+        frequency: steps between renewals of the bases; None for the first alone.
+        tolerance: a basis that is still this close to its matrix's eigenvectors is not renewed, see ``RotatedAdam``.
+        **options: as for ``basis_rotation``.
+
+    Source: R. Eschenhagen et al., "Purifying Shampoo: Investigating Shampoo's Heuristics by Decomposing its
+    Preconditioner" (2025), eigenvalue-corrected Shampoo, and its public code.
+    """
+    switches: dict[str, Any] = {"estimate": "exact", "carry": False, "tolerance": tolerance}
+    return basis_rotation("2nd", "bilateral", frequency, **(switches | options))
 
 
 def full_rotation(

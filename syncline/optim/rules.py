@@ -62,8 +62,8 @@ class Scaling(Protocol):
         seen = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         return None if any(one is None for one in seen) else [one for one in seen if one is not None]
 
-    def after_all(self, ds: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        """``after`` of several, likewise."""
+    def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+        """``after`` of several, likewise; ``gs`` are what the momenta saw."""
         return [self.after(d, state, h, t) for d, state in zip(ds, states, strict=True)]
 
 
@@ -93,6 +93,7 @@ class AdamScaling(Scaling):
     ``v_hat = v / (1 - beta2^(t+1))`` with bias correction, else ``v``. Per ``tensor`` the mean of ``g^2`` takes the
     place of ``g^2``, and ``v`` is the same number all over a tensor: the size of a step adapts, its direction does not
     (J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020), Algorithm 1, there over all tensors).
+    With ``nu2`` below 1 the root is of ``(1 - nu2) g^2 + nu2 v_hat`` (QHAdam).
     """
 
     beta2: float = 0.999
@@ -100,15 +101,19 @@ class AdamScaling(Scaling):
     bias_correction: bool = True
     states: tuple[str, ...] = (SECOND_MOMENT,)
     per: Literal["coordinate", "tensor"] = "coordinate"
+    nu2: float = 1.0
 
     def __post_init__(self) -> None:
         check_unit("beta2", self.beta2)
         if self.per not in ("coordinate", "tensor"):
             raise SpecError("per", self.per, "'coordinate' or 'tensor'")
+        if not 0 <= self.nu2 <= 1 or (self.nu2 < 1 and self.per == "tensor"):
+            raise SpecError("nu2", self.nu2, "a number from 0 to 1; 1 per tensor")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``beta2``, ``eps``."""
-        return {"beta2": self.beta2, "eps": self.eps}
+        """``beta2``, ``eps``; ``nu2`` where the gradient's own square has a share."""
+        share = {} if self.nu2 == 1 else {"nu2": self.nu2}
+        return {"beta2": self.beta2, "eps": self.eps, **share}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update the second moment; the gradient passes as it is."""
@@ -120,8 +125,8 @@ class AdamScaling(Scaling):
         return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``d / (sqrt(v_hat) + eps)``."""
-        return self.after_all([d], [state], h, t)[0]
+        """``d / (sqrt(v_hat) + eps)``, where a gradient has no share in the root."""
+        return self._divided([d], [state[SECOND_MOMENT]], h, t)[0]
 
     @override
     def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
@@ -133,8 +138,17 @@ class AdamScaling(Scaling):
         return gs
 
     @override
-    def after_all(self, ds: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        roots = list(torch._foreach_sqrt([state[SECOND_MOMENT] for state in states]))
+    def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+        vs = [state[SECOND_MOMENT] for state in states]
+        nu2 = h.get("nu2", 1.0)
+        if nu2 < 1:
+            vs = list(torch._foreach_mul(vs, nu2))
+            own = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
+            torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * own)  # the correction below takes it back
+        return self._divided(ds, vs, h, t)
+
+    def _divided(self, ds: list[Tensor], vs: list[Tensor], h: Hyperparameters, t: int) -> list[Tensor]:
+        roots = list(torch._foreach_sqrt(vs))
         if self.bias_correction:
             torch._foreach_div_(roots, (1 - h["beta2"] ** (t + 1)) ** 0.5)
         torch._foreach_add_(roots, h["eps"])
@@ -302,7 +316,7 @@ class MomentumRule(UpdateRule, Together):
                 ds = list(torch._foreach_mul(us, weight))
             else:
                 torch._foreach_add_(ds, us, alpha=weight)
-        return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, states, h, t)
+        return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, seen, states, h, t)
 
     def _is_adam(self, h: Hyperparameters) -> bool:
         """Whether it is Adam as it was published, for which there are kernels."""
@@ -310,6 +324,7 @@ class MomentumRule(UpdateRule, Together):
         if not (isinstance(scaling, AdamScaling) and scaling.per == "coordinate" and scaling.bias_correction):
             return False
         plain = self.form == "ema" and self.bias_correction and not h.get("switch_step")
+        plain = plain and h.get("nu2", 1.0) == 1
         return plain and len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
 
     def least(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:

@@ -16,6 +16,8 @@ from syncline.optim.base import Row
 NORM = "momentum_norm"
 MOMENTUM = "momentum"
 
+GRADIENT_SQUARE = "gradient_square"
+
 SMALLEST_NORM = 0.1
 """CurvaDion's public code does not look at layers whose momentum norm is at or below this."""
 
@@ -107,8 +109,7 @@ class RMMC(Trigger):
         Raises:
             SpecError: for replicas side by side, which would have to agree, and for a model without matrices.
         """
-        if comm.replicas > 1:
-            raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger by itself")
+        check_one_seed(comm)
         if not rows:
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
         changes = self.changes(rows)
@@ -116,3 +117,69 @@ class RMMC(Trigger):
         comm.ledger.read_back(changes.shape[1])  # the public code asks for each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
         return bool(largest[0] > self.threshold)
+
+
+@dataclass(frozen=True)
+class GradientChange(Trigger):
+    """Relative change of a worker's smoothed squared gradient norm at or above a threshold, on any worker.
+
+        s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    Delta = |s_t - s_(t-1)| / s_(t-1)
+
+    fires when ``max_worker Delta >= threshold``, and in the first step, which has nothing to compare with. As
+    ``Delta = smoothing | ||g_t||^2 / s_(t-1) - 1 |``, a threshold above ``smoothing`` sees only gradients that grow.
+    One number per tensor is kept, and one is read back by the host; the maximum travels as one 4-byte all-reduce, in
+    the place of the flags that the source gathers.
+
+    Args:
+        threshold: delta; 0 fires in every step, infinity never.
+        smoothing: weight of the newest norm, in (0, 1]; 1 compares a gradient with the one before.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: S. Tyagi, M. Swany, "Accelerating Distributed ML Training via Selective Synchronization" (SelSync, 2023),
+    section 3.
+    """
+
+    threshold: float = 0.1
+    smoothing: float = 0.16
+
+    def __post_init__(self) -> None:
+        if not self.threshold >= 0:
+            raise SpecError("threshold", self.threshold, "a number >= 0; infinity to never exchange")
+        if not 0 < self.smoothing <= 1:
+            raise SpecError("smoothing", self.smoothing, "a number in (0, 1]")
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """The smoothed square; negative before the first."""
+        return {GRADIENT_SQUARE: x.new_full((x.shape[0],), -1.0)}
+
+    def change(self, rows: list[Row]) -> Tensor:
+        """Delta of each worker ``(R,)``, over all rows together; moves what is remembered on."""
+        before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
+        for row in rows:
+            kept, square = row.state[GRADIENT_SQUARE], row.g.flatten(1).square().sum(1)
+            kept.copy_(torch.where(kept < 0, square, torch.lerp(kept, square, self.smoothing)))
+        after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
+        return torch.where(before < 0, torch.inf, (after - before).abs() / before.clamp(min=1e-30))
+
+    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        """Whether the largest change over the workers reaches the threshold.
+
+        Raises:
+            SpecError: for replicas side by side, which would have to agree.
+        """
+        check_one_seed(comm)
+        comm.ledger.read_back(1)
+        largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
+        return bool(largest[0] >= self.threshold) and self.threshold < float("inf")
+
+
+def check_one_seed(comm: Communicator) -> None:
+    """Refuse replicas side by side: each would trigger by itself.
+
+    Raises:
+        SpecError: with how many there are.
+    """
+    if comm.replicas > 1:
+        raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger by itself")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
-from syncline.problems.corpus import HELD_OUT_ONE_IN, Corpus, standard_library, text_file
+from syncline.problems.corpus import HELD_OUT_ONE_IN, standard_library, text_file
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
@@ -34,6 +34,8 @@ class TextGPT:
         context: bytes that a prediction may look at.
         batch_size: windows of ``context`` bytes per worker and step, drawn anywhere in the text.
         validation_windows: windows of an evaluation, evenly spaced over the held-out text, always the same.
+        held_out: which bytes of the held-out text they are of: ``whole``, ``first-half`` or ``second-half``. What is
+            tuned on one half is judged on the other.
         path: a text file of your own; None for the source of Python's standard library.
         tied: whether the output layer is the token embedding; pipelines need it untied, as both ends have one.
 
@@ -49,6 +51,7 @@ class TextGPT:
     context: int = 64
     batch_size: int = 8
     validation_windows: int = 64
+    held_out: Literal["whole", "first-half", "second-half"] = "whole"
     path: str | None = None
     tied: bool = True
 
@@ -81,15 +84,18 @@ class TextGPT:
         """The task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
         module = self.module()
         corpus = standard_library() if self.path is None else text_file(self.path)
-        if min(len(corpus.train), len(corpus.validation)) <= self.context:
-            shortest = HELD_OUT_ONE_IN * (self.context + 1)
-            expected = f"a text of at least {shortest} bytes, whose last tenth is longer than the context"
+        held_out = half_of(corpus.validation, self.held_out)
+        if min(len(corpus.train), len(held_out)) <= self.context:
+            parts, of = (1, "") if self.held_out == "whole" else (2, "half of ")
+            shortest = HELD_OUT_ONE_IN * parts * (self.context + 1)
+            expected = f"a text of at least {shortest} bytes, {of}whose last tenth is longer than the context"
             raise SpecError("problem.path", self.path, expected)
         return NetworkTask(
             module,
             lambda source: gpt_weights(module, source),
             Windows(
-                corpus,
+                corpus.train,
+                held_out,
                 rows,
                 context=self.context,
                 batch_size=self.batch_size,
@@ -103,7 +109,7 @@ class TextGPT:
                 "corpus": corpus.name,
                 "corpus_sha256": corpus.sha256,
                 "train_bytes": len(corpus.train),
-                "validation_bytes": len(corpus.validation),
+                "validation_bytes": len(held_out),
             },
             how=how,
             dtype=dtype,
@@ -111,12 +117,19 @@ class TextGPT:
         )
 
 
+def half_of(text: Tensor, part: str) -> Tensor:
+    """The bytes of ``text`` that belong to a part: all, or those before its middle, or the others."""
+    middle = len(text) // 2
+    return {"whole": text, "first-half": text[:middle], "second-half": text[middle:]}[part]
+
+
 class Windows:
     """Windows of a text: inputs are its bytes, targets the bytes that follow each."""
 
     def __init__(
         self,
-        corpus: Corpus,
+        train: Tensor,
+        validation: Tensor,
         rows: Rows,
         *,
         context: int,
@@ -124,8 +137,8 @@ class Windows:
         validation_windows: int,
         device: torch.device | str,
     ) -> None:
-        self._windows = corpus.train.to(device).unfold(0, context + 1, 1)  # a view: (starts, context + 1)
-        held_out = corpus.validation.to(device).unfold(0, context + 1, 1)
+        self._windows = train.to(device).unfold(0, context + 1, 1)  # a view: (starts, context + 1)
+        held_out = validation.to(device).unfold(0, context + 1, 1)
         spaced = torch.linspace(0, len(held_out) - 1, validation_windows, dtype=torch.float64)
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))

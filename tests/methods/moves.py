@@ -72,8 +72,13 @@ FIELDS: dict[str, Moves] = {
     "beta": Moves(0.5),
     "beta1": Moves(0.5),
     "beta2": Moves(0.5),
+    "beta3": Moves(0.5),
+    "nu": Moves(0.5),
+    "nu1": Moves(0.5),
+    "nu2": Moves(0.5),
     "eps": Moves(0.1),
     "mu": Moves(0.5),
+    "rho": Moves(0.5),
     "momentum": Moves(0.5),
     "bias_correction": Moves(False),
     "phase": Moves("paper"),
@@ -92,6 +97,8 @@ FIELDS: dict[str, Moves] = {
     "exchange": Moves("compressed", bytes="<"),
     "threshold": Moves(1.0),
     "expected_sync_rate": Moves(0.5, bytes=">", training=False),
+    "smoothing": Moves(0.01),
+    "aggregate": Moves("gradients"),
     "warm_start": Moves(False),
     "error_feedback": Moves(False, kept="<"),
     "scale": Moves("mean"),
@@ -110,11 +117,15 @@ FIELDS: dict[str, Moves] = {
     "geometry": Moves("unilateral", kept="<"),
     "refresh": Moves("after"),
     "covariance_beta": Moves(0.5),
+    "tolerance": Moves(0.9),
 }
 """What a field moves, by its name, where a row says nothing else of it."""
 
 OF_PARTS: dict[str, Moves] = {
     "nadam.momentum_decay": Moves(0.5),
+    "aggmo.betas": Moves((0.0, 0.9), kept="<"),
+    "ademamix.alpha_warmup_steps": Moves(30),
+    "ademamix.beta3_warmup_steps": Moves(30),
     "muon.adjust": Moves("match_rms_adamw"),
     "scion.radius": Moves(7.0),
     "scion.table_radius": Moves(7.0),

@@ -75,6 +75,26 @@ METHODS: dict[str, Row] = {
     "ddp-nadam": Row({"kind": "ddp", "lr": 0.003, "rule": "nadam"}, nadam()),
     "ddp-ada-sgd": Row({"kind": "ddp", "lr": 0.003, "rule": "ada-sgd"}),
     "ddp-adopt": Row({"kind": "ddp", **ADOPT}),
+    "ddp-qhm": Row({"kind": "ddp", "lr": 0.3, "rule": {"kind": "qhm", "momentum": 0.95}}),
+    "ddp-qhadam": Row({"kind": "ddp", "lr": 0.003, "rule": {"kind": "qhadam", "nu2": 0.9}}),
+    "ddp-qhadam-one": Row({"kind": "ddp", "lr": 0.003, "rule": {"kind": "qhadam", "beta1": 0.9, "nu1": 1.0}}, adamw()),
+    "ddp-qhadopt": Row({"kind": "ddp", "lr": 0.003, "rule": "qhadopt"}),
+    "ddp-aggmo": Row({"kind": "ddp", "lr": 0.01, "rule": "aggmo"}),
+    "ddp-ademamix": Row({"kind": "ddp", "lr": 0.002, "rule": {"kind": "ademamix", "beta3": 0.99}}),
+    "ddp-ademamix-warmed-up": Row(
+        {
+            "kind": "ddp",
+            "lr": 0.002,
+            "rule": {"kind": "ademamix", "alpha": 5.0, "alpha_warmup_steps": 20, "beta3_warmup_steps": 30},
+            "weight_decay": 0.1,
+        }
+    ),
+    "ddp-multi-momentum": Row(
+        {"kind": "ddp", "lr": 0.003, "rule": {"kind": "multi-momentum", "betas": [0.9, 0.99], "omegas": [0.4, 0.5]}}
+    ),
+    "ddp-multi-momentum-muon": Row(
+        {"kind": "ddp", "lr": 0.02, "other_lr": 0.003, "rule": {"kind": "multi-momentum", "base": "muon"}}
+    ),
     "local-sgd": Row(
         {"kind": "local", **SGD, "period": 8},
         sgd(0.0),
@@ -83,6 +103,9 @@ METHODS: dict[str, Row] = {
     ),
     "local-sgdm": Row({"kind": "local", **SGDM, "period": 8}, sgd(0.9)),
     "local-adam": Row({"kind": "local", **ADAM, "period": 8}, adamw()),
+    "local-qhadam": Row({"kind": "local", "lr": 0.003, "rule": {"kind": "qhadam", "beta1": 0.99}, "period": 8}),
+    "local-aggmo": Row({"kind": "local", "lr": 0.01, "rule": "aggmo", "period": 8}),
+    "diloco-ademamix": Row({"kind": "diloco", "lr": 0.002, "rule": {"kind": "ademamix", "beta3": 0.99}, "period": 8}),
     "local-adopt": Row({"kind": "local", **ADOPT, "period": 8}),
     "ddp-torch-nadam": Row(
         {"kind": "ddp", "lr": 0.003, "rule": {"kind": "torch", "target": "torch.optim:NAdam", "betas": [0.99, 0.999]}},
@@ -146,6 +169,30 @@ METHODS: dict[str, Row] = {
     ),
     "curvadion-code": Row(
         {**CURVADION, "threshold": 0.0, "form": "code", "exchange": "compressed", "expected_sync_rate": 1.0}
+    ),
+    "selsync-dion": Row(
+        {"kind": "selsync-dion", "lr": 0.02, "other_lr": 0.003, "threshold": 0.0, "expected_sync_rate": 1.0},
+        setting={"lr": 0.02, "threshold": 0.001},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
+            "local_step": Moves("hold", kept=">", beside={"threshold": 1e9}),
+        },
+    ),
+    "selsync": Row(
+        {"kind": "selsync", **ADAM, "threshold": 0.0, "expected_sync_rate": 1.0},
+        setting={"threshold": 0.02, "smoothing": 0.5},
+    ),
+    "selsync-gradients": Row(
+        {
+            "kind": "selsync",
+            **SGDM,
+            "threshold": 0.0,
+            "expected_sync_rate": 1.0,
+            "aggregate": "gradients",
+            "wire": "bf16",
+            "weight_decay": 0.01,
+        }
     ),
     "demo": Row(
         {"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16},
@@ -284,11 +331,33 @@ METHODS: dict[str, Row] = {
         setting={"frequency": 4},
         moves={"other_lr": Moves(0.0321)},
     ),
+    "eshampoo": Row(
+        {"kind": "eshampoo", "lr": 0.003, "frequency": 5},
+        settled=False,
+        setting={"frequency": 4},
+        moves={"other_lr": Moves(0.0321), "estimate": Moves("power")},
+    ),
+    "eshampoo-adaptive": Row(
+        {"kind": "eshampoo", "lr": 0.003, "frequency": 2, "tolerance": 0.2, "weight_decay": 0.1}, settled=False
+    ),
     "galore": Row(
         {"kind": "galore", "lr": 0.003, "frequency": 6},
         settled=False,
         setting={"frequency": 4},
         moves={"other_lr": Moves(0.0321), "estimate": Moves("power")},
+    ),
+    "ldadam": Row(
+        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3},
+        setting={},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, kept=">"),
+            "layers": Moves(("v",), kept=">"),
+        },
+    ),
+    "ldadam-full-rank": Row({"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "rank_fraction": 1.0, "weight_decay": 0.1}),
+    "ldadam-forgetful": Row(
+        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "error_feedback": False, "rank_fraction": 0.5}
     ),
     "des-loc": Row(
         {"kind": "des-loc", "lr": 0.003, "period": 4},

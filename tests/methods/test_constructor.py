@@ -21,6 +21,9 @@ TENSORS = [syncline.costmodel.TensorShape("w", (6, 4), is_matrix=True), syncline
 RULES = [
     rules.SGDMRule(), rules.SGDMRule(momentum=0.0), rules.AdamRule(), rules.AdaSGDRule(), rules.NesterovAdamRule(),
     rules.AdoptRule(), rules.LionRuleSpec(), rules.MuonRule(), rules.MuonRule(other="lion"), rules.ScionRule(),
+    rules.QHMRule(), rules.QHAdamRule(), rules.QHAdoptRule(), rules.AggMoRule(), rules.AggMoRule(betas=(0.0,)),
+    rules.AdEMAMixRule(), rules.MultiMomentumRule(), rules.MultiMomentumRule(base="muon"),
+    rules.MultiMomentumRule(base="sgdm", betas=(0.0, 0.9), omegas=(0.1, 0.9)),
 ]  # fmt: skip
 
 
@@ -60,6 +63,8 @@ def test_parts_have_the_defaults_of_what_they_build() -> None:
     built = {
         rules.AdamRule: adam(), rules.AdaSGDRule: optim.ada_sgd(), rules.AdoptRule: optim.adopt(),
         rules.LionRuleSpec: optim.lion(), rules.NesterovAdamRule: optim.NesterovAdam(), rules.MuonRule: optim.muon(),
+        rules.QHMRule: optim.qhm(), rules.QHAdamRule: optim.qhadam(), rules.QHAdoptRule: optim.qhadopt(),
+        rules.AggMoRule: optim.aggmo(), rules.AdEMAMixRule: optim.AdEMAMix(),
         rules.ScionRule: optim.scion(), outer.NesterovOuter: Nesterov(), outer.FedAdamOuter: optim.FedAdam(),
         compressors.TopKCompressor: TopK(), compressors.LpCompressor: optim.LpMean(),
         compressors.QSGDCompressor: optim.QSGD(),

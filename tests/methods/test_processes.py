@@ -24,7 +24,7 @@ from tests.methods.worlds import (
     text_in_process,
 )
 
-PRODUCTS = ("demo", "powersgd", "dion", "curvadion")
+PRODUCTS = ("demo", "powersgd", "dion", "curvadion", "selsync-dion")
 """Kinds of methods that multiply matrices over the worker axis."""
 
 

@@ -25,8 +25,11 @@ def demo(base: str = "sgd", *, lr: float = LR, **options) -> partial[Method]:
     return partial(Method, lr=lr, rule=demo_rule(base), sync=EveryStep(), reducer=CoefficientMean(**options))
 
 
-def literal_demo(given: list, chunk: int, k: int, alpha: float, average: str, base: str) -> list[np.ndarray]:
+def literal_demo(
+    given: list, chunk: int, k: int, alpha: float, average: str, base: str, basis: str = "dct"
+) -> list[np.ndarray]:
     """DeMo's section 2.1 with loops over workers and blocks of one matrix, and SciPy's transform."""
+    into, back = (scipy.fft.dctn, scipy.fft.idctn) if basis == "dct" else (lambda x, norm: x.copy(),) * 2
     workers, rows, columns = given[0][0].shape
     x, momenta, path = np.zeros((rows, columns)), np.zeros((workers, rows, columns)), []
     blocks = [
@@ -38,14 +41,14 @@ def literal_demo(given: list, chunk: int, k: int, alpha: float, average: str, ba
             sent = []
             for worker in range(workers):
                 momenta[worker][block] = BETA * momenta[worker][block] + g[worker].numpy()[block]
-                c = scipy.fft.dctn(momenta[worker][block], norm="ortho")
+                c = into(momenta[worker][block], norm="ortho")
                 largest = np.sort(np.abs(c).ravel())[-k]
                 kept = np.where(np.abs(c) >= largest, c, np.nan)
-                momenta[worker][block] -= alpha * scipy.fft.idctn(np.nan_to_num(kept), norm="ortho")
+                momenta[worker][block] -= alpha * back(np.nan_to_num(kept), norm="ortho")
                 sent.append(kept)
             total, senders = np.nansum(sent, axis=0), (~np.isnan(sent)).sum(axis=0)
             mean = total / np.maximum(senders, 1) if average == "senders" else total / workers
-            q[block] = scipy.fft.idctn(mean, norm="ortho")
+            q[block] = back(mean, norm="ortho")
         x = x - LR * (np.sign(q) if base == "signum" else q)
         path.append(x)
     return path
@@ -61,6 +64,16 @@ def test_demo_from_its_formula(k: int, alpha: float, average: str, base: str) ->
     for positions, expected in zip(got.path, literal_demo(given, 4, k, alpha, average, base), strict=True):
         for worker in positions[0]:
             np.testing.assert_allclose(worker.numpy(), expected, atol=1e-11)
+
+
+@pytest.mark.parametrize("chunk", [4, 8])  # several blocks, and the whole matrix as one
+@pytest.mark.parametrize("basis", ["dct", "identity"])
+def test_what_is_not_sent_stays_in_the_momentum(basis: str, chunk: int) -> None:
+    given = gradients(4, M, (8, 8))
+    got = run(demo(k=3, chunk=chunk, basis=basis), given)
+    expected = literal_demo(given, chunk, 3, 1.0, "senders", "sgd", basis)
+    for positions, one in zip(got.path, expected, strict=True):
+        np.testing.assert_allclose(positions[0][0].numpy(), one, atol=1e-11)
 
 
 @pytest.mark.parametrize("basis", ["identity", "dct", "random"])

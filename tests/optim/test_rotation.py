@@ -19,8 +19,16 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel.compute.rotation import rotation_work
 from syncline.errors import SpecError
 from syncline.methods import DDP, method_of
-from syncline.optim import RotatedAdam, adam, basis_rotation, full_rotation, galore, rotated, soap
-from syncline.optim.bases import exact_basis, power_basis, rayleigh_order, reordered, rotate, rotate_back
+from syncline.optim import RotatedAdam, adam, basis_rotation, eshampoo, full_rotation, galore, rotated, soap
+from syncline.optim.bases import (
+    exact_basis,
+    off_diagonal_share,
+    power_basis,
+    rayleigh_order,
+    reordered,
+    rotate,
+    rotate_back,
+)
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
 M, LR = 3, 0.1
@@ -107,6 +115,48 @@ def test_soap_from_its_algorithm() -> None:
         u = p.T @ u @ q
         literal.append(x)
     close_to(run(partial(DDP, lr=LR, rule=soap(every, beta1=b1, beta2=b2, eps=EPS)), given), literal)
+
+
+@pytest.mark.parametrize("tolerance", [None, 0.0, 0.25, 1.0])
+def test_eshampoo_from_its_algorithm(tolerance: float | None) -> None:
+    """Momentum in original coordinates, eigenvalues averaged on whatever the basis is, bases by decomposition alone."""
+    b1, b2, every, renewed = 0.8, 0.9, 2, 0
+    given = gradients(14, M, (5, 5))
+    x = u = v = left = right = torch.zeros(5, 5).double()
+    p = q = torch.eye(5).double()
+    literal = []
+    for step, g in enumerate((g.mean(0) for (g,) in given), start=1):
+        left, right = b2 * left + (1 - b2) * g @ g.T, b2 * right + (1 - b2) * g.T @ g
+        if step == 1 or step % every == 0:
+            fresh = []
+            for c, basis in ((left, p), (right, q)):
+                b = basis.T @ c @ basis
+                stays = tolerance is not None and (b - b.diag().diag()).norm() <= tolerance * b.norm()
+                fresh.append(basis if stays and step > 1 else eigenvectors(c))
+                renewed += not stays
+            p, q = fresh
+        u, v = b1 * u + (1 - b1) * g, b2 * v + (1 - b2) * (p.T @ g @ q) ** 2
+        x = x - LR * p @ ((p.T @ u @ q) / (1 - b1**step) / ((v / (1 - b2**step)).sqrt() + EPS)) @ q.T
+        literal.append(x)
+    rule = eshampoo(every, tolerance=tolerance, beta1=b1, beta2=b2, eps=EPS)
+    close_to(run(partial(DDP, lr=LR, rule=rule), given), literal)
+    assert tolerance != 0.25 or 2 < renewed < 16  # of the first two and two in each of seven steps
+
+
+def test_eshampoo_that_never_renews_is_basis_rotation() -> None:
+    """No renewal, so no second moment to carry over; a tolerance of 1 is never exceeded."""
+    given = gradients(9, M, (5, 5))
+    frozen = run(partial(DDP, lr=LR, rule=basis_rotation(frequency=None, eps=EPS)), given)
+    for rule in (eshampoo(None, eps=EPS), eshampoo(2, tolerance=1.0, eps=EPS)):
+        assert_same(run(partial(DDP, lr=LR, rule=rule), given), frozen)
+
+
+def test_off_diagonal_share_is_the_error_of_taking_a_matrix_for_diagonal() -> None:
+    b = gaussian(2, 4, 4)
+    share = off_diagonal_share(torch.cat([b + b.mT, torch.zeros(1, 4, 4).double(), torch.eye(4).double()[None]]))
+    for one, got in zip(b + b.mT, share, strict=False):
+        torch.testing.assert_close(got, ((one - one.diag().diag()).norm() / one.norm()).view(1, 1))
+    assert share[2:].flatten().tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6)])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -81,6 +82,20 @@ def test_validation_windows_lie_from_end_to_end_of_the_held_out_text():
     assert len(inputs.unique(dim=0)) == SMALL.validation_windows
     assert torch.equal(inputs[0], held_out[:16])
     assert torch.equal(targets[-1], held_out[-16:])
+
+
+def test_halves_of_the_held_out_text_share_no_byte_and_are_all_of_it():
+    whole, first, second = (
+        replace(SMALL, held_out=part).build(Rows.whole_group(1)) for part in ("whole", "first-half", "second-half")
+    )
+    held_out = standard_library().validation.long()
+    assert torch.equal(first._data.validation[0][0], held_out[:16])
+    assert torch.equal(second._data.validation[1][-1], held_out[-16:])
+    middle = len(held_out) // 2
+    assert torch.equal(first._data.validation[1][-1], held_out[middle - 16 : middle])
+    assert torch.equal(second._data.validation[0][0], held_out[middle : middle + 16])
+    counted = [task.describe()["validation_bytes"] for task in (whole, first, second)]
+    assert counted[0] == counted[1] + counted[2] == len(held_out)
 
 
 def test_untrained_loss_is_about_that_of_a_uniform_guess():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,7 +19,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.analysis.curves import FloatArray
-from syncline.analysis.style import MethodStyle, figure_style
+from syncline.analysis.style import Marker, MethodStyle, figure_style
 from syncline.errors import SpecError
 from syncline.files import whole_file
 
@@ -32,8 +34,10 @@ TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("d", 86400.0, (1, 10, 100, 1000, 10000)),
 )
 TICK_GAP = 0.14  # least distance of two labels on a time axis, as a share of it: what "10 min" takes in a narrow panel
+START_SHARE = 0.15  # of a logarithmic time axis: from 0 to its first time, which is drawn linearly
+LETTERS_PER_INCH = 14.0  # of a legend's text on an inch of the page, beside the sample of the line
 MARKERS_PER_LINE = 7
-CROSS_SIZE = 5.5  # in points; the white edge leaves less of a cross than of a disc
+CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a cross or a star than of a disc
 MOST_POINTS = 2000  # per line: more than the dots of a printed panel, few enough to keep a PDF small
 
 
@@ -102,23 +106,53 @@ def draw_points(
 
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
     """The title and line samples above all panels, in the order given, in one row or in rows of about one length."""
-    entry_in = 0.6 + 0.06 * max(map(len, styles), default=0)  # the sample and the text at 7.5 pt
-    rows = -(-len(styles) // max(1, int(fig.get_size_inches()[0] / entry_in)))
-    fig.legend(handles=[Line2D([], [], label=name, **_look(style)) for name, style in styles.items()],
-               loc="outside upper center", ncols=-(-len(styles) // rows), title=title or None,
-               title_fontsize=9)  # fmt: skip
+    handles_beside(fig, line_samples(styles), title)
 
 
-def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]]) -> None:
+def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
+    """What a legend shows of each style."""
+    return [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()]
+
+
+def handles_beside(
+    fig: Figure,
+    handles: Sequence[Artist],
+    title: str = "",
+    at: Literal["outside upper center", "outside lower center"] = "outside upper center",
+) -> None:
+    """The title and the handles with their labels above or below all panels, in as few rows as the page has room for.
+
+    A label or a title that is wider than the page is broken into lines.
+    """
+    room = float(fig.bbox.width) - 8
+    letters = LETTERS_PER_INCH * float(fig.get_size_inches()[0])
+    for handle in handles:
+        handle.set_label(_broken(str(handle.get_label()), letters))
+    rows = 1
+    while True:
+        ncols = -(-len(handles) // rows) or 1
+        legend = fig.legend(handles=handles, loc=at, ncols=ncols, title_fontsize=9,
+                            title=_broken(title, 0.8 * letters) or None)  # fmt: skip
+        if ncols == 1 or legend.get_window_extent().width <= room:
+            return
+        legend.remove()
+        rows += 1
+
+
+def _broken(text: str, letters: float) -> str:
+    return "\n".join(wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, int(letters)) or [line])
+
+
+def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]], *, share: float = 0.78) -> None:
     """Name each line at the right edge, beside its end, with a sample of the line; labels keep apart from each other.
 
     Args:
         fig: the figure, of which ``ax`` takes the full height.
         ax: axes whose limits and scales are final.
         ends: for each line, the y at which it ends, its name and its style.
+        share: of the figure's height that is the axes', about, when labels and titles have their room.
     """
-    # A line of text in units of the axes' height, which is about 0.78 of the figure's when its labels have their room.
-    text = 10.5 / (0.78 * 72 * float(fig.get_size_inches()[1]))
+    text = 10.5 / (share * 72 * float(fig.get_size_inches()[1]))  # a line of text in units of the axes' height
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
     heights = kept_apart(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
@@ -132,10 +166,16 @@ def _look(style: MethodStyle) -> dict[str, Any]:
         "color": style.color,
         "linestyle": style.linestyle,
         "marker": style.marker,
-        "markersize": CROSS_SIZE if style.marker in "PX" else matplotlib.rcParams["lines.markersize"],
+        "markersize": _marker_size(style.marker),
         "markeredgecolor": "white",
         "markeredgewidth": 0.5,
     }
+
+
+def _marker_size(marker: Marker) -> float:
+    if marker == "*" or isinstance(marker, tuple):
+        return STAR_SIZE
+    return CROSS_SIZE if marker in ("P", "X", "d") else float(matplotlib.rcParams["lines.markersize"])
 
 
 def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
@@ -178,12 +218,22 @@ def step_axis(ax: Axes, last_step: float) -> None:
 
 
 def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
-    """A logarithmic axis of time whose ticks are read at a glance: 1 s, 10 s, 1 min, 10 min, 1 h, 1 d."""
-    ax.set_xscale("log")
-    ax.set_xlim(first_s, last_s)
-    place_ticks(ax.xaxis, time_ticks(first_s, last_s))
-    ax.xaxis.set_minor_locator(FixedLocator([s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9))]))
+    """An axis of time from 0, logarithmic from ``first_s`` on, whose ticks are read at a glance: 0, 1 s, 10 s, 1 min.
+
+    Up to ``first_s`` it is linear and takes `START_SHARE` of the axis; a break mark stands where that ends. So the
+    start of a training is seen, which no logarithm reaches.
+    """
+    decades = np.log10(last_s / first_s)
+    # symlog draws its linear part as long as linscale / (1 - 1 / base) decades.
+    ax.set_xscale("symlog", linthresh=first_s, linscale=0.9 * decades * START_SHARE / (1 - START_SHARE))
+    ax.set_xlim(0, last_s)
+    place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s)])
+    minor = [s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9)) if s >= first_s]
+    ax.xaxis.set_minor_locator(FixedLocator(minor))
     ax.xaxis.set_minor_formatter(NullFormatter())
+    for aside in (-0.006, 0.006):
+        ax.plot([START_SHARE + aside], [0], transform=ax.transAxes, clip_on=False, linestyle="none", color="#333333",
+                marker=[(-0.6, -1), (0.6, 1)], markersize=6, markeredgewidth=0.8, zorder=6, label="_break")  # fmt: skip
 
 
 def place_ticks(axis: Axis, ticks: Sequence[tuple[float, str]]) -> None:

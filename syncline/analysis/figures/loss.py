@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range, time_to_target_s
 from syncline.analysis.figures.axes import (
@@ -16,6 +17,7 @@ from syncline.analysis.figures.axes import (
     legend_above,
     log_time_axis,
     new_figure,
+    place_ticks,
     step_axis,
     thinned,
     time_unit,
@@ -28,6 +30,11 @@ from syncline.units import format_bandwidth, format_seconds
 
 # Totals further apart than this share no linear axis: the fastest method would have a fifth of the panel or less.
 LOG_TIME_RATIO = 5.0
+Targets = float | Sequence[float] | None
+"""A loss that is to be reached, several, or none."""
+
+BAND_ROOM = 0.3
+"""How much higher, as a share of what the medians take, a panel may be for the seeds' bands; they are cut there."""
 
 
 def loss_against_steps(
@@ -35,7 +42,7 @@ def loss_against_steps(
     *,
     loss_label: str = "loss",
     log_loss: bool = False,
-    target: float | None = None,
+    target: Targets = None,
     title: str = "",
     styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
@@ -47,7 +54,7 @@ def loss_against_steps(
         curves: one per method.
         loss_label: the name of the loss, with its unit: "validation loss (nats per byte)".
         log_loss: a logarithmic loss axis.
-        target: a loss to mark, with a ring where each method first reaches it.
+        target: a loss to mark, or several, with a ring where each method first reaches it.
         title: an optional title.
         styles: label -> style; by default ``method_styles``.
 
@@ -58,6 +65,7 @@ def loss_against_steps(
         SpecError: there is no curve.
     """
     _need(curves)
+    targets = _several(target)
     with figure_style():
         fig = new_figure(5.0, 2.7 + _room(curves))
         ax = fig.add_subplot()
@@ -65,10 +73,10 @@ def loss_against_steps(
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
         styles = styles or method_styles(curve.label for curve in curves)
         ends = [
-            (_draw(ax, curve, curve.step, styles[curve.label], target), _name(curve), styles[curve.label])
+            (_draw(ax, curve, curve.step, styles[curve.label], targets), _name(curve), styles[curve.label])
             for curve in curves
         ]
-        _target_line(ax, target)
+        _target_lines(ax, targets)
         label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")
     return fig
@@ -80,7 +88,7 @@ def loss_against_clock(
     *,
     loss_label: str = "loss",
     log_loss: bool = False,
-    target: float | None = None,
+    target: Targets = None,
     time_scale: Literal["auto", "linear", "log"] = "auto",
     title: str = "",
     styles: Mapping[str, MethodStyle] | None = None,
@@ -93,8 +101,9 @@ def loss_against_clock(
             given in place of a link.
         loss_label: the name of the loss, with its unit.
         log_loss: a logarithmic loss axis.
-        target: a loss to mark, with a ring where each method first reaches it.
-        time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another.
+        target: a loss to mark, or several, with a ring where each method first reaches it.
+        time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another. A
+            logarithmic axis begins with a linear piece, from 0 to the first evaluation of all.
         title: an optional title above all panels.
         styles: label -> style; by default ``method_styles``.
 
@@ -111,39 +120,70 @@ def loss_against_clock(
         for name in networks:
             if name not in curve.clock_s:
                 raise SpecError(f"{curve.label}.clock_s", sorted(curve.clock_s), f"a clock for the network {name!r}")
+    targets = _several(target)
     log_time = time_scale == "log" or (time_scale == "auto" and _spans_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
         fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
         panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for ax, (name, link) in zip(panels, networks.items(), strict=True):
-            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss, after_start=log_time)
+            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss)
             unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
             for curve in curves:
-                _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], target)
-            _target_line(ax, target)
+                _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
+            _target_lines(ax, targets)
             ax.set_title(f"{name}\n{_describe(link)}", loc="left")
         legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
 
-def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, target: float | None) -> float:
-    """Draw median, range, cross and ring of one curve; return the loss at which its line ends or leaves the panel."""
+def _several(target: Targets) -> tuple[float, ...]:
+    return () if target is None else (target,) if isinstance(target, int | float) else tuple(target)
+
+
+def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Sequence[float]) -> float:
+    """Draw median, range, cross and rings of one curve; return the loss at which its line ends or leaves the panel."""
     middle, low, high = median_and_range(curve.loss)
-    shown = np.flatnonzero(curve.shown & (x > 0) if ax.get_xscale() == "log" else curve.shown)
+    shown = np.flatnonzero(curve.shown)
     drawn = shown[thinned(shown.size)]
-    draw_line(ax, x[drawn], middle[drawn], style, curve.label)
+    lost = curve.diverged_at is not None or not shown.size
+    crossings = [] if lost else [(time_to_target_s(x, middle, target), target) for target in targets]
+    crossings = sorted(one for one in crossings if np.isfinite(one[0]))
+    xs, ys = _through(x[drawn], middle[drawn], crossings)
+    draw_line(ax, xs, ys, style, curve.label)
     if len(curve.loss) > 1:
-        ax.fill_between(x[drawn], low[drawn], high[drawn], color=style.color, alpha=0.2, linewidth=0, zorder=2)
-    if curve.diverged_at is not None or not shown.size:
+        _band(ax, x[drawn], low[drawn], high[drawn], style)
+    if lost:
         _cross(ax, x[shown], middle[shown], style)
         return float(ax.get_ylim()[1])
-    if target is not None and np.isfinite(crossing := time_to_target_s(x, middle, target)):
+    size = 5.5 if len(targets) == 1 else 4.5
+    for crossing, target in crossings:
         # White discs below all rings: where two methods are close, both rings are seen.
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
-            ax.plot(crossing, target, marker="o", markersize=5.5, markerfacecolor=face, markeredgecolor=edge,
+            ax.plot(crossing, target, marker="o", markersize=size, markerfacecolor=face, markeredgecolor=edge,
                     markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
     return float(middle[shown[-1]])
+
+
+def _through(x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
+    """The line with its way through its rings: what is straight in time is not so on a logarithmic axis."""
+    for crossing, target in crossings:
+        if not (x == crossing).any():
+            place = int(np.searchsorted(x, crossing))
+            x, y = np.insert(x, place, crossing), np.insert(y, place, np.float64(target))
+    return x, y
+
+
+def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: MethodStyle) -> None:
+    """The range of the seeds, cut where the panel ends; a small mark at the top says where it goes on."""
+    bottom, top = ax.get_ylim()
+    ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
+                    linewidth=0, zorder=2)  # fmt: skip
+    above = np.flatnonzero(high > top)
+    for run in np.split(above, np.flatnonzero(np.diff(above) > 1) + 1) if above.size else ():
+        peak = run[int(np.argmax(high[run]))]
+        ax.plot(x[peak], top, marker=(3, 0, 0), markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
+                zorder=4, label="_cut")  # fmt: skip
 
 
 def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
@@ -169,23 +209,33 @@ def _name(curve: Curve) -> str:
     return f"{curve.label} ({lost} of {seeds} diverged)" if lost else curve.label
 
 
-def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool, *, after_start: bool = False) -> None:
+def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
     """The loss axis reaches from the best loss to the worst start: what rises above every start has diverged.
 
-    With ``after_start`` the evaluation at step 0 does not count, as a logarithmic time axis cannot show it.
+    Bands of seeds have room up to `BAND_ROOM` above it.
     """
-    medians = [median_and_range(c.loss)[0][c.shown & (c.step > 0 if after_start else True)] for c in curves]
-    if logarithmic:
-        medians = [middle[middle > 0] for middle in medians]
-    medians = [middle for middle in medians if middle.size] or [np.array([1.0])]
-    low, high = min(float(m.min()) for m in medians), max(float(m[0]) for m in medians)
-    if logarithmic:
-        margin = max(high / low, 1.1) ** 0.05
-        ax.set_yscale("log")
-        ax.set_ylim(low / margin, high * margin)
-    else:
-        margin = 0.05 * (high - low) or 0.5
-        ax.set_ylim(low - margin, high + margin)
+    scale = np.log if logarithmic else np.asarray
+    ranges, bands = [], [-np.inf]
+    for curve in curves:
+        shown = np.stack(median_and_range(curve.loss))[:, curve.shown]
+        shown = shown[:, (shown > 0).all(axis=0)] if logarithmic else shown
+        if shown.size:
+            ranges.append(scale(shown))
+            bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
+    ranges = ranges or [scale(np.ones((3, 1)))]
+    low, high = min(float(of[1].min()) for of in ranges), max(float(of[0, 0]) for of in ranges)
+    margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
+    room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
+    limits = np.array([low - margin, room + margin])
+    ax.set_yscale("log" if logarithmic else "linear")
+    ax.set_ylim(*(np.exp(limits) if logarithmic else limits))
+    if logarithmic and limits[1] - limits[0] < np.log(10):  # where powers of ten would leave one label or none
+        ends = np.exp(limits)
+        place_ticks(
+            ax.yaxis,
+            [(v, f"{v:g}") for v in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends) if ends[0] <= v <= ends[1]],
+        )
+        ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylabel(label)
 
 
@@ -194,7 +244,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     last_s = max(float(clock[-1]) for clock in clocks_s)
     if logarithmic:
         first_s = min((float(clock[clock > 0][0]) for clock in clocks_s if clock[-1] > 0), default=1.0)
-        log_time_axis(ax, first_s / 1.1, max(last_s, first_s) * 1.1)
+        log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))
         ax.set_xlabel("wall-clock time")
         return 1.0
     unit, unit_s = time_unit(last_s)
@@ -208,14 +258,16 @@ def _spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 
 
-def _target_line(ax: Axes, target: float | None) -> None:
+def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
     low, high = ax.get_ylim()
-    # A name outside the panel would still claim room for itself.
-    if target is not None and low <= target <= high:
-        ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
-        # Below the line at the left: curves come from above it.
-        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3, -2),
-                    textcoords="offset points", va="top", fontsize=6.5, color="#444444")  # fmt: skip
+    for target in targets:
+        # A name outside the panel would still claim room for itself.
+        if low <= target <= high:
+            ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
+            # Below the line at the left: curves come from above it.
+            ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3, -2),
+                        textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
+                        bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
 
 
 def _describe(network: Network | str) -> str:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from syncline.analysis.figures.axes import new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.axes import handles_beside, new_figure, place_ticks, time_ticks
 from syncline.analysis.figures.bandwidth import bandwidth_axis
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
@@ -29,7 +29,8 @@ def time_over_bandwidth(
     Args:
         bandwidths: ascending, in bytes per second.
         panels: panel -> method -> ``equation``, ``events`` and ``overlap``, seconds at each bandwidth. Methods of a
-            panel with the same times are drawn once, under both names.
+            panel with the same times are drawn once, under both names. Where there are several panels their names are
+            not repeated in those of methods.
         time_label: what the times are.
         title: an optional title above all panels.
 
@@ -38,14 +39,13 @@ def time_over_bandwidth(
     """
     if not panels:
         raise SpecError("panels", {}, "at least one panel")
-    merged = {panel: _merged(methods) for panel, methods in panels.items()}
-    of_family = {name: _family(name) for methods in merged.values() for name in methods}
-    by_family = method_styles(of_family.values())
+    merged = {panel: _merged(methods, panel if len(panels) > 1 else "") for panel, methods in panels.items()}
+    styles = method_styles(name for methods in merged.values() for name in methods)
     times = np.array([s for methods in panels.values() for of in methods.values() for s in of["equation"]])
     lows = [s for methods in panels.values() for of in methods.values() for by in of.values() for s in by]
     lowest = max(min((s for s in lows if s > 0), default=1.0) / 1.3, times.max() * LEAST)
     with figure_style():
-        fig = new_figure(0.9 + 2.9 * len(panels), 3.3)
+        fig = new_figure(0.9 + 2.9 * len(panels), 3.5 + 0.07 * len(styles))
         axes = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, (panel, methods) in zip(axes, merged.items(), strict=True):
             bandwidth_axis(ax, bandwidths[0], bandwidths[-1], "bandwidth between workers")
@@ -54,16 +54,19 @@ def time_over_bandwidth(
             place_ticks(ax.yaxis, time_ticks(lowest, times.max() * 1.3))
             ax.yaxis.set_minor_locator(NullLocator())
             for name, series in methods.items():
-                _draw(ax, np.asarray(bandwidths, dtype=float), series, by_family[of_family[name]])
-            ax.legend(handles=[_key(by_family[of_family[name]], name) for name in methods], loc="upper right",
-                      fontsize=6.5, handlelength=1.8, frameon=True, framealpha=0.85, edgecolor="none")  # fmt: skip
+                _draw(ax, np.asarray(bandwidths, dtype=float), series, styles[name])
             ax.set_title(panel, loc="left")
         axes[0].set_ylabel(time_label)
         ways = [Line2D([], [], color="#333333", linewidth=1.2, label="equation"),
                 Line2D([], [], color="#333333", linestyle="none", marker="o", markersize=4, label="events"),
                 Line2D([], [], color="#333333", linewidth=1.0, linestyle=(0, (1.2, 1.2)),
                        label="events, exposed with one step of overlap")]  # fmt: skip
-        fig.legend(handles=ways, loc="outside upper center", ncols=3, title=title or None, title_fontsize=9)
+        if min(lows, default=1.0) < lowest:
+            ways.append(
+                Line2D([], [], color="#333333", linestyle="none", marker="v", markersize=4, label="none exposed")
+            )
+        handles_beside(fig, [_key(style, name) for name, style in styles.items()], title)
+        handles_beside(fig, ways, at="outside lower center")
     return fig
 
 
@@ -71,8 +74,14 @@ def _draw(ax: Axes, x: np.ndarray, series: Series, style: MethodStyle) -> None:
     ax.plot(x, series["equation"], color=style.color, linewidth=1.2, zorder=3)
     ax.plot(x, series["events"], color=style.color, marker=style.marker, linestyle="none", markersize=4,
             markeredgecolor="white", markeredgewidth=0.5, clip_on=False, zorder=4)  # fmt: skip
-    ax.plot(x, np.maximum(series["overlap"], 1e-12), color=style.color, linewidth=1.0, linestyle=(0, (1.2, 1.2)),
-            zorder=2)  # fmt: skip
+    # What overlap hides whole is below a logarithmic axis: the line ends in a mark at its foot.
+    lowest, overlap = ax.get_ylim()[0], np.asarray(series["overlap"], dtype=float)
+    ax.plot(x, np.maximum(overlap, lowest), color=style.color, linewidth=1.0, linestyle=(0, (1.2, 1.2)), zorder=2)
+    hidden = np.flatnonzero(overlap < lowest)[:1]
+    if hidden.size:
+        ax.plot(
+            x[hidden], lowest, marker="v", markersize=4, color=style.color, clip_on=False, zorder=4, label="_hidden"
+        )
 
 
 def _key(style: MethodStyle, name: str) -> Line2D:
@@ -80,16 +89,12 @@ def _key(style: MethodStyle, name: str) -> Line2D:
                   markeredgewidth=0.5, label=name)  # fmt: skip
 
 
-def _merged(methods: Mapping[str, Series]) -> dict[str, Series]:
-    """Methods with equal times under one name."""
+def _merged(methods: Mapping[str, Series], optimizer: str) -> dict[str, Series]:
+    """Methods with equal times under one name, without the optimizer that is all of its panel's."""
     names: dict[tuple[tuple[float, ...], ...], list[str]] = {}
     for name, series in methods.items():
-        names.setdefault(tuple(tuple(series[by]) for by in ("equation", "events", "overlap")), []).append(name)
+        short = name.replace(optimizer, "").strip() or name
+        names.setdefault(tuple(tuple(series[by]) for by in ("equation", "events", "overlap")), []).append(short)
     return {
         ", ".join(of): dict(zip(("equation", "events", "overlap"), times, strict=True)) for times, of in names.items()
     }
-
-
-def _family(name: str) -> str:
-    """The same colour in each panel for a method and its variants for another optimizer: its name without that."""
-    return name.replace("ADOPT", "Adam")

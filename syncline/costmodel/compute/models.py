@@ -66,6 +66,8 @@ def _public(name: str, source: str, vocabulary: int, sequence: int, model_type: 
 
 PUBLIC = (
     _gpt2("gpt2", 768, 12, 12),
+    _gpt2("gpt2-medium", 1024, 24, 16),
+    _gpt2("gpt2-large", 1280, 36, 20),
     _gpt2("gpt2-xl", 1600, 48, 25),
     _public("llama-2-7b", _LLAMA_2.format("7b"), 32000, 4096, "llama", **_7B, intermediate_size=11008),
     _public("llama-2-70b", _LLAMA_2.format("70b"), 32000, 4096, "llama", **_70B),

@@ -29,17 +29,23 @@ Batches = Generator[list[Configuration], list[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Tuned:
-    """A field that is searched over, log-uniformly: between two numbers, whole ones where both are."""
+    """A field that is searched over, log-uniformly: between two numbers, whole ones where both are.
+
+    Of one that is ``below_one``, as a decay rate, what it lacks to 1 is drawn so: ``low`` and ``high`` are of that.
+    """
 
     path: str
     low: float
     high: float
     told: str
     method: str = ""
+    below_one: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.low < self.high < math.inf):
             raise SpecError(self.told, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
+        if self.below_one and self.high > 1:
+            raise SpecError(self.told, f"1-{self.high}..1-{self.low}", "two numbers from 0 to below 1")
         if self.path.split(".")[0] in OF_THE_CLOCK:
             raise SpecError(self.told, self.path, "a field that the loss depends on")
 
@@ -53,12 +59,30 @@ class Tuned:
         >>> one = Tuned.parse("method.lr=1e-4..1e-1")
         >>> one.path, one.low, one.high
         ('method.lr', 0.0001, 0.1)
+
+        With ``1-`` before both ends it is what the field lacks to 1 that is drawn log-uniformly:
+
+        >>> Tuned.parse("method.beta=1-0.1..1-0.001").shown
+        [0.9, 0.999]
         """
         path, _, written = text.partition("=")
         low, dots, high = written.partition("..")
         if not (path and dots):
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
-        return cls.of(path, (_number(low), _number(high)), f"--tune {path}", written)
+        told = f"--tune {path}"
+        if low.startswith("1-") and high.startswith("1-"):
+            lacking = cls.of(path, (_number(high[2:]), _number(low[2:])), told, written)
+            return replace(lacking, below_one=True)
+        return cls.of(path, (_number(low), _number(high)), told, written)
+
+    @property
+    def shown(self) -> list[float]:
+        """Both ends of the field."""
+        return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
+
+    def value(self, drawn: float) -> float:
+        """The field's, of a number from ``low`` to ``high``."""
+        return 1 - drawn if self.below_one else drawn
 
     @classmethod
     def of(cls, path: str, ends: Any, told: str = "", written: Any = None) -> Tuned:
@@ -73,9 +97,9 @@ class Tuned:
 
     def suggested(self, trial: Any) -> float:
         """What a trial of optuna's takes."""
-        if isinstance(self.low, int) and isinstance(self.high, int):
+        if not self.below_one and isinstance(self.low, int) and isinstance(self.high, int):
             return int(trial.suggest_int(self.path, self.low, self.high, log=True))
-        return float(trial.suggest_float(self.path, self.low, self.high, log=True))
+        return self.value(float(trial.suggest_float(self.path, self.low, self.high, log=True)))
 
     def at(self, *values: float) -> Grid:
         """The field with values of its range."""
@@ -108,7 +132,7 @@ def searched(
     timed = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
     trained = [grid for grid in grids if grid not in timed]
     for end in ("low", "high"):
-        configurations(base, [*grids, *(one.at(getattr(one, end)) for one in tuned)], seeds)
+        configurations(base, [*grids, *(one.at(one.value(getattr(one, end))) for one in tuned)], seeds)
     studies = []
     for picked in combinations(trained):
         fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]

@@ -75,7 +75,7 @@ def sweep(
         if trials is None:
             raise SpecError("--trials", None, "how many trials of each combination of the grids")
         batches, ahead = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
-        about["tuned"] = {_full_path(one): [one.low, one.high] for one in tuned}
+        about["tuned"] = {_full_path(one): one.shown for one in tuned}
     else:
         made = configurations(base, grids, chosen)
         made = with_equal_numbers(made) if equal_effort else made

@@ -11,6 +11,14 @@ from syncline.costmodel import TensorShape
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
 from syncline.methods.parts.given import or_given
+from syncline.methods.parts.momenta import (
+    AdEMAMixRule,
+    AggMoRule,
+    MultiMomentumRule,
+    QHAdamRule,
+    QHAdoptRule,
+    QHMRule,
+)
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 if TYPE_CHECKING:
@@ -186,6 +194,12 @@ RuleSpec = Annotated[
     | Annotated[NesterovAdamRule, Tag("kind:nadam")]
     | Annotated[AdaSGDRule, Tag("kind:ada-sgd")]
     | Annotated[AdoptRule, Tag("kind:adopt")]
+    | Annotated[QHMRule, Tag("kind:qhm")]
+    | Annotated[QHAdamRule, Tag("kind:qhadam")]
+    | Annotated[QHAdoptRule, Tag("kind:qhadopt")]
+    | Annotated[AggMoRule, Tag("kind:aggmo")]
+    | Annotated[AdEMAMixRule, Tag("kind:ademamix")]
+    | Annotated[MultiMomentumRule, Tag("kind:multi-momentum")]
     | Annotated[LionRuleSpec, Tag("kind:lion")]
     | Annotated[MuonRule, Tag("kind:muon")]
     | Annotated[ScionRule, Tag("kind:scion")]
@@ -200,6 +214,13 @@ RuleSpec = Annotated[
 def rule_name(rule: Any) -> str:
     """How names of methods tell it: its kind, or the class of what somebody made."""
     return str(getattr(rule, "name", rule.kind))
+
+
+def state_names(rule: Any) -> tuple[str, ...]:
+    """What a rule's states are called: momenta, and after them, if there is one more, a second moment."""
+    count, momenta = rule.state_elements([TensorShape("", (1,))]), getattr(rule, "momenta", 1)
+    names = tuple(f"momentum_{j}" for j in range(1, min(count, momenta) + 1))
+    return names + ("second_moment",) * (count > momenta)
 
 
 def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:

@@ -71,11 +71,11 @@ def test_clock_has_a_panel_per_network_that_tells_its_link():
     assert legend(fig) == list(METHODS)
     assert len({ax.get_ylim() for ax in fig.axes}) == 1
     assert [ax.get_ylabel() for ax in fig.axes] == ["loss (nats)", "", ""]
-    np.testing.assert_allclose(line(fig.axes[2], "diloco").get_xdata(), CURVES[2].clock_s["wan"][1:])
+    np.testing.assert_allclose(line(fig.axes[2], "diloco").get_xdata(), CURVES[2].clock_s["wan"])
 
 
 def test_time_is_logarithmic_only_where_totals_differ_much():
-    assert {ax.get_xscale() for ax in loss_against_clock(CURVES, NETWORKS).axes} == {"log"}
+    assert {ax.get_xscale() for ax in loss_against_clock(CURVES, NETWORKS).axes} == {"symlog"}
     near = loss_against_clock(CURVES, {"infiniband": NETWORKS["infiniband"]})
     assert near.axes[0].get_xscale() == "linear"
     assert near.axes[0].get_xlabel() == "wall-clock time (s)"
@@ -99,6 +99,43 @@ def test_a_ring_marks_where_the_target_is_reached():
     rings = [float(mark.get_xdata()[0]) for mark in marks(wan, "_reached")]
     assert rings == pytest.approx([time_to_target_s(c.clock_s["wan"], np.median(c.loss, axis=0), 3.0) for c in CURVES])
     assert not marks(loss_against_clock(CURVES, NETWORKS, target=0.1).axes[0], "_reached")
+
+
+@pytest.mark.parametrize("time_scale", ["linear", "log"])
+@pytest.mark.parametrize("evaluations", [2, 3, 21])
+@pytest.mark.parametrize("target", [5.2, 4.0])
+def test_a_ring_lies_on_its_line(time_scale, evaluations, target):
+    steps = np.linspace(0, 1000, evaluations)
+    shown = [
+        Curve(label, steps, 2 + 3.5 * np.exp(-steps / 300), {"wan": steps * rate}) for label, rate in METHODS.items()
+    ]
+    (ax,) = loss_against_clock(shown, {"wan": NETWORKS["wan"]}, target=target, time_scale=time_scale).axes
+    for label, ring in zip(METHODS, marks(ax, "_reached"), strict=True):
+        x, y = ax.transData.transform(line(ax, label).get_xydata()).T
+        at_x, at_y = ax.transData.transform(ring.get_xydata()[0])
+        assert np.interp(at_x, x, y) == pytest.approx(at_y, abs=0.01)
+
+
+def test_a_logarithmic_clock_shows_the_start():
+    for ax in loss_against_clock(CURVES, NETWORKS).axes:
+        assert ax.get_xlim()[0] == 0
+        assert ax.get_xticklabels()[0].get_text() == "0"
+        assert all(line(ax, label).get_xdata()[0] == 0 for label in METHODS)
+
+
+def test_bands_end_inside_the_axes_and_a_mark_tells_where_one_is_cut():
+    def drawn(worst: float):
+        loss = np.stack([CURVES[0].loss[0], CURVES[0].loss[0], np.where(STEPS == 500, worst, CURVES[0].loss[0])])
+        (ax,) = loss_against_steps([Curve("ddp-adam", STEPS, loss)]).axes
+        (band,) = ax.collections
+        return ax, band.get_paths()[0].vertices[:, 1].max()
+
+    ax, highest = drawn(6.0)
+    assert highest == 6.0 < ax.get_ylim()[1]
+    assert not marks(ax, "_cut")
+    ax, highest = drawn(600.0)
+    assert highest == ax.get_ylim()[1] < 8
+    assert [tuple(mark.get_xydata()[0]) for mark in marks(ax, "_cut")] == [(500.0, highest)]
 
 
 def test_no_ring_hides_another():
@@ -149,7 +186,7 @@ def test_a_run_lost_from_the_start_and_a_clock_that_stands_still_are_drawn():
     fig = loss_against_clock([CURVES[0], nowhere], {"wan": NETWORKS["wan"]})
     fig.draw_without_rendering()
     assert legend(fig) == ["ddp-adam", "local-adam (diverged)"]
-    assert loss_against_clock([nowhere], {"wan": NETWORKS["wan"]}, time_scale="log").axes[0].get_xscale() == "log"
+    assert loss_against_clock([nowhere], {"wan": NETWORKS["wan"]}, time_scale="log").axes[0].get_xscale() == "symlog"
 
 
 def test_what_is_missing_is_named():
@@ -159,3 +196,19 @@ def test_what_is_missing_is_named():
         loss_against_clock([CURVES[2]], {"lan": NETWORKS["wan"]})
     with pytest.raises(SpecError, match="at least one network"):
         loss_against_clock(CURVES, {})
+
+
+def test_each_of_several_targets_has_its_line_and_its_rings():
+    targets = (4.0, 3.0, 0.1)
+    ax = loss_against_clock(CURVES, NETWORKS, target=targets).axes[2]
+    assert [mark.get_ydata()[0] for mark in marks(ax, "_target")] == [4.0, 3.0]
+    rings = [(float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) for mark in marks(ax, "_reached")]
+    median = np.median(CURVES[0].loss, axis=0)
+    found = [(time_to_target_s(one.clock_s["wan"], median, target), target) for one in CURVES for target in targets[:2]]
+    np.testing.assert_allclose(sorted(rings), sorted(found))
+
+
+def test_a_logarithmic_loss_below_a_decade_is_labelled_in_plain_numbers():
+    ax = loss_against_clock(CURVES, NETWORKS, log_loss=True).axes[0]
+    low, high = ax.get_ylim()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["3", "4", "5"] and 2 < low < 3 and 5 < high < 6

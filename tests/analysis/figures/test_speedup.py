@@ -31,8 +31,10 @@ def test_methods_that_take_the_same_time_are_drawn_once_under_both_names():
     panels = {"Adam": {"Local Adam": slow, "MT-DAO (unified)": slow, "DES-LOC": fast}, "ADOPT": {"Local ADOPT": slow}}
     fig = time_over_bandwidth([1e8, 1e9], panels, time_label="time", title="40 steps")
     first, second = fig.axes
-    names = [text.get_text() for text in first.get_legend().get_texts()]
-    assert names == ["Local Adam, MT-DAO (unified)", "DES-LOC"]
+    names = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert names == ["Local, MT-DAO (unified)", "DES-LOC", "Local"]  # what a panel is of is not said twice
+    alone = time_over_bandwidth([1e8, 1e9], {"Adam": panels["Adam"]}, time_label="time")
+    assert [text.get_text() for text in alone.legends[0].get_texts()] == ["Local Adam, MT-DAO (unified)", "DES-LOC"]
     assert (first.get_title("left"), second.get_title("left")) == ("Adam", "ADOPT")
     lowest, _ = first.get_ylim()
     assert 0 < lowest < 1  # what overlap hides altogether is below the axis, and not in the way of it
@@ -47,7 +49,7 @@ def test_votes_have_a_panel_per_ratio_and_one_of_crossovers_with_its_marks():
         for ratio in (0.1, 10) for workers in (2, 8, 32)
     ]  # fmt: skip
     fig = votes_over_workers(rows, {"a model, a network": 5.0})
-    assert [ax.get_title("left") for ax in fig.axes] == ["Nβ/α = 0.1", "Nβ/α = 10", "where the last two meet"]
+    assert [ax.get_title("left") for ax in fig.axes] == ["Nβ/α = 0.1", "Nβ/α = 10", "where direct and one-bit meet"]
     assert {"one-bit cheaper", "direct cheaper", "a model, a network"} <= {
         text.get_text() for text in fig.axes[2].texts
     }

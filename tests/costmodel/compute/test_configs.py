@@ -12,6 +12,8 @@ from syncline.errors import SpecError
 
 PUBLISHED = {
     "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
     "llama-2-7b": 6_738_415_616,
     "llama-2-70b": 68_976_648_192,

@@ -91,6 +91,20 @@ def test_a_divergence_is_told_as_infinite_and_a_failure_as_one(tmp_path):
     assert all(row["error"] for row in failed.rows) and len(failed.rows) == 9
 
 
+def test_of_a_decay_rate_it_is_what_it_lacks_to_one_that_is_drawn_log_uniformly(tmp_path):
+    method = {"kind": "ddp", "rule": {"kind": "sgdm", "momentum": 0.9}, "lr": 0.01}
+    tune = [Tuned.parse("method.rule.momentum=1-0.5..1-0.0001")]
+    result = search(tmp_path / "out", trials=20, tune=tune, overrides={"method": method})
+    lacking = [1 - row["method.rule.momentum"] for row in result.rows]
+    assert all(1e-4 * (1 - 1e-9) <= one <= 0.5 for one in lacking) and min(lacking) < 1e-3 and max(lacking) > 0.1
+    zero = Tuned.parse("method.rule.momentum=1-1..1-0.1")
+    assert zero.shown == [0, 0.9]
+    with pytest.raises(
+        SpecError, match=r"--tune method.lr: got '1-2.0..1-0.1'; expected two numbers from 0 to below 1"
+    ):
+        Tuned.parse("method.lr=1-2.0..1-0.1")
+
+
 REFUSED = [
     ({"tune": {"method.lr": (1e-4, -1)}}, r"tune\['method.lr'\]: got '0.0001..-1'; expected from a number above 0"),
     ({"tune": {"method.lrr": (1e-4, 1)}}, r"tune\['method.lrr'\]: got 0.0001; expected no such field here"),

@@ -1,0 +1,125 @@
+"""The headline's commands: see ``benchmarks.headline``."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import benchmarks.headline
+from benchmarks.headline.kept import RESULTS, Finals, finals, keep_losses
+from benchmarks.headline.sizes import sizes
+from benchmarks.headline.tables import by_network, by_size
+from syncline.analysis import loss_against_clock, save
+from syncline.analysis.figures.step_times import step_times
+
+FIRST = "method", "trial", "loss"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.headline", description=benchmarks.headline.__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parts = parser.add_subparsers(dest="part", required=True)
+    part = parts.add_parser("search", help="trials.csv of a search's folder")
+    part.add_argument("folder", type=Path)
+    part = parts.add_parser("collect", help="NAME.parquet of the folder of a sweep over the bundled spec NAME")
+    part.add_argument("name")
+    part.add_argument("folder", type=Path)
+    part = parts.add_parser("calls", help="what a method sent whose calls a trigger decides, of a run's folder")
+    part.add_argument("name")
+    part.add_argument("folder", type=Path)
+    parts.add_parser("tables", help="what the documentation says")
+    part = parts.add_parser("figures", help="the two pictures")
+    part.add_argument("folder", type=Path)
+    parts.add_parser("demo", help="tables and pictures, beside a few trainings made afresh")
+    asked = parser.parse_args(argv)
+    if asked.part == "search":
+        keep_trials(asked.folder, RESULTS / "trials.csv")
+    elif asked.part == "collect":
+        keep_losses(list(runs_of(asked.folder)), RESULTS / f"{asked.name}.parquet")
+    elif asked.part == "calls":
+        keep_calls(asked.folder, asked.name)
+    elif asked.part == "tables":
+        print(tables(finals()))
+    elif asked.part == "figures":
+        figures(finals(), asked.folder)
+    else:
+        from benchmarks.headline.demo import demo
+
+        demo()
+    return 0
+
+
+def tables(of: Finals) -> str:
+    """All of them."""
+    return by_network(of) + "\n" + by_size(sizes(of))
+
+
+def figures(of: Finals, folder: Path) -> list[Path]:
+    """Draw both pictures."""
+    from benchmarks.headline.kept import TARGETS
+
+    links = {link.name: link for link in of.spec.networks}
+    label = "validation loss (nats per byte)"
+    loss = loss_against_clock(of.curves(), links, loss_label=label, target=TARGETS, log_loss=True)
+    panels: dict[str, dict[str, dict[str, float]]] = {}
+    for row in sizes(of):
+        panels.setdefault(row.model, {}).setdefault(row.method, {})[row.network] = row.step_time_s / row.compute_s
+    return [
+        save(loss, folder / "loss_against_clock.png"),
+        save(step_times(panels), folder / "step_times_by_size.png"),
+    ]
+
+
+def keep_trials(folder: Path, path: Path) -> None:
+    """A row per trial: its method, its number, its loss, and the knobs that were searched."""
+    told = json.loads((folder / "sweep.json").read_text())
+    rows: list[dict[str, Any]] = []
+    for row in told["rows"]:
+        knobs = {name.removeprefix("method."): value for name, value in row.items() if name.startswith("method.")}
+        trial = 1 + sum(one["method"] == row["method"] for one in rows)
+        rows.append({"method": row["method"], "trial": trial, "loss": row["loss"], **knobs})
+    names = [*FIRST, *sorted({name for row in rows for name in row} - set(FIRST))]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        order = {name: i for i, name in enumerate(dict.fromkeys(row["method"] for row in rows))}
+        for row in sorted(rows, key=lambda one: (order[one["method"]], one["trial"])):
+            writer.writerow({name: f"{v:.5g}" if isinstance(v, float) else v for name, v in row.items()})
+    for name in order:
+        best = min((row for row in rows if row["method"] == name), key=lambda row: row["loss"] or float("inf"))
+        print(
+            ", ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in best.items() if v is not None)
+        )
+
+
+def runs_of(folder: Path) -> list[tuple[str, int, pa.Table]]:
+    """Method, seed and metrics of each run of a sweep; networks share a training."""
+    told = json.loads((folder / "sweep.json").read_text())
+    found: dict[tuple[str, int], str] = {}
+    for row in told["rows"]:
+        if row["error"]:
+            sys.exit(f"error: {row['method']}, seed {row['seed']}: {row['error']}")
+        found.setdefault((row["method"], row["seed"]), row["run"])
+    metrics = {key: pq.read_table(folder / "runs" / run / "metrics.parquet") for key, run in found.items()}
+    return [(method, seed, table) for (method, seed), table in metrics.items()]
+
+
+def keep_calls(folder: Path, name: str) -> None:
+    """The ledger of a run whose method sends when a trigger says so."""
+    table = pq.read_table(folder / "ledger.parquet")
+    (method,) = set(table["method"].to_pylist())
+    kept = table.select(["step", "label", "collective", "payload_bytes"])
+    pq.write_table(kept, RESULTS / f"{name}-{method}-calls.parquet", compression="zstd")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,25 @@
+"""The papers' numbers beside ours."""
+
+from __future__ import annotations
+
+from syncline.api.result import Result
+
+
+def reproduce(paper: str | None = None) -> Result:
+    """Compute the numbers of a paper anew, or of all five: a row per cell, point, formula or claim, with a verdict.
+
+    Args:
+        paper: ``curvadion``, ``demo``, ``mt-dao``, ``basis-rotation`` or ``lion-cub``.
+
+    Raises:
+        SpecError: no such paper.
+
+    >>> import syncline as sl
+    >>> row = next(row for row in sl.reproduce("curvadion").rows if row["quantity"] == "speedup on the WAN")
+    >>> row["paper_value"], round(row["ours"], 3), row["verdict"]
+    (4.361, 4.361, 'agree')
+    """
+    from syncline.studies.scoreboard.board import board_of, tables_of
+
+    rows = board_of(paper)
+    return Result("reproduce", {"rows": rows}, tables=lambda: tables_of(rows))

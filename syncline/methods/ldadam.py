@@ -1,0 +1,102 @@
+"""LDAdam: data parallelism with Adam in a low-dimensional subspace of each matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from syncline.costmodel import Hardware, TensorShape, dion_rank
+from syncline.costmodel.compute.layers import is_of
+from syncline.costmodel.compute.rotation import QR_FLOPS, RotationWork
+from syncline.fields import Positive, Rate
+from syncline.methods.base import Presets, Tensors, elements, tensors_of
+from syncline.methods.constructor import constructor
+from syncline.methods.ddp import DataParallelBase
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+
+@register
+class LDAdamSpec(DataParallelBase):
+    """LDAdam: Adam's moments in a subspace of each matrix that moves in every step.
+
+    What travels: one all-reduce of the gradient per step, ``4 N`` bytes in fp32. What is kept of a matrix m by n at
+    rank r: ``2 r max(m, n) + r min(m, n)``, and ``m n`` with error feedback; of everything else Adam's moments.
+
+    Args:
+        rank_fraction: rank over the smaller side.
+        rho: share of the momentum in the power iteration that moves the subspace.
+        error_feedback: whether what the subspace leaves out, of gradients and of moments, is added to the next
+            gradient.
+        layers: patterns of names, of which a matrix that is projected must have one.
+
+    Source: LDAdam (Robert et al., 2025), Algorithms 1 and 2.
+    """
+
+    source: ClassVar[str] = "LDAdam (Robert et al., 2025)"
+
+    presets: ClassVar[Presets] = {
+        "ldadam": {"lr": 0.003},
+    }
+
+    kind: Literal["ldadam"] = "ldadam"
+    rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
+    rho: Rate = 0.908
+    beta1: Rate = 0.908
+    beta2: Rate = 0.99
+    eps: Positive = 1e-8
+    error_feedback: bool = True
+    layers: tuple[str, ...] = ()
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or f"ldadam{self._suffix}"
+
+    def _projected(self, model: Tensors) -> list[TensorShape]:
+        return [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
+
+    def _rank(self, tensor: TensorShape) -> int:
+        return dion_rank(*tensor.sides, self.rank_fraction)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Moments, projections and errors of what is projected; Adam's moments of the rest; a compressor's errors."""
+        tensors, projected = tensors_of(model), self._projected(model)
+        low = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
+        owed = elements(projected) * self.error_feedback
+        others = elements(tensors) - elements(projected)
+        return low + owed + 2 * others + self._kept_errors(tensors, reference=False)
+
+    @override
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """What projections leave out, and a compressor's errors."""
+        return super().error_feedback_elements(model, workers) + elements(self._projected(model)) * self.error_feedback
+
+    @override
+    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
+        """Nine products of m n r in every step (seven without errors), three of the moments, and a QR."""
+        work = RotationWork()
+        for tensor in self._projected(model):
+            (m, n), r = sorted(tensor.sides), self._rank(tensor)
+            products = (9 if self.error_feedback else 7) * 2.0 * m * n * r
+            moments = 2.0 * r * r * (m + 2 * n)
+            work += RotationWork(products + moments, 0.0, QR_FLOPS * m * r * r)
+        return work.seconds(hardware, 1)
+
+    @override
+    def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import ldadam
+
+        rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
+        rule = ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
+        return self._with_rule(params, rule, comm, worker_axis)
+
+
+LDAdam = constructor(LDAdamSpec)

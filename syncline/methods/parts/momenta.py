@@ -1,0 +1,178 @@
+"""Rules of several momenta, or of a momentum and the gradient itself, as specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from syncline.costmodel import TensorShape
+from syncline.fields import MANY, Positive, Rate, Spec, refusal
+
+if TYPE_CHECKING:
+    from syncline.optim import UpdateRule
+
+Weight = Annotated[float, Field(ge=0, le=1)]
+
+MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
+"""What momenta are mixed over: Adam's or ADOPT's second moment, none, or Muon's polar factor."""
+
+
+def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
+    """Refuse weights that are not one per momentum, or more than one together.
+
+    Raises:
+        PydanticCustomError: with the field ``omegas``.
+    """
+    if len(omegas) != len(betas):
+        raise refusal("omegas", omegas, f"one weight per beta ({len(betas)})")
+    if sum(omegas) > 1 + 1e-12:
+        raise refusal("omegas", omegas, "weights whose sum is at most 1")
+
+
+def _numbers(tensors: Sequence[TensorShape], states: int) -> int:
+    return states * sum(tensor.elements for tensor in tensors)
+
+
+class QHMRule(Spec, defer_build=False):
+    """Quasi-hyperbolic momentum, in the ema form, with its recommended rates."""
+
+    kind: Literal["qhm"] = "qhm"
+    momentum: Rate = 0.999
+    nu: Weight = 0.7
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return _numbers(tensors, 1)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import qhm
+
+        return qhm(self.momentum, self.nu)
+
+
+class QHAdamRule(Spec, defer_build=False):
+    """QHAdam, with its recommended rates; MT-DAO's baseline has ``beta1`` 0.999 and ``nu1`` 0.95 to 0.98."""
+
+    kind: Literal["qhadam"] = "qhadam"
+    beta1: Rate = 0.995
+    beta2: Rate = 0.999
+    nu1: Weight = 0.7
+    nu2: Weight = 1.0
+    eps: Positive = 1e-8
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return _numbers(tensors, 2)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import qhadam
+
+        return qhadam(self.beta1, self.beta2, self.nu1, self.nu2, self.eps)
+
+
+class QHAdoptRule(Spec, defer_build=False):
+    """QHADOPT, with the rates of MT-DAO's baseline."""
+
+    kind: Literal["qhadopt"] = "qhadopt"
+    beta1: Rate = 0.999
+    beta2: Rate = 0.9999
+    nu: Weight = 0.98
+    eps: Positive = 1e-6
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return _numbers(tensors, 2)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import qhadopt
+
+        return qhadopt(self.beta1, self.beta2, self.nu, self.eps)
+
+
+class AggMoRule(Spec, defer_build=False):
+    """Aggregated momentum: the mean of several heavy-ball momenta."""
+
+    kind: Literal["aggmo"] = "aggmo"
+    betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.0, 0.9, 0.99)
+
+    @property
+    def momenta(self) -> int:
+        """How many are kept: one of decay 0 is the gradient."""
+        return sum(beta > 0 for beta in self.betas)
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return _numbers(tensors, self.momenta)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import aggmo
+
+        return aggmo(self.betas)
+
+
+class AdEMAMixRule(Spec, defer_build=False):
+    """AdEMAMix, with its public code's rates; its authors warm alpha and beta3 up over a whole training."""
+
+    kind: Literal["ademamix"] = "ademamix"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.999
+    beta3: Rate = 0.9999
+    alpha: Annotated[float, Field(ge=0)] = 2.0
+    eps: Positive = 1e-8
+    alpha_warmup_steps: Annotated[int, Field(ge=0, le=MANY)] = 0
+    beta3_warmup_steps: Annotated[int, Field(ge=0, le=MANY)] = 0
+
+    @property
+    def momenta(self) -> int:
+        """A fast one and a slow one."""
+        return 2
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold."""
+        return _numbers(tensors, 3)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import AdEMAMix
+
+        return AdEMAMix(**self.model_dump(exclude={"kind"}))
+
+
+class MultiMomentumRule(Spec, defer_build=False):
+    """MT-DAO's mixture of momenta as a rule: under ``ddp`` what MT-DAO is compared with, for any number of momenta."""
+
+    kind: Literal["multi-momentum"] = "multi-momentum"
+    base: MomentaBase = "adam"
+    betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.999,)
+    omegas: tuple[Weight, ...] = (0.95,)
+    beta2: Rate | None = None
+    eps: Positive | None = None
+    bias_correction: bool = True
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        check_momenta(self.betas, self.omegas)
+        return self
+
+    @property
+    def momenta(self) -> int:
+        """N."""
+        return len(self.betas)
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Numbers that the states of these parameters hold: Muon's matrices have no second moment."""
+        scaled = [t for t in tensors if self.base != "sgdm" and not (self.base == "muon" and t.is_matrix)]
+        return _numbers(tensors, self.momenta) + _numbers(scaled, 1)
+
+    def build(self) -> UpdateRule:
+        """The update rule."""
+        from syncline.optim import multi_momentum_rule
+
+        knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
+        return multi_momentum_rule(self.base, self.betas, self.omegas, **knobs)

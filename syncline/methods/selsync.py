@@ -1,0 +1,151 @@
+"""SelSync: an average whenever some worker's gradient changes much, on any rule, or as the trigger of Dion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from syncline.costmodel import Exchange
+from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
+from syncline.methods.constructor import constructor
+from syncline.methods.dion import TriggeredDionBase
+from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+Smoothing = Annotated[float, Field(gt=0, le=1)]
+
+FLAG_BYTES = 4
+"""What decides travels in every step: one fp32 maximum."""
+
+
+@register
+class SelSyncSpec(MethodBase):
+    """SelSync: local steps, and an average in steps in which some worker's gradient changes much.
+
+        s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    max_worker |s_t - s_(t-1)| / s_(t-1) >= threshold
+
+    What travels: 4 bytes in every step, and ``4 N`` where the trigger fires. The states of the rule stay local.
+
+    Args:
+        threshold: delta; 0 averages in every step, infinity never.
+        smoothing: weight of the newest squared norm, in (0, 1].
+        aggregate: ``parameters`` or ``gradients``; the source prefers parameters.
+
+    Source: S. Tyagi, M. Swany, "Accelerating Distributed ML Training via Selective Synchronization" (2023),
+    Algorithm 1.
+
+    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
+    """
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "SelSync (Tyagi & Swany, 2023), Algorithm 1"
+
+    presets: ClassVar[Presets] = {
+        "selsync": {"lr": 0.003},
+        "selsync-sgdm": {"rule": "sgdm", "lr": 0.05},
+    }
+
+    kind: Literal["selsync"] = "selsync"
+    rule: RuleSpec = AdamRule()
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
+    smoothing: Smoothing = 0.16
+    aggregate: Literal["parameters", "gradients"] = "parameters"
+    expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.1
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or ("selsync" if self.rule.kind == "adam" else f"selsync-{rule_name(self.rule)}")
+
+    @property
+    @override
+    def one_seed_at_a_time(self) -> bool:
+        """Each seed triggers by itself."""
+        return True
+
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        return True
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """The flag in every step, and an average at the expected rate, taken as a period."""
+        label = "params" if self.aggregate == "parameters" else "gradient"
+        period = round(1 / self.expected_sync_rate)
+        average = self._plain(elements(tensors_of(model)), period, label, joins=False)
+        return [Exchange(FLAG_BYTES, label="trigger", joins=False), average]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """The rule's states, and one square per tensor."""
+        tensors = tensors_of(model)
+        return self.rule.state_elements(tensors) + len(tensors)
+
+    @override
+    def readbacks(self, model: Tensors) -> int:
+        """The change of the squared norm."""
+        return 1
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import GradientChange, SelSyncMethod
+
+        trigger = GradientChange(self.threshold, self.smoothing)
+        options = self.common_options(comm, worker_axis)
+        rule = self.rule.build()
+        return SelSyncMethod(params, self.lr, rule, trigger=trigger, aggregate=self.aggregate, **options)
+
+
+@register
+class SelSyncDionSpec(TriggeredDionBase):
+    """Dion that exchanges when SelSync's trigger fires: what CurvaDion is compared with.
+
+    As CurvaDion, with the squared norm of the matrices' gradients in the place of the momenta's norms.
+
+    Args:
+        threshold: delta; 0 is Dion, infinity never exchanges.
+        smoothing: weight of the newest squared norm, in (0, 1].
+
+    Source: CurvaDion, section 4.3; the trigger is SelSync's (Tyagi & Swany, 2023).
+
+    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
+    """
+
+    source: ClassVar[str] = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"
+
+    presets: ClassVar[Presets] = {
+        "selsync-dion": {"lr": 0.02, "other_lr": 0.003},
+    }
+
+    kind: Literal["selsync-dion"] = "selsync-dion"
+    smoothing: Smoothing = 0.16
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or f"selsync-dion{self._suffix}"
+
+    @override
+    def readbacks(self, model: Tensors) -> int:
+        """The change of the squared norm."""
+        return 1
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim import GradientChange
+
+        return self._with_trigger(params, GradientChange(self.threshold, self.smoothing), comm, worker_axis)
+
+
+SelSync = constructor(SelSyncSpec)
+
+
+SelSyncDion = constructor(SelSyncDionSpec)

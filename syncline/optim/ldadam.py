@@ -1,0 +1,150 @@
+"""LDAdam: Adam in a low-dimensional subspace that moves in every step, with error feedback of what it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from syncline.costmodel import dion_rank, matrix_sides
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, UpdateRule
+from syncline.optim.bases import exact_basis
+from syncline.optim.low_rank import nothing
+from syncline.optim.matrices import MatrixSplit, as_matrix
+from syncline.optim.orthogonal import orthonormal_columns
+from syncline.optim.rules import SECOND_MOMENT, adam, check_unit, momentum_names
+
+(MOMENTUM,) = momentum_names(1)
+PROJECTION = "projection"
+ERROR = "projection_error"
+
+
+@dataclass(frozen=True)
+class LowRankAdam(UpdateRule):
+    """Adam's moments of ``P^T G`` for a projection P that one power iteration per step moves.
+
+        A = G + E,   B = rho P m^ + (1 - rho) A,   P' = orth(B B^T P),   C = P'^T P
+        m~ = C m,    v~ = (1 - beta2^t) |(C o C)(v^ - m^^2) + (C m^)^2|
+        m <- beta1 m~ + (1 - beta1) P'^T A,   v <- beta2 v~ + (1 - beta2) (P'^T A)^2,   d = P' m^ / (sqrt(v^) + eps)
+        E <- A - P' P'^T A + beta1 / (1 - beta1) (P m_old - P' m~)
+
+    Hats are corrected for their start at zero. A matrix with more rows than columns is worked on transposed, so that P
+    has the length of the smaller side. The first P has singular vectors of the first gradient.
+
+    Args:
+        rank_fraction: rank over ``min(m, n)``, in (0, 1].
+        rho: the momentum's share in the power iteration, in [0, 1).
+        beta1: decay of the momentum, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
+        eps: added to the root.
+        error_feedback: whether E is kept and added to the next gradient.
+
+    Raises:
+        SpecError: a value out of range.
+
+    Source: T. Robert, M. Safaryan, I.-V. Modoranu, D. Alistarh, "LDAdam: Adaptive Optimization from Low-Dimensional
+    Gradient Statistics" (2025), Algorithms 1 and 2; defaults of its public code.
+    """
+
+    rank_fraction: float = 0.25
+    rho: float = 0.908
+    beta1: float = 0.908
+    beta2: float = 0.99
+    eps: float = 1e-8
+    error_feedback: bool = True
+    states: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rank_fraction <= 1:
+            raise SpecError("rank_fraction", self.rank_fraction, "a number in (0, 1]")
+        for name in ("rho", "beta1", "beta2"):
+            check_unit(name, getattr(self, name))
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """``betas``, ``beta2``, ``eps``, ``rho``."""
+        return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "rho": self.rho}
+
+    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Itself."""
+        return [(self, group)]
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Zeros: moments ``(R, r, n)``, the projection ``(R, m, r)``, and E ``(R, m, n)``, with ``m <= n``."""
+        m, n = sorted(matrix_sides(x.shape[1:]))
+        rank = dion_rank(m, n, self.rank_fraction)
+        shapes = {MOMENTUM: (rank, n), SECOND_MOMENT: (rank, n), PROJECTION: (m, rank)}
+        if self.error_feedback:
+            shapes[ERROR] = (m, n)
+        return {name: x.new_zeros(len(x), *shape) for name, shape in shapes.items()}
+
+    @override
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        a = wide(as_matrix(g))
+        if self.error_feedback:
+            a = a + state[ERROR]
+        (beta1,), beta2, old = h["betas"], h["beta2"], state[PROJECTION].clone()
+        new = state[PROJECTION].copy_(self._moved(a, state, h, t))
+        low = new.mT @ a
+        if self.error_feedback:
+            state[ERROR].copy_(a).sub_(new @ low)
+        self._carry(state, new.mT @ old, h, t, lost=old @ state[MOMENTUM])
+        m = state[MOMENTUM].lerp_(low, 1 - beta1)
+        v = state[SECOND_MOMENT].mul_(beta2).addcmul_(low, low, value=1 - beta2)
+        scaled = m / ((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])) * (1 / (1 - beta1 ** (t + 1)))
+        d = new @ scaled
+        rows, columns = as_matrix(g).shape[-2:]
+        return (d if rows <= columns else d.mT).reshape(g.shape)
+
+    def _moved(self, a: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """The next projection: singular vectors at first, then one power iteration from the last one.
+
+        As in ``power_basis``, a shift of a few rounding errors leaves columns along which B has nothing where they are.
+        """
+        old = state[PROJECTION]
+        if t == 0:
+            return exact_basis(a @ a.mT)[..., : old.shape[-1]]
+        momentum = old @ state[MOMENTUM] * (1 / (1 - h["betas"][0] ** t))
+        b = torch.lerp(a, momentum, h["rho"])
+        shift = 8 * torch.finfo(b.dtype).eps * b.square().sum((-2, -1), keepdim=True)
+        columns = b @ (b.mT @ old) + shift * old
+        return torch.where(nothing(columns), old, orthonormal_columns(columns))
+
+    def _carry(self, state: dict[str, Tensor], change: Tensor, h: Hyperparameters, t: int, lost: Tensor) -> None:
+        """Moments of what the old projection saw become estimates of what the new one would have; the rest is owed."""
+        m, v = state[MOMENTUM], state[SECOND_MOMENT]
+        (beta1,), beta2 = h["betas"], h["beta2"]
+        if t:
+            hat, root = 1 / (1 - beta1**t), 1 - beta2**t
+            mean = change @ m * hat
+            variance = change.square() @ (v / root - (m * hat).square())
+            v.copy_((variance + mean.square()).abs_() * root)
+            m.copy_(change @ m)
+        if self.error_feedback:
+            state[ERROR].add_(lost - state[PROJECTION] @ m, alpha=beta1 / (1 - beta1))
+
+
+def wide(x: Tensor) -> Tensor:
+    """A view of ``(..., m, n)`` with at most as many rows as columns."""
+    return x if x.shape[-2] <= x.shape[-1] else x.mT
+
+
+def ldadam(
+    rank_fraction: float = 0.25,
+    *,
+    rho: float = 0.908,
+    beta1: float = 0.908,
+    beta2: float = 0.99,
+    eps: float = 1e-8,
+    error_feedback: bool = True,
+    layers: tuple[str, ...] = (),
+) -> MatrixSplit:
+    """LDAdam for matrices, Adam with the same rates for everything else; see ``LowRankAdam``.
+
+    ``layers`` are patterns of names: only matrices with such a name are projected; without any, all are.
+    """
+    rule = LowRankAdam(rank_fraction, rho, beta1, beta2, eps, error_feedback)
+    return MatrixSplit(rule, adam(beta1, beta2, eps), layers)

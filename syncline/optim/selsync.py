@@ -1,0 +1,75 @@
+"""SelSync: local steps, and an average whenever some worker's gradient changes much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from syncline.errors import SpecError
+from syncline.optim.base import Row, UpdateRule
+from syncline.optim.buffers import BufferSync
+from syncline.optim.method import Method
+from syncline.optim.sync import EveryStep
+from syncline.optim.triggers import Trigger
+
+Aggregate = Literal["parameters", "gradients"]
+
+
+class SelSyncMethod(Method):
+    """Every worker steps by itself; in steps in which the trigger fires, parameters or gradients are averaged.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        rule: the update rule; its states are never averaged.
+        trigger: looks at every worker's own gradients, before anything is averaged or clipped.
+        aggregate: ``parameters``: their mean is adopted after the step, so that workers agree again; ``gradients``:
+            their mean takes the place of each before the step, and what workers drifted apart they stay apart.
+        **options: of ``Method``.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: S. Tyagi, M. Swany (SelSync, 2023), Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        rule: UpdateRule,
+        *,
+        trigger: Trigger,
+        aggregate: Aggregate = "parameters",
+        **options: Any,
+    ) -> None:
+        if aggregate not in ("parameters", "gradients"):
+            raise SpecError("aggregate", aggregate, "'parameters' or 'gradients'")
+        self.trigger, self.aggregate, self._firing = trigger, aggregate, False
+        super().__init__(params, lr, rule, EveryStep(), **options)
+
+    @property
+    @override
+    def keeps_workers_equal(self) -> bool:
+        return False
+
+    @override
+    def exchange(self, rows: list[Row], t: int) -> list[Row]:
+        for row in rows:
+            for name, value in self.trigger.init(row.x).items():
+                row.state.setdefault(name, value)
+        self._firing = self.trigger.fires(rows, self.comm, t)
+        return super().exchange(rows, t) if self._firing and self.aggregate == "gradients" else rows
+
+    @override
+    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        if self._firing and self.aggregate == "parameters":
+            super().average(self.averaged_rows(rows), ("params",))
+
+    @override
+    def buffers_due(self, t: int) -> BufferSync:
+        if not self._firing:
+            return "none"
+        return "mean" if self.aggregate == "parameters" else "broadcast"

@@ -1,0 +1,100 @@
+"""What the rows say: each with its verdict, counted, and as tables for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from syncline.experiments.columns import Column, four_digits, table, text_of
+from syncline.studies.scoreboard.rows import PAPERS, PaperRow, paper_rows
+from syncline.studies.scoreboard.verdicts import DIFFER, VERDICTS, number_in, verdict_of
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Scored = dict[str, Any]
+
+
+@cache
+def _value(row: PaperRow) -> Any:
+    return row.value()
+
+
+def scored(row: PaperRow) -> Scored:
+    """A row with our value and the verdict on it, as ``--json`` prints it."""
+    value = _value(row)
+    paper = number_in(row.printed)
+    return {
+        "paper": row.paper,
+        "where": row.where,
+        "quantity": row.quantity,
+        "paper_value": row.printed if paper is None else float(paper),
+        "ours": value,
+        "unit": row.unit,
+        "kind": row.kind,
+        "tolerance": row.tolerance or ("text" if paper is None else "rounding"),
+        "verdict": verdict_of(row.printed, value, row.tolerance),
+        "finding": row.finding,
+        "command": row.told_command(),
+        "reason": row.reason,
+        "follows": row.follows,
+    }
+
+
+def board_of(paper: str | None = None) -> list[Scored]:
+    """All rows of a paper, or of all papers.
+
+    Raises:
+        SpecError: no such paper.
+    """
+    return [scored(row) for one in ([paper] if paper is not None else PAPERS) for row in paper_rows(one)]
+
+
+def counts(rows: list[Scored]) -> list[dict[str, Any]]:
+    """How often each verdict was found, per paper and in all."""
+    found = Counter((row["paper"], row["verdict"]) for row in rows)
+    papers = list(dict.fromkeys(row["paper"] for row in rows))
+    table_ = [{"paper": paper, **{verdict: found[paper, verdict] for verdict in VERDICTS}} for paper in papers]
+    if len(papers) > 1:
+        table_.append({"paper": "all", **{verdict: sum(one[verdict] for one in table_) for verdict in VERDICTS}})
+    return table_
+
+
+def tables_of(rows: list[Scored]) -> list[Group]:
+    """The counts, then what differs, with where that is told."""
+    counted: list[Column] = [text_of("paper"), *((name, _count(name)) for name in VERDICTS)]
+    differ = [row for row in rows if row["verdict"] == DIFFER]
+    found = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
+    columns: list[Column] = [
+        text_of("where"),
+        text_of("quantity"),
+        ("paper", lambda row: _shown(row["paper_value"])),
+        ("ours", lambda row: _shown(row["ours"])),
+        ("told in", lambda row: f"[{found[row['finding']]}]"),
+    ]
+    told = "".join(f"[{number}] docs/{where}\n" for where, number in found.items())
+    per_paper = [
+        table(f"{paper}: where we differ", columns, [row for row in differ if row["paper"] == paper], left=(0, 1, 2, 3))
+        for paper in dict.fromkeys(row["paper"] for row in differ)
+    ]
+    note = "Trend: an order that was fixed beforehand. All rows, with commands and reasons: --json.\n"
+    return [table("verdicts", counted, counts(rows), note), *per_paper, *([_lines(told)] if told else [])]
+
+
+def _count(name: str) -> Any:
+    return lambda row: f"{row[name]:,}"
+
+
+def _lines(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items())
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10_000 else four_digits(value).rstrip(".")
+    return str(value)

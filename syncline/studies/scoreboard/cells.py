@@ -1,0 +1,27 @@
+"""Cells of studies that answer at once: a bundled spec's row and column, times a unit."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from syncline.specs import load_spec, study_of
+from syncline.specs.experiment import Experiment
+
+
+@cache
+def _rows(spec: str) -> list[dict[str, Any]]:
+    """The rows of a bundled study that ``syncline project`` answers, as its spec stands."""
+    loaded: Experiment = load_spec(spec)
+    return study_of(loaded).rows(loaded, [])
+
+
+def study_cell(spec: str, column: str, scale: float = 1.0, **where: Any) -> Any:
+    """A column of the one row whose fields have these values, times ``scale`` if it is a number.
+
+    >>> round(study_cell("curvadion-table3", "speedup", network="wan"), 3)
+    4.361
+    """
+    (row,) = (row for row in _rows(spec) if all(row[name] == value for name, value in where.items()))
+    value = row[column]
+    return value if isinstance(value, str | bool) else value * scale

@@ -1,0 +1,117 @@
+"""CurvaDion's trigger against schedules that average as often: the MLP on digits, four workers, five seeds."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.comm import SimulatedCommunicator
+from syncline.methods import CurvaDion
+from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
+from syncline.problems import Digits
+from syncline.training import parameter_groups, rows_of, train
+
+WORKERS, STEPS, SEEDS, RATE, OTHER_RATE = 4, 256, range(5), 0.02, 0.003
+
+
+class EvenSchedule:
+    """``count`` averages in all steps, evenly spread."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def init(self, x: Any) -> dict[str, Any]:
+        """Nothing is kept."""
+        return {}
+
+    def fires(self, rows: Any, comm: Any, t: int) -> bool:
+        """Whether step t averages."""
+        return (t + 1) * self.count // STEPS > t * self.count // STEPS
+
+
+class FirstSteps(EvenSchedule):
+    """As many, all at the beginning."""
+
+    def fires(self, rows: Any, comm: Any, t: int) -> bool:
+        """Whether step t averages."""
+        return t < self.count
+
+
+class TriggeredRun(NamedTuple):
+    """A training's loss at the end, and per step the relative momentum change and whether it averaged."""
+
+    loss: float
+    change: np.ndarray
+    averaged: np.ndarray
+
+
+@cache
+def triggered(seed: int, skew: float, threshold: float) -> TriggeredRun:
+    """A training of CurvaDion."""
+    loss, method = _trained(partial(CurvaDion, lr=RATE, threshold=threshold), seed, skew)
+    change = np.array([float(one.amax()) for one in method.trigger.records])
+    return TriggeredRun(loss, change, change > threshold)
+
+
+@cache
+def scheduled(seed: int, skew: float, count: int, schedule: str) -> float:
+    """Final loss of Dion that averages ``count`` times, ``evenly`` or in the ``first`` steps."""
+    trigger = {"evenly": EvenSchedule, "first": FirstSteps}[schedule](count)
+    rule = MatrixSplit(DionRule(), adam())
+    made = partial(DionMethod, lr=RATE, rule=rule, trigger=trigger, factors=False, hold=False)
+    return _trained(made, seed, skew)[0]
+
+
+def _trained(make: Any, seed: int, skew: float) -> tuple[float, Any]:
+    comm = SimulatedCommunicator(WORKERS)
+    task = Digits(skew=skew).build(rows_of(comm, (seed,)))
+    method = make(parameter_groups(task), other_lr=OTHER_RATE, comm=comm, worker_axis=True)
+    return float(train(task, method, (seed,), STEPS).evaluation["loss"][-1, 0]), method
+
+
+def _pairs(skew: float, threshold: float, schedule: str) -> tuple[np.ndarray, np.ndarray]:
+    runs = [triggered(seed, skew, threshold) for seed in SEEDS]
+    others = [scheduled(seed, skew, int(run.averaged.sum()), schedule) for seed, run in zip(SEEDS, runs, strict=True)]
+    return np.array([run.loss for run in runs]), np.array(others)
+
+
+def trigger_losses(skew: float, threshold: float, schedule: str) -> dict[str, float]:
+    """Median final losses of the trigger and of a schedule with as many averages, seed by seed."""
+    own, other = _pairs(skew, threshold, schedule)
+    return {"triggered": float(np.median(own)), schedule: float(np.median(other))}
+
+
+def trigger_wins(skew: float, threshold: float, schedule: str) -> int:
+    """On how many of the five seeds the trigger's loss is the lower one."""
+    own, other = _pairs(skew, threshold, schedule)
+    return int((own < other).sum())
+
+
+def evenly_losses(skew: float) -> dict[str, float]:
+    """Median losses of even schedules with as many averages as two thresholds make."""
+    thresholds = {"often": 0.1, "rare": 0.3}
+    return {name: float(np.median(_pairs(skew, threshold, "evenly")[1])) for name, threshold in thresholds.items()}
+
+
+def threshold_ratio(skew: float) -> float:
+    """The loss at threshold 0.3 over that at 0.1, medians."""
+    rare, often = (np.median([triggered(seed, skew, at).loss for seed in SEEDS]) for at in (0.3, 0.1))
+    return float(rare / often)
+
+
+def dense_first(skew: float = 0.0, threshold: float = 0.3) -> dict[str, float]:
+    """Share of steps that average, in the first sixth and in the rest."""
+    averaged = np.array([triggered(seed, skew, threshold).averaged for seed in SEEDS])
+    return {"first": float(averaged[:, : STEPS // 6].mean()), "later": float(averaged[:, STEPS // 6 :].mean())}
+
+
+def momentum_change_over_time(skew: float = 0.0, threshold: float = 0.3) -> dict[str, float]:
+    """Mean relative momentum change in the first tenth of the steps, without the very first, and in the rest."""
+    change = np.array([triggered(seed, skew, threshold).change for seed in SEEDS])
+    finite = np.where(np.isfinite(change), change, np.nan)
+    return {
+        "first": float(np.nanmean(finite[:, 1 : STEPS // 10])),
+        "later": float(np.nanmean(finite[:, STEPS // 10 :])),
+    }

@@ -1,0 +1,118 @@
+"""The headline: what is kept of its runs, what is told of it, and that README and findings tell just that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from benchmarks.headline.demo import in_columns
+from benchmarks.headline.kept import RESULTS, TARGETS, Finals, Reached, Row, calls, finals, keep_losses, tensors_of_gpt
+from benchmarks.headline.tables import by_network, loss, reached, seconds
+from syncline.experiments.trained import train_method
+from syncline.specs import CompareSpec, load_spec
+
+STEPS = np.arange(0, 401, 20)
+
+
+@pytest.fixture(scope="module")
+def spec() -> CompareSpec:
+    return load_spec("headline", (), CompareSpec)
+
+
+@pytest.fixture(scope="module")
+def made_up(spec, tmp_path_factory) -> Finals:
+    """Method i at seed s ends at 2 + i / 10 + s / 100."""
+    folder = tmp_path_factory.mktemp("headline")
+    runs = []
+    for i, method in enumerate(spec.methods):
+        for seed in spec.seeds:
+            losses = [3 - (1 - i / 10 - seed / 100) * step / 400 if step % 20 == 0 else None for step in range(401)]
+            runs.append((method.name, seed, pa.table({"step": range(401), "eval_loss": losses})))
+    keep_losses(runs[::-1], folder / "headline.parquet")
+    return finals(folder=folder)
+
+
+def test_losses_are_kept_by_method_seed_and_step(made_up, spec):
+    for i, method in enumerate(spec.methods):
+        history = made_up.trained[method.name].history
+        assert history.seeds == spec.seeds and history.eval_step.tolist() == STEPS.tolist()
+        expected = [[3 - (1 - i / 10 - seed / 100) * step / 400 for seed in spec.seeds] for step in STEPS]
+        assert history.evaluation["loss"] == pytest.approx(np.array(expected), abs=1e-12)
+
+
+def test_a_row_has_median_range_and_when_each_target_was_reached(made_up):
+    rows = {(row.method, row.network): row for row in made_up.rows((2.5, 2.02, 1.0))}
+    row = rows["ddp-adam", "wan"]
+    assert (row.loss, row.loss_min, row.loss_max) == pytest.approx((2.02, 2.0, 2.04))
+    steps = [0.5 * 400 / (1 - seed / 100) for seed in range(5)]
+    found = row.reached[2.5]
+    # Steps of one length, but for what the clock begins and ends with.
+    assert found.median_s == pytest.approx(steps[2] * row.step_time_s, rel=0.01) and found.seeds == 5
+    assert (found.low_s, found.high_s) == pytest.approx(
+        (steps[0] * row.step_time_s, steps[4] * row.step_time_s), rel=0.01
+    )
+    assert row.reached[2.02].seeds == 3 and row.reached[1.0] == Reached(np.inf, np.inf, np.inf, 0)
+    assert made_up.steps_to("ddp-adam", 2.5).median_s == pytest.approx(steps[2])
+
+
+def test_what_is_told_of_a_row():
+    assert [seconds(s) for s in (0.01234, 1.0, 9.996, 61.24, 1234.5, np.inf)] == [
+        "12.3 ms", "1.00 s", "10.00 s", "61.2 s", "1234 s", "never"]  # fmt: skip
+    assert reached(Reached.of([3.0, 1.0, 2.0]), 3) == "2.00 s (1.00 s to 3.00 s)"
+    assert reached(Reached.of([np.inf, 1.0, 2.0]), 3) == "2 of 3 seeds: 1.00 s to 2.00 s"
+    assert reached(Reached.of([np.inf]), 1) == "never" and reached(Reached.of([1.5]), 1) == "1.50 s"
+    assert loss(Row("a", "b", 2.0, 1.5, 2.5, 1.0, 1.0, 1.0, {})) == "2.000 (1.500 to 2.500)"
+
+
+def test_tables_have_each_method_once_per_network(made_up, spec):
+    text = by_network(made_up)
+    for method in spec.methods:
+        assert text.count(f"| {method.name} |") == 1 + len(spec.networks)
+    columns = in_columns(text).splitlines()
+    assert "---" not in "".join(columns) and columns[1].index("2.0") == columns[2].index("2.1")
+
+
+def test_what_a_method_sends_is_what_a_training_sends(spec, tmp_path):
+    """But for the trigger, whose calls are kept."""
+    fields = {"steps": 33, "schedule": {}, "seeds": [0], "eval_every": 0}
+    small = {f"problem.{name}": 1 for name in ("batch_size", "validation_windows")}
+    short = load_spec("headline", fields | small, CompareSpec)
+    tensors = tensors_of_gpt(spec.problem)
+    for method in short.methods:
+        if method.kind == "curvadion":
+            continue
+        trained = train_method(short, method)
+        told = calls(method, tensors, short, tmp_path / "headline.parquet")
+        shown = [[one._replace(group=None, label="") for one in of] for of in (trained.ledger, told)]
+        assert shown[0] == shown[1], method.name
+
+
+def test_the_first_comparison_is_some_of_the_headline(spec):
+    first = load_spec("compare-text", (), CompareSpec)
+    known = {method.name: method for method in spec.methods}
+    assert all(known[method.name] == method for method in first.methods)
+    differing = {name for name in dict(spec) if dict(spec)[name] != dict(first)[name]}
+    assert differing == {"name", "description", "source", "methods", "seeds", "target_loss"}
+    assert first.seeds == spec.seeds[:1] and first.target_loss in TARGETS
+
+
+def test_the_search_was_on_another_text_and_another_seed(spec):
+    searched = load_spec(RESULTS / "search.yaml", (), CompareSpec)
+    assert searched.problem == replace(spec.problem, held_out="first-half") and spec.problem.held_out == "second-half"
+    assert not set(searched.seeds) & set(spec.seeds)
+    assert [method.name for method in searched.methods] == [method.name for method in spec.methods]
+    assert (searched.steps, searched.workers, searched.schedule) == (spec.steps, spec.workers, spec.schedule)
+
+
+def test_the_longer_trainings_differ_in_length_alone(spec):
+    longer = load_spec("headline-long", (), CompareSpec)
+    known = {method.name: method for method in spec.methods}
+    paper = known["mt-dao"].model_copy(update={"label": "mt-dao-paper", "betas": (0.999,), "omegas": (0.95,)})
+    assert all(method == (known | {"mt-dao-paper": paper})[method.name] for method in longer.methods)
+    differing = {name for name in dict(spec) if dict(spec)[name] != dict(longer)[name]}
+    assert differing <= {"name", "description", "source", "methods", "seeds", "steps", "schedule", "eval_every"}
+    stretched = [getattr(longer.schedule, name) / getattr(spec.schedule, name) for name in dict(spec.schedule)]
+    assert stretched == [longer.steps / spec.steps] * 2
