@@ -18,7 +18,10 @@ from syncline.costmodel.arrays import Indices
 from syncline.costmodel.compute.memory import shared_out
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.traffic.sharded import SHARDINGS
+from syncline.experiments.projection.memory import activations_of
+from syncline.experiments.projection.once import once_each
 from syncline.specs import ProjectSpec
+from syncline.specs.memory import MemorySpec
 
 
 class Held(NamedTuple):
@@ -35,20 +38,46 @@ class Held(NamedTuple):
     memory: Memory
 
 
-def held(specs: Sequence[ProjectSpec], whole: Memory, workers: Indices, shares: bool, unit_bytes: float) -> Held:
+class Room(NamedTuple):
+    """What settings offer, ``(S,)`` each.
+
+    Attributes:
+        limit_bytes: of a worker's memory; infinite where it is not known.
+        sequences: of a worker's batch.
+        activations_bytes: of a step that is computed at once.
+    """
+
+    limit_bytes: Floats
+    sequences: Floats
+    activations_bytes: Floats
+
+
+def room_of(specs: Sequence[ProjectSpec]) -> Room:
+    """The room in each setting."""
+
+    def asked(spec: ProjectSpec) -> tuple[float, float, float]:
+        machine, tokens = spec.memory.hardware or spec.compute.hardware, spec.tokens_per_worker
+        limit = machine.memory_bytes if machine else None
+        activations = activations_of(spec.model, tokens, spec.memory, spec.number_format)
+        sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
+        return np.inf if limit is None else limit, sequences, activations
+
+    return Room(*np.array(once_each(specs, asked), dtype=np.float64).T)
+
+
+def held(asked: MemorySpec, room: Room, whole: Memory, workers: Indices, shares: bool, unit_bytes: float) -> Held:
     """How a method's steps are held.
 
     Args:
-        specs: of the settings.
+        asked: what the settings' specs say of it.
+        room: in each setting.
         whole: of a worker that keeps everything and computes a step at once; numbers or ``(S,)``.
         workers: ``(S,)``: P.
         shares: whether the method's optimizer can be shared out.
         unit_bytes: of the largest unit of parameters that is gathered at once.
     """
-    asked = specs[0].memory
-    limit = np.array([_limit_bytes(spec) for spec in specs])
-    sequences = np.array([_sequences(spec) for spec in specs])
-    activations = np.broadcast_to(whole.activations_bytes, limit.shape)
+    limit, sequences = room.limit_bytes, room.sequences
+    activations = room.activations_bytes
     choices = SHARDINGS if shares else SHARDINGS[:1]
     if shares and asked.sharding != "auto":
         choices = (asked.sharding,)
@@ -70,15 +99,6 @@ def held(specs: Sequence[ProjectSpec], whole: Memory, workers: Indices, shares: 
         for name in whole.parts
     }
     return Held(sharding, micro, Memory(**parts | {"activations_bytes": activations / micro}))
-
-
-def _limit_bytes(spec: ProjectSpec) -> float:
-    machine = spec.memory.hardware or spec.compute.hardware
-    return np.inf if machine is None or machine.memory_bytes is None else machine.memory_bytes
-
-
-def _sequences(spec: ProjectSpec) -> float:
-    return spec.tokens_per_worker / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
 
 
 def _even(wanted: Indices, sequences: Floats) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from syncline.costmodel.traffic.overlap import PricedCall, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.experiments.bounds import AS_PREDICTED, Factors
-from syncline.experiments.projection.held import Held
+from syncline.experiments.projection.held import Held, room_of
 from syncline.experiments.projection.once import once_each
 from syncline.experiments.projection.played import HOW, played_s
 from syncline.experiments.projection.sharing import carried_and_held
@@ -59,9 +59,12 @@ class ProjectionPlan:
         self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
         self.traffic: list[list[Traffic]] = []
         self.held: list[Held] = []
+        room = room_of(specs)
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
-                traffic, how = carried_and_held(self.specs, method, self.tensors, self.workers, self.able[:, number])
+                traffic, how = carried_and_held(
+                    self.specs, method, self.tensors, self.workers, self.able[:, number], room
+                )
             self.traffic.append(traffic)
             self.held.append(how)
 

@@ -12,9 +12,8 @@ from syncline.costmodel.arrays import Indices
 from syncline.costmodel.compute.memory import MODEL_BYTES
 from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
-from syncline.experiments.projection.held import Held, held
-from syncline.experiments.projection.memory import activations_of, sends_together
-from syncline.experiments.projection.once import once_each
+from syncline.experiments.projection.held import Held, Room, held
+from syncline.experiments.projection.memory import sends_together
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase
 from syncline.methods.base import BYTES_PER_ELEMENT, elements
@@ -27,6 +26,7 @@ def carried_and_held(
     tensors: Sequence[TensorShape],
     workers: Indices,
     able: NDArray[np.bool_],
+    room: Room,
 ) -> tuple[list[Traffic], Held]:
     """What a method sends in each setting, and how a worker holds it.
 
@@ -36,6 +36,7 @@ def carried_and_held(
         tensors: the parameters' shapes.
         workers: ``(S,)``: P.
         able: ``(S,)``: whether it is asked for.
+        room: for activations, in each setting.
 
     Raises:
         SpecError: it cannot serve so many workers.
@@ -48,14 +49,12 @@ def carried_and_held(
     for traffic in sent:
         here = traffic.settings
         wire[here] = largest_call_bytes(traffic.patterns, workers[here], sends_together(method))
-    activations = once_each(
-        specs, lambda one: activations_of(one.model, one.tokens_per_worker, one.memory, number_format)
-    )
     counted = spec.memory.counted_in(number_format)
-    whole = model_memory(elements(tensors), kept.state, kept.errors, counted, wire, np.array(activations))
+    whole = model_memory(elements(tensors), kept.state, kept.errors, counted, wire)
     units = _units(spec, counts)
     parameter_bytes = MODEL_BYTES[counted] * elements(tensors)
-    how = held(specs, whole, workers, method.shares_out, max(unit.share for unit in units) * parameter_bytes)
+    unit_bytes = max(unit.share for unit in units) * parameter_bytes
+    how = held(spec.memory, room, whole, workers, method.shares_out, unit_bytes)
     if not method.sends_in_backward:
         return sent, how
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=_gradient_bytes(number_format))
