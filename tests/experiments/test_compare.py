@@ -36,7 +36,8 @@ def test_a_comparison_leaves_everything_that_is_needed_to_read_and_repeat_it(sho
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     figures = {"figures/loss_against_clock.png", "figures/loss_against_steps.png"}
     assert files == {"spec.yaml", "run.json", "trace.json", *(f"{name}.parquet" for name in TABLES)} | figures
-    assert load_spec(folder / "spec.yaml", (), CompareSpec) == digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring")
+    asked = digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring")
+    assert load_spec(folder / "spec.yaml", (), CompareSpec) == asked
     told = json.loads((folder / "run.json").read_text())
     assert told["rows"] == plain(short["rows"]) and told["seeds"] == [0] and told["interrupted"] == []
     assert told["problem"]["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
