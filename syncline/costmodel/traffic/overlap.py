@@ -146,7 +146,7 @@ def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[C
 T = TypeVar("T")
 
 
-class Mark(NamedTuple, Generic[T]):
+class WayPoint(NamedTuple, Generic[T]):
     """A place in a step's computing where a call starts, or where a worker waits for it.
 
     Attributes:
@@ -160,16 +160,16 @@ class Mark(NamedTuple, Generic[T]):
     item: T
 
 
-def marks(items: Sequence[T], call: Callable[[T], Call]) -> list[Mark[T]]:
+def way_points(items: Sequence[T], call: Callable[[T], Call]) -> list[WayPoint[T]]:
     """Where calls start, and are waited for, before the end of the computing; in order, starts before waits."""
     out = []
     for item in items:
         one = call(item)
         if one.ready < 1:
-            out.append(Mark(one.ready, False, item))
+            out.append(WayPoint(one.ready, False, item))
         if is_awaited_inside(one):
-            out.append(Mark(one.needed, True, item))
-    return sorted(out, key=lambda mark: mark[:2])
+            out.append(WayPoint(one.needed, True, item))
+    return sorted(out, key=lambda one: one[:2])
 
 
 def is_awaited_inside(call: Call) -> bool:
@@ -203,7 +203,7 @@ class Worker:
         begin, encoded, waited = self.now_s, 0.0 * self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
         done: dict[int, FloatOrArray] = {}
-        for at, waits, place in marks(range(len(timed)), lambda place: timed[place].call):
+        for at, waits, place in way_points(range(len(timed)), lambda place: timed[place].call):
             one = timed[place]
             if waits:
                 late = np.maximum(0.0, done[place] - (begin + at * self.compute_s + encoded + waited))

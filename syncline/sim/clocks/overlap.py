@@ -17,7 +17,7 @@ from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside, marks, split
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside, way_points, split
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
@@ -72,7 +72,7 @@ def data_parallel(
         early: list[tuple[tuple[int, int], Call]] = []
         line: list[tuple[Members, Instruction | float]] = []  # who does what; a number is a share of the computing
         at = 0.0
-        for until, waits, (key, call) in marks(keyed, lambda one: one[1]):
+        for until, waits, (key, call) in way_points(keyed, lambda one: one[1]):
             line.append((None, until - at))
             at = until
             if waits:
@@ -222,7 +222,7 @@ class Streams:
         """What happens in one step."""
         at, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
         done_s: dict[int, Floats] = {}
-        for until, waits, (place, call) in marks(list(enumerate(calls)), lambda one: one[1]):
+        for until, waits, (place, call) in way_points(list(enumerate(calls)), lambda one: one[1]):
             yield self._compute(number, (until - at) * seconds)
             at = until
             if waits:
