@@ -17,7 +17,7 @@ from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside, way_points, split
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside, split, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
