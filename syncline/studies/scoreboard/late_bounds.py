@@ -76,7 +76,7 @@ def _adam_way(degrees: float, delay: int, lr: float, steps: int = 60) -> FloatAr
 
 
 def parted(delay: int = 4, lr: float = 0.1) -> dict[str, float]:
-    """How far a late way leads from the one on time in 60 steps, in learning rates: aligned and turned by 45 degrees."""
+    """How far a late way leads from the one on time in 60 steps, in learning rates, aligned and turned by 45°."""
     return {
         name: float(np.linalg.norm(_adam_way(of, delay, lr)[-1] - _adam_way(of, 0, lr)[-1])) / lr
         for name, of in (("aligned", 0.0), ("turned", 45.0))
