@@ -24,7 +24,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """Something that is said, and what became of it.
 
     Args:
@@ -68,14 +68,14 @@ class Claim:
 
 
 @cache
-def claims_of(paper: str | None = None) -> tuple[Claim, ...]:
+def claims_of(paper: str | None = None) -> tuple[PaperClaim, ...]:
     """The register, or the part of one paper."""
     import yaml
 
     file = resources.files("syncline.studies.scoreboard") / "claims.yaml"
     given: dict[str, list[dict[str, Any]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return tuple(
-        Claim(name, **{key: tuple(value) if key == "rows" else value for key, value in one.items()})
+        PaperClaim(name, **{**one, "rows": tuple(one.get("rows", ()))})
         for name in ([paper] if paper is not None else [*PAPERS, OURS])
         for one in given.get(name, [])
     )
@@ -83,10 +83,11 @@ def claims_of(paper: str | None = None) -> tuple[Claim, ...]:
 
 HEAD = """# Claims
 
-What the five papers say, and what this project says of itself: whether it holds as far as was found here, on which evidence, and
-what would settle it. The evidence begins with the rows of `syncline reproduce PAPER` ([reproduce.md](reproduce.md)) that it rests
-on; a test holds what is said of a claim to their verdicts. *Holds* and *fails* speak of what was computed; where that was a
-small network or a quadratic, the last column says what would decide it for language models.
+What the five papers say, and what this project says of itself: whether it holds as far as was found here, on which
+evidence, and what would settle it. The evidence begins with the rows of `syncline reproduce PAPER`
+([reproduce.md](reproduce.md)) that it rests on; a test holds what is said of a claim to their verdicts. *Holds* and
+*fails* speak of what was computed; where that was a small network or a quadratic, the last column says what would
+decide it for language models.
 
 This page is made of `syncline/studies/scoreboard/claims.yaml` by `python -m syncline.studies.scoreboard`.
 """
@@ -112,7 +113,7 @@ def told_claims(paper: str | None = None) -> list[dict[str, Any]]:
     return [asdict(claim) | {"rows": list(claim.rows)} for claim in claims_of(paper)]
 
 
-def _line(claim: Claim) -> str:
+def _line(claim: PaperClaim) -> str:
     rows = list(claim.evidence_rows())
     counted = _wheres(rows)
     findings = [f"[findings]({one})" for one in dict.fromkeys(row["finding"] for row in rows) if one]

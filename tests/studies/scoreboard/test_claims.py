@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from syncline.errors import SpecError
-from syncline.studies.scoreboard.claims import FAILS, HOLDS, HOLDS_UNDER, OURS, STATES, UNKNOWN, Claim, claims_of, page
+from syncline.studies.scoreboard.claims import (
+    FAILS,
+    HOLDS,
+    HOLDS_UNDER,
+    OURS,
+    STATES,
+    UNKNOWN,
+    PaperClaim,
+    claims_of,
+    page,
+)
 from syncline.studies.scoreboard.rows import PAPERS
 
 ROOT = Path(__file__).parents[3]
@@ -39,8 +49,8 @@ def test_the_page_is_made_of_the_register():
 
 def test_a_claim_says_what_it_lacks():
     with pytest.raises(SpecError, match=r"state: got 'true'; expected one of"):
-        Claim("demo", "", "it is fast", "true")
+        PaperClaim("demo", "", "it is fast", "true")
     with pytest.raises(SpecError, match="under: got ''; expected a condition"):
-        Claim("demo", "", "it is fast", HOLDS_UNDER)
+        PaperClaim("demo", "", "it is fast", HOLDS_UNDER)
     with pytest.raises(SpecError, match="the beginning of a row"):
-        list(Claim("demo", "", "it is fast", HOLDS, rows=("Table 99",)).evidence_rows())
+        list(PaperClaim("demo", "", "it is fast", HOLDS, rows=("Table 99",)).evidence_rows())
