@@ -13,8 +13,8 @@ import matplotlib
 
 STYLE_FILE = Path(__file__).with_name("syncline.mplstyle")
 
-Dashes = tuple[float, tuple[float, ...]] | Literal["solid"]
-"""A line style of matplotlib: solid, or (offset, (on, off, ...)) in units of the line width."""
+Dashes = tuple[float, tuple[float, ...]] | Literal["solid", "none"]
+"""A line style of matplotlib: solid, none, or (offset, (on, off, ...)) in units of the line width."""
 Marker = str | tuple[int, Literal[1], int]
 """A marker of matplotlib: its letter, or (points, 1, turned by) of a star."""
 
@@ -90,7 +90,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
     """The style of each label: one of its family's, or the next free one of the cycle for what is of no family.
 
     Within its family a label has its own place, or the next free one in the order given. After its four shades a family
-    starts again with the dashes shifted against the colours; so does the cycle after seven, with the markers too.
+    starts again with dashes and markers shifted against the colours; so does the cycle after seven.
 
     Args:
         labels: the methods of one figure; repeated labels count once.
@@ -117,9 +117,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
 
 def _of_family(family: MethodFamily, place: int) -> MethodStyle:
     lap, index = divmod(place, len(DASHES))
-    return MethodStyle(
-        family.shades[index], DASHES[(index + lap) % len(DASHES)], family.markers[(index + lap // 4) % 4]
-    )
+    return MethodStyle(family.shades[index], DASHES[(index + 2 * lap) % len(DASHES)], family.markers[(index + lap) % 4])
 
 
 def _of_cycle(place: int) -> MethodStyle:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from syncline.analysis.curves import FloatArray
-from syncline.analysis.figures.axes import legend_above, new_figure
+from syncline.analysis.figures.axes import handles_beside, legend_above, line_samples, new_figure
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 GRID = 300
 MOST_ACROSS = 3
 ON_TIME, LATE = MethodStyle("#0072B2", "solid", ""), MethodStyle("#D55E00", "solid", "")
+LEVEL, STEEPEST = "#333333", "#CC79A7"
 _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
 
@@ -48,6 +51,7 @@ def trajectory_grid(
     *,
     reach: float | None = None,
     smooth: bool = True,
+    names: tuple[str, str] = ("$x_1$", "$x_2$"),
 ) -> Figure:
     """Ways on contours, a panel per row and column, all of one scale and centred on the origin.
 
@@ -58,6 +62,7 @@ def trajectory_grid(
         styles: of the ways' labels.
         reach: half the width of a panel; by default it holds every way.
         smooth: contours evenly spaced in the root of the value, else shades alone, for what has too many valleys.
+        names: of the two coordinates.
 
     Raises:
         SpecError: there is no panel, or rows of different lengths.
@@ -75,8 +80,22 @@ def trajectory_grid(
             across[0].set_ylabel(name)
         for ax, name in zip(axes[0], columns, strict=True):
             ax.set_title(name, loc="left")
-        legend_above(fig, styles)
+        fig.supxlabel(names[0], fontsize=8)
+        fig.supylabel(names[1], fontsize=8)
+        handles_beside(fig, [*line_samples(styles), *_explained(panels)])
     return fig
+
+
+def _explained(panels: Sequence[Sequence[Panel]]) -> list[Line2D]:
+    """What is drawn beside the ways."""
+    every = [panel for row in panels for panel in row]
+    found = [Line2D([], [], linestyle="none", marker="o", markersize=4, color="#777777", label="where a way ends")]
+    if any(panel.level is not None for panel in every):
+        found.append(Line2D([], [], color=LEVEL, linewidth=0.7, label="target loss"))
+    if any(panel.dominant is not None for panel in every):
+        found.append(Line2D([], [], color=STEEPEST, linewidth=1.0, marker="D", markersize=2.5, markevery=[0, -1],
+                            label="steepest direction"))  # fmt: skip
+    return found
 
 
 def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, MethodStyle], smooth: bool) -> None:
@@ -90,7 +109,7 @@ def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, Metho
     else:
         ax.imshow(height, extent=(-reach, reach, -reach, reach), origin="lower", cmap=_PALE, zorder=0)
     if panel.level is not None:
-        ax.contour(along, along, values, levels=[panel.level], colors="#333333", linewidths=0.7, zorder=2)
+        ax.contour(along, along, values, levels=[panel.level], colors=LEVEL, linewidths=0.7, zorder=2)
     ax.grid(visible=False)
     for label, way in panel.ways.items():
         ax.plot(*np.asarray(way).T, color=styles[label].color, linestyle=styles[label].linestyle, linewidth=0.8,
@@ -98,14 +117,18 @@ def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, Metho
         ax.plot(*way[-1], marker="o", markersize=3, color=styles[label].color, zorder=4, label="_end")
     if panel.dominant is not None:
         x, y = (0.3 * reach * panel.dominant).tolist()
-        ax.annotate(
-            "", (x, y), (-x, -y), arrowprops={"arrowstyle": "<->", "color": "#CC79A7", "linewidth": 1.0}, zorder=5
+        ax.plot(
+            [-x, x], [-y, y], color=STEEPEST, linewidth=1.0, marker="D", markersize=2.5, zorder=2, label="_steepest"
         )
     if panel.note:
         ax.text(0.03, 0.03, panel.note, transform=ax.transAxes, fontsize=6)
     ax.set_xlim(-reach, reach)
     ax.set_ylim(-reach, reach)
+    ax.ticklabel_format(scilimits=(-2, 4))
     ax.set_aspect("equal")
+
+
+MARK: dict[str, Any] = {"color": "#009E73", "linewidth": 0.6, "linestyle": (0, (1, 1.5))}
 
 
 class Scatter(NamedTuple):
@@ -117,7 +140,7 @@ class Scatter(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """One panel of points over something; the axis up is logarithmic where they span a decade.
+    """One panel of points over something; the axis up is logarithmic where a panel with that name spans a decade.
 
     Attributes:
         measured: label -> points.
@@ -136,10 +159,18 @@ class Plot(NamedTuple):
     title: str = ""
 
 
-def measured_over(plots: Sequence[Plot], styles: Mapping[str, MethodStyle] | None = None) -> Figure:
+def measured_over(
+    plots: Sequence[Plot], styles: Mapping[str, MethodStyle] | None = None, *, mark_label: str = ""
+) -> Figure:
     """Panels side by side of points and the line of their medians, one legend for all.
 
-    Points that are not finite are left out; what is not finite breaks a line.
+    Points that are not finite are left out; what is not finite breaks a line. Panels with the same name up have the
+    same kind of axis.
+
+    Args:
+        plots: the panels.
+        styles: of the labels; by default ``method_styles``.
+        mark_label: what the panels' marks are, for the legend.
 
     Raises:
         SpecError: there is no panel.
@@ -156,9 +187,9 @@ def measured_over(plots: Sequence[Plot], styles: Mapping[str, MethodStyle] | Non
         for ax in axes[len(plots) :]:
             ax.set_visible(False)
         for ax, plot in zip(axes, plots, strict=False):
-            ax.set_yscale("log" if _decades(plot) >= 1 else "linear")
+            ax.set_yscale("log" if max(_decades(one) for one in plots if one.y == plot.y) >= 1 else "linear")
             for mark in plot.marks:
-                ax.axvline(mark, color="#009E73", linewidth=0.6, linestyle=(0, (1, 1.5)), zorder=1)
+                ax.axvline(mark, **MARK, zorder=1)
             for label, one in plot.measured.items():
                 style = styles[label]
                 ax.plot(one.x, one.y, linestyle="none", marker=style.marker or "o", markersize=2.5, alpha=0.6,
@@ -166,12 +197,16 @@ def measured_over(plots: Sequence[Plot], styles: Mapping[str, MethodStyle] | Non
                 ax.plot(*one.line, color=style.color, linestyle=style.linestyle, linewidth=1.0, zorder=3, label=label)
             if plot.across:
                 ax.axvline(plot.across[0], color="#333333", linewidth=0.8, zorder=1)
-                ax.annotate(plot.across[1], (plot.across[0], 0.97), (3, 0), xycoords=("data", "axes fraction"),
-                            textcoords="offset points", va="top", fontsize=7)  # fmt: skip
+                note = ax.annotate(plot.across[1], (plot.across[0], 0.97), (3, 0), xycoords=("data", "axes fraction"),
+                                   textcoords="offset points", va="top", fontsize=7)  # fmt: skip
+                note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
             ax.set_xlabel(plot.x)
             ax.set_ylabel(plot.y)
             ax.set_title(plot.title, loc="left")
-        legend_above(fig, {label: styles[label] for label in shown})
+        samples = line_samples({label: styles[label] for label in shown})
+        if mark_label and any(plot.marks for plot in plots):
+            samples.append(Line2D([], [], label=mark_label, **MARK))
+        handles_beside(fig, samples)
     return fig
 
 

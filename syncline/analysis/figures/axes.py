@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.analysis.curves import FloatArray
-from syncline.analysis.style import METHOD_FAMILIES, MethodStyle, figure_style
+from syncline.analysis.style import Marker, MethodStyle, figure_style
 from syncline.errors import SpecError
 from syncline.files import whole_file
 
@@ -37,8 +37,7 @@ TICK_GAP = 0.14  # least distance of two labels on a time axis, as a share of it
 START_SHARE = 0.15  # of a logarithmic time axis: from 0 to its first time, which is drawn linearly
 LETTERS_PER_INCH = 14.0  # of a legend's text on an inch of the page, beside the sample of the line
 MARKERS_PER_LINE = 7
-CROSS_SIZE = 5.5  # in points; the white edge leaves less of a cross or a star than of a disc
-CROSSES = {"P", "X", "d", *METHOD_FAMILIES["triggered"].markers, *METHOD_FAMILIES["rotated"].markers}
+CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a cross or a star than of a disc
 MOST_POINTS = 2000  # per line: more than the dots of a printed panel, few enough to keep a PDF small
 
 
@@ -107,7 +106,12 @@ def draw_points(
 
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
     """The title and line samples above all panels, in the order given, in one row or in rows of about one length."""
-    handles_beside(fig, [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()], title)
+    handles_beside(fig, line_samples(styles), title)
+
+
+def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
+    """What a legend shows of each style."""
+    return [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()]
 
 
 def handles_beside(
@@ -139,16 +143,16 @@ def _broken(text: str, letters: float) -> str:
     return "\n".join(wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, int(letters)) or [line])
 
 
-def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]]) -> None:
+def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]], *, share: float = 0.78) -> None:
     """Name each line at the right edge, beside its end, with a sample of the line; labels keep apart from each other.
 
     Args:
         fig: the figure, of which ``ax`` takes the full height.
         ax: axes whose limits and scales are final.
         ends: for each line, the y at which it ends, its name and its style.
+        share: of the figure's height that is the axes', about, when labels and titles have their room.
     """
-    # A line of text in units of the axes' height, which is about 0.78 of the figure's when its labels have their room.
-    text = 10.5 / (0.78 * 72 * float(fig.get_size_inches()[1]))
+    text = 10.5 / (share * 72 * float(fig.get_size_inches()[1]))  # a line of text in units of the axes' height
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
     heights = kept_apart(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
@@ -162,10 +166,16 @@ def _look(style: MethodStyle) -> dict[str, Any]:
         "color": style.color,
         "linestyle": style.linestyle,
         "marker": style.marker,
-        "markersize": CROSS_SIZE if style.marker in CROSSES else matplotlib.rcParams["lines.markersize"],
+        "markersize": _marker_size(style.marker),
         "markeredgecolor": "white",
         "markeredgewidth": 0.5,
     }
+
+
+def _marker_size(marker: Marker) -> float:
+    if marker == "*" or isinstance(marker, tuple):
+        return STAR_SIZE
+    return CROSS_SIZE if marker in ("P", "X", "d") else float(matplotlib.rcParams["lines.markersize"])
 
 
 def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:

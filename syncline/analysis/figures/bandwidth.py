@@ -10,8 +10,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from syncline.units import format_bandwidth
 
-LABEL_GAP = 0.045
-"""Least distance of two marks' names, as a share of the axis."""
+LETTER_IN = 0.046
+"""What a letter of a mark's name takes."""
 
 
 def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwidth") -> None:
@@ -31,18 +31,24 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
     ax.set_xlabel(label)
 
 
-def mark_bandwidths(ax: Axes, marks: Mapping[str, float]) -> None:
-    """Thin lines at these bandwidths, named along the line; a name that would cover one before it is left out."""
+def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> None:
+    """Thin lines at these bandwidths, named above the axes; what would cover a name before it is left out.
+
+    Args:
+        ax: its x axis is logarithmic and has its limits.
+        marks: name -> bytes per second, the most important first.
+        width_in: of the axes, about.
+    """
     low, high = np.log(ax.get_xlim())
-    named: list[float] = []
+    named: list[tuple[float, float]] = []
     for name, value in marks.items():
-        place = float((np.log(value) - low) / (high - low))
-        if not 0 <= place <= 1 or any(abs(place - other) < LABEL_GAP for other in named):
+        place, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
+        if not 0 <= place <= 1 or any(abs(place - other) < half + taken for other, taken in named):
             continue
-        named.append(place)
+        named.append((place, half))
         ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
-        ax.text(value, 0.015, name, transform=ax.get_xaxis_transform(), rotation=90, ha="right", va="bottom",
-                fontsize=6, color="#555555", zorder=2, bbox={"color": "white", "alpha": 0.7, "pad": 0.5})  # fmt: skip
+        ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
+                color="#555555")  # fmt: skip
 
 
 def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
@@ -51,5 +57,5 @@ def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
     ax.set_ylim(lowest, highest)
     subs = (1, 2, 5) if highest / lowest < 300 else (1,)
     ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}x" if value >= 1 else f"{value:g}x"))
     ax.yaxis.set_minor_formatter(NullFormatter())

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from syncline.analysis.figures.axes import draw_line, new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.axes import draw_line, handles_beside, line_samples, new_figure, place_ticks, time_ticks
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 from syncline.units import format_bytes
 
 PANELS_PER_ROW = 3
+RING: dict[str, Any] = {
+    "linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgecolor": "black",
+    "markeredgewidth": 0.8,
+}  # fmt: skip
+ASKED = "#777777"
 BYTES_TICKS = 1000.0
 """One label per so many: B, kB, MB, GB."""
 
@@ -60,23 +67,22 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     times = times[times > 0]
     lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
     with figure_style():
-        fig = new_figure(max(3.6, 2.5 * across), 0.35 + 2.3 * down + (0.2 if title else 0))
+        fig = new_figure(max(4.2, 2.5 * across), 0.9 + 2.2 * down)
         axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
         for place, ax in enumerate(axes.ravel()):
             if place >= len(panels):
                 ax.set_visible(False)
                 continue
             _time_scale(ax, lowest / 2, highest * 2)
-            _draw_panel(ax, panels[place], styles, at_nbytes, first=place == 0)
+            _draw_panel(ax, panels[place], styles, at_nbytes)
             ax.tick_params(labelbottom=place + across >= len(panels))
         fig.supxlabel("size", fontsize=8)
         fig.supylabel("time", fontsize=8)
-        if title:
-            fig.suptitle(title, fontsize=9)
+        handles_beside(fig, [*line_samples(styles), *_marks(panels, at_nbytes)], title)
     return fig
 
 
-def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float, first: bool) -> None:
+def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
     ax.set_xscale("log")
     ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
     ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
@@ -87,18 +93,23 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
         draw_line(ax, panel.nbytes, seconds, styles[name], name)
     for nbytes, at_s in panel.crossovers:
         if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
-            ax.plot(nbytes, at_s, "o", markersize=7, markerfacecolor="none", markeredgecolor="black",
-                    markeredgewidth=0.8, zorder=5)  # fmt: skip
-            ax.annotate(format_bytes(nbytes), (nbytes, at_s), (4, -5), textcoords="offset points", va="top",
-                        fontsize=7)  # fmt: skip
+            ax.plot(nbytes, at_s, **RING, zorder=5, label="_ring")
+            note = ax.annotate(format_bytes(nbytes), (nbytes, at_s), (4, -5), textcoords="offset points", va="top",
+                               fontsize=7, zorder=6)  # fmt: skip
+            note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
     if at_nbytes > 0:
-        ax.axvline(at_nbytes, color="#777777", linewidth=0.8, zorder=1)
-        if first:
-            ax.annotate(format_bytes(at_nbytes), (at_nbytes, 0), (-3, 4), xycoords=("data", "axes fraction"),
-                        textcoords="offset points", ha="right", fontsize=7, color="#555555")  # fmt: skip
+        ax.axvline(at_nbytes, color=ASKED, linewidth=0.8, zorder=1)
     ax.set_title(panel.title, loc="left")
-    ax.legend(loc="upper left", handlelength=2.6, labelspacing=0.3, borderaxespad=0.2, frameon=True, framealpha=0.85,
-              edgecolor="none")  # fmt: skip
+
+
+def _marks(panels: Sequence[SizePanel], at_nbytes: float) -> list[Line2D]:
+    """What rings and the vertical line are."""
+    rings = any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers)
+    found = [Line2D([], [], label="the fastest changes", **RING)] if rings else []
+    if at_nbytes > 0:
+        found.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
+                            label=format_bytes(at_nbytes)))  # fmt: skip
+    return found
 
 
 def _time_scale(ax: Axes, lowest_s: float, highest_s: float) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from syncline.analysis.figures.axes import draw_points, new_figure
+from syncline.analysis.figures.axes import draw_points, handles_beside, line_samples, new_figure
 from syncline.analysis.style import figure_style, method_styles
 from syncline.errors import SpecError
 
@@ -25,12 +26,15 @@ CROWD = 0.7
 """How much of the room of one alpha the points of all methods take."""
 
 
-def sign_shares(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, title: str = "") -> Figure:
+def sign_shares(
+    panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, bar_label: str = "quantiser", title: str = ""
+) -> Figure:
     """How many entries keep the sign of their sum, lose it, or get the opposite one: a stacked bar per quantiser.
 
     Args:
         panels: panel -> bar -> ``match``, ``flip`` and ``zero``, shares that add up to 1; the same bars in all panels
             are in the same places, whether or not each panel has each.
+        bar_label: what a bar is.
         title: an optional title above all panels.
 
     Returns:
@@ -45,7 +49,7 @@ def sign_shares(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, titl
     across = min(PANELS_PER_ROW, len(panels))
     down = -(-len(panels) // across)
     with figure_style():
-        fig = new_figure(1.0 + 2.1 * across, 0.55 + down * (0.45 + 0.19 * len(bars)) + (0.2 if title else 0))
+        fig = new_figure(1.0 + 2.1 * across, 0.75 + down * (0.45 + 0.19 * len(bars)) + (0.2 if title else 0))
         axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
         for ax, (name, panel) in zip(axes, panels.items(), strict=False):
             start = np.zeros(len(bars))
@@ -68,8 +72,9 @@ def sign_shares(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, titl
         ticks = [0, 0.5, 1]
         for ax in axes[: len(panels)]:
             ax.set_xticks(ticks, [f"{100 * tick:g} %" for tick in ticks])
-        handles = [Patch(color=color, label=label) for color, label in SHARES.values()]
-        fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), title=title or None)
+        fig.supxlabel("share of the entries", fontsize=8)
+        fig.supylabel(bar_label, fontsize=8)
+        handles_beside(fig, [Patch(color=color, label=label) for color, label in SHARES.values()], title)
     return fig
 
 
@@ -94,7 +99,7 @@ def loss_over_tails(
     alphas = sorted({alpha for method in losses.values() for alpha in method}, reverse=True)
     styles = method_styles(losses)
     with figure_style():
-        fig = new_figure(5.2, 3.0)
+        fig = new_figure(5.2, 3.0 + 0.04 * len(losses))
         ax = fig.add_subplot()
         ax.set_yscale("log")
         for number, (name, of) in enumerate(losses.items()):
@@ -113,6 +118,6 @@ def loss_over_tails(
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.set_xlabel("index of stability α of the noise: 2 Gaussian, 1 Cauchy; heavier tails to the right")
         ax.set_ylabel(loss_label)
-        fig.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=len(losses), handlelength=1,
-                   columnspacing=1.2, title=title or None)  # fmt: skip
+        samples = line_samples({name: replace(style, linestyle="none") for name, style in styles.items()})
+        handles_beside(fig, samples, title)
     return fig

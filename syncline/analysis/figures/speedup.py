@@ -16,6 +16,7 @@ from syncline.analysis.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 PANELS_PER_ROW = 3
+PANEL_IN = 2.7
 
 
 class SpeedupPanel(NamedTuple):
@@ -60,9 +61,8 @@ def speedup_over_bandwidth(
     alone = [[speedup for _, speedup in of] for panel in panels for of in panel.points.values()]
     values = np.concatenate([*(curve for panel in panels for curve in panel.curves.values()), *alone])
     lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
-    lowest /= (highest / lowest) ** 0.3  # room for the names of the marks
     with figure_style():
-        fig = new_figure(max(4.6, 0.7 + 2.7 * across), 0.8 + 2.5 * down)
+        fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
         axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
         for place, ax in enumerate(axes.ravel()):
             if place >= len(panels):
@@ -72,14 +72,14 @@ def speedup_over_bandwidth(
             bandwidth_axis(ax, float(bandwidths[0]), float(bandwidths[-1]), "")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
-            mark_bandwidths(ax, marks)
+            mark_bandwidths(ax, marks, PANEL_IN - 0.5)
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
             for name, curve in panel.curves.items():
                 draw_line(ax, bandwidths, curve, replace(styles[name], marker=""), name)
                 at = np.array(panel.points.get(name, ())).reshape(-1, 2)
                 ax.plot(at[:, 0], at[:, 1], linestyle="none", marker=styles[name].marker, color=styles[name].color,
                         markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
-            ax.set_title(panel.title, loc="left")
+            ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
             below = place + across >= len(panels)
             ax.tick_params(labelbottom=below)
             ax.set_xlabel("bandwidth" if below else "")

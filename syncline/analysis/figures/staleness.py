@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from syncline.analysis.figures.axes import draw_points, legend_above, new_figure, place_ticks
+from syncline.analysis.figures.axes import draw_points, label_ends, new_figure, place_ticks
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
@@ -27,8 +27,9 @@ def over_stages(
     loss_label: str = "final loss",
     log_loss: bool = False,
     title: str = "",
+    styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
-    """Final loss against the number of stages, and beside it the slowdown to the target.
+    """Final loss against the number of stages, and beside it the slowdown to the target; names are at the lines' ends.
 
     Args:
         losses: method -> stages -> median, lowest and highest over the seeds; what is not finite is a cross at the top.
@@ -37,6 +38,7 @@ def over_stages(
         loss_label: the name of the loss, with its unit.
         log_loss: a logarithmic loss axis.
         title: an optional title above all panels.
+        styles: method -> style; by default ``method_styles``.
 
     Raises:
         SpecError: there is no method.
@@ -44,25 +46,27 @@ def over_stages(
     if not losses:
         raise SpecError("losses", dict(losses), "at least one method")
     stages = sorted({one for of in losses.values() for one in of})
-    styles = method_styles(losses)
+    styles = styles or method_styles(losses)
     told = any(np.isfinite(value) for of in slowdowns.values() for one, value in of.items() if one > 1)
     with figure_style():
-        rows = -(-len(losses) // 4)
-        fig = new_figure(6.6 if told else 4.4, 2.7 + 0.18 * rows + (0.2 if title else 0))
+        names_in = 0.5 + 0.062 * max(map(len, losses))
+        fig = new_figure((6.2 if told else 3.6) + names_in, max(2.9, 0.9 + 0.15 * len(losses)) + (0.2 if title else 0))
         axes = fig.subplots(1, 2 if told else 1, squeeze=False)[0]
-        _losses(axes[0], losses, stages, styles, log_loss)
-        axes[0].set_ylabel(loss_label)
-        if told:
-            _slowdowns(axes[1], slowdowns, stages, styles)
         for ax in axes:
             ax.set_xlim(-0.5, len(stages) - 0.5)
             ax.set_xticks(range(len(stages)), [f"{one:g}" for one in stages])
             ax.tick_params(axis="x", length=0)
             ax.grid(False, axis="x")
-            ax.set_xlabel("stages P")
+            ax.set_xlabel("stages")
             for place in range(1, len(stages)):
                 ax.axvline(place - 0.5, color="#D9D9D9", linewidth=0.6, zorder=0)
-        legend_above(fig, styles, title)
+        ends = _losses(axes[0], losses, stages, styles, log_loss)
+        axes[0].set_ylabel(loss_label)
+        label_ends(fig, axes[0], ends, share=0.68)
+        if told:
+            _slowdowns(axes[1], slowdowns, stages, styles)
+        if title:
+            fig.suptitle(title, fontsize=9)
     return fig
 
 
@@ -76,24 +80,42 @@ def _losses(
     stages: Sequence[int],
     styles: Mapping[str, MethodStyle],
     logarithmic: bool,
-) -> None:
-    if logarithmic:
-        ax.set_yscale("log")
+) -> list[tuple[float, str, MethodStyle]]:
+    """Points, spreads and the thin lines that join the depths of a method; return where each line ends."""
+    drawn = {}
     for number, (name, of) in enumerate(losses.items()):
         known = [(place + _beside(number, len(losses)), *of[one]) for place, one in enumerate(stages) if one in of]
-        points = np.array(known, dtype=float).reshape(-1, 4)
+        drawn[name] = np.array(known, dtype=float).reshape(-1, 4)
+    finite = np.concatenate([points[np.isfinite(points).all(axis=1), 1:].ravel() for points in drawn.values()])
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.5, 1.0)
+    if logarithmic:
+        ax.set_yscale("log")
+        ax.set_ylim(low / (high / low or 1.0) ** 0.06 / 1.01, high * (high / low) ** 0.1 * 1.01)
+    else:
+        room = (high - low) or abs(high) or 1.0
+        ax.set_ylim(low - 0.06 * room, high + 0.1 * room)
+    ends = []
+    for name, points in drawn.items():
+        style = styles[name]
         shown = points[np.isfinite(points[:, 1])]
-        draw_points(ax, shown[:, 0], shown[:, 1], (shown[:, 2], shown[:, 3]), styles[name], name)
+        ax.plot(shown[:, 0], shown[:, 1], color=style.color, linewidth=0.7, linestyle=style.linestyle, alpha=0.6,
+                zorder=1, label="_joined")  # fmt: skip
+        draw_points(ax, shown[:, 0], shown[:, 1], (shown[:, 2], shown[:, 3]), style, name)
         lost = points[~np.isfinite(points[:, 1])]
-        ax.plot(lost[:, 0], np.full(len(lost), 0.98), "x", transform=ax.get_xaxis_transform(), color=styles[name].color,
+        ax.plot(lost[:, 0], np.full(len(lost), 0.98), "x", transform=ax.get_xaxis_transform(), color=style.color,
                 markersize=5, label="_diverged")  # fmt: skip
-    ax.set_title("after equal steps\nmedian and range of the seeds", loc="left")
+        ends.append((float(shown[-1, 1]) if len(shown) and not len(lost) else ax.get_ylim()[1], name, style))
+    crosses = any(not np.isfinite(points[:, 1]).all() for points in drawn.values())
+    note = "; ×: diverged" if crosses else ""
+    ax.set_title(f"after equal steps\nmedian and range of the seeds{note}", loc="left")
+    return ends
 
 
 def _slowdowns(
     ax: Axes, slowdowns: Mapping[str, Mapping[int, float]], stages: Sequence[int], styles: Mapping[str, MethodStyle]
 ) -> None:
     ax.set_yscale("log", base=2)
+    lost = any(not np.isfinite(value) for of in slowdowns.values() for value in of.values())
     for number, (name, of) in enumerate(slowdowns.items()):
         known = [
             (place + _beside(number, len(slowdowns)), of[one])
@@ -115,4 +137,6 @@ def _slowdowns(
     ax.set_ylim(0.8, max(1.3 * highest, 1.6))
     place_ticks(ax.yaxis, [(value, f"{value:g}x") for value in ticks])
     ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.set_title("steps to the target over those without delay\n(open triangle: not reached)", loc="left")
+    ax.set_ylabel("slowdown")
+    note = "; △: not reached" if lost else ""
+    ax.set_title(f"steps to the target over\nthose without delay{note}", loc="left")

@@ -11,11 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from syncline.analysis.figures.axes import new_figure, place_ticks, time_ticks
+from syncline.analysis.curves import FloatArray
+from syncline.analysis.figures.axes import handles_beside, new_figure, place_ticks, time_ticks
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 PANELS_PER_ROW = 3
+LETTER_IN = 0.055
+"""What a letter of a group's name takes."""
 BAND = 0.1
 """Relative errors within which the scatter is shaded."""
 
@@ -27,13 +30,13 @@ def predicted_against_measured(
     title: str = "",
     measured: str = "step time",
 ) -> Figure:
-    """Times over each other, with a band of 10 %, larger; beside it a panel of errors for each of what groups them.
+    """Times over each other, with a band of 10 %; errors of every kind of point; a panel for each of what groups them.
 
     Args:
-        points: kind of point -> measured and predicted seconds; one marker for each kind.
+        points: kind of point -> measured and predicted seconds, above 0; one marker for each kind.
         errors: what points are grouped by -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
-            group's median.
-        title: above the errors: of which points they are.
+            group's median. Their panels share an axis of their own.
+        title: above those: of which points they are.
         measured: above the scatter: what took the times.
 
     Raises:
@@ -42,25 +45,29 @@ def predicted_against_measured(
     if not any(len(measured) for measured, _ in points.values()):
         raise SpecError("points", [], "at least one point")
     styles = method_styles(points)
-    down = max(1, -(-len(errors) // PANELS_PER_ROW))
+    # As many rows as leave no more than one place empty.
+    down = 1 if len(errors) <= PANELS_PER_ROW else 2
+    across = -(-len(errors) // down)
     with figure_style():
-        across = min(PANELS_PER_ROW, len(errors))
-        fig = new_figure(3.6 + 2.1 * across, max(3.4, 0.7 + 2.0 * down))
-        grid = fig.add_gridspec(down, across + 1, width_ratios=[1.7, *([1.0] * across)])
-        _scatter(fig.add_subplot(grid[:, 0]), points, styles, measured)
+        letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
+        panel_in = max(1.8, 0.8 + LETTER_IN * letters)
+        fig = new_figure(5.0 + panel_in * across, 3.2 if down == 1 else 4.4)
+        parts = fig.subfigures(
+            1, 2 if errors else 1, width_ratios=[5.0, panel_in * across][: 2 if errors else 1], squeeze=False
+        )
+        first, second = parts[0, 0].subplots(1, 2, width_ratios=[2.2, 1])
+        _scatter(first, points, styles, measured)
+        _by_kind(second, points, styles)
+        panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
         most = max((abs(e) for groups in errors.values() for of in groups.values() for e in of), default=0.0)
         for place, (name, groups) in enumerate(errors.items()):
             row, column = divmod(place, across)
-            ax = fig.add_subplot(grid[row, column + 1])
-            _errors(ax, name, groups, most, labelled=column == 0)
-            if place == 0:
-                ax.set_title(title, loc="left")
-        marks = [_marks(styles[name], label=name) for name in points]
-        fig.legend(
-            handles=[Line2D([], [], **mark) for mark in marks],
-            loc="outside upper center",
-            ncols=2 if len(points) <= 4 else 4,
-        )
+            _errors(panels[row, column], name, groups, most, labelled=column == 0)
+        for ax in panels.ravel()[len(errors) :]:
+            ax.set_visible(False)
+        if errors:
+            panels[0, 0].set_title(title, loc="left")
+        handles_beside(fig, [Line2D([], [], **_marks(styles[name], label=name)) for name in points])
     return fig
 
 
@@ -73,8 +80,11 @@ def _scatter(
     times = np.concatenate([np.concatenate(pair) for pair in points.values()])
     low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
     ends = np.array([low, high])
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-    ax.fill_between(ends, ends * (1 - BAND), ends * (1 + BAND), color="#DDDDDD", linewidth=0, zorder=1)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    # As a band of the axes' own shape, whose corners are inside.
+    across = np.geomspace(low, high, 50)
+    band = np.clip(across * (1 - BAND), low, high), np.clip(across * (1 + BAND), low, high)
+    ax.fill_between(across, *band, color="#DDDDDD", linewidth=0, zorder=1)
     ax.plot(ends, ends, color="#333333", linewidth=0.8, zorder=2)
     # The kinds that are named first lie above the others.
     for depth, (name, (measured, predicted)) in enumerate(points.items()):
@@ -88,6 +98,36 @@ def _scatter(
     ax.set_title(f"{what}; band: {BAND:.0%}", loc="left")
 
 
+def _by_kind(
+    ax: Axes, points: Mapping[str, tuple[Sequence[float], Sequence[float]]], styles: Mapping[str, MethodStyle]
+) -> None:
+    """Errors of every kind of point, side by side."""
+    ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
+    most = 0.0
+    for place, (name, (measured, predicted)) in enumerate(points.items()):
+        errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
+        if errors.size:
+            most = max(most, float(np.abs(errors).max()))
+            ax.plot(place + _aside(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
+            ax.hlines(float(np.median(errors)), place - 0.38, place + 0.38, color="#333333", linewidth=1.5, zorder=3)
+    ax.set_xlim(-0.6, len(points) - 0.4)
+    _error_axis(ax, most)
+    ax.set_xticks([])
+    ax.set_xlabel("all kinds")
+    ax.set_ylabel("error (bar: median)")
+    ax.set_title("errors of all", loc="left")
+
+
+def _aside(count: int) -> FloatArray:
+    """Places on both sides of 0, spread out, the same in every picture."""
+    return 0.28 * (2 * ((0.5 + 0.618 * np.arange(count)) % 1) - 1)
+
+
+def _error_axis(ax: Axes, most: float) -> None:
+    ax.set_ylim(-1.1 * most or -0.01, 1.1 * most or 0.01)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
 def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
     return {
         "linestyle": "none", "marker": style.marker, "color": style.color, "markersize": 3.0,
@@ -98,15 +138,22 @@ def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
 def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], most: float, *, labelled: bool) -> None:
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     for place, of in enumerate(groups.values()):
-        aside = 0.28 * (2 * ((0.5 + 0.618 * np.arange(len(of))) % 1) - 1)  # spread out, the same in every picture
-        ax.plot(place + aside, of, linestyle="none", marker="o", markersize=1.8, color="#0072B2", alpha=0.6, zorder=2)
+        ax.plot(
+            place + _aside(len(of)),
+            of,
+            linestyle="none",
+            marker="o",
+            markersize=1.8,
+            color="#0072B2",
+            alpha=0.6,
+            zorder=2,
+        )
         ax.hlines(float(np.median(of)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
     ax.set_xlim(-0.6, len(groups) - 0.4)
-    ax.set_ylim(-1.1 * most or -0.01, 1.1 * most or 0.01)
+    _error_axis(ax, most)
     ax.set_xticks(range(len(groups)), list(groups))
     ax.grid(False, axis="x")
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     ax.tick_params(labelleft=labelled)
     ax.set_xlabel(name)
     if labelled:
-        ax.set_ylabel("error")
+        ax.set_ylabel("error (bar: median)")

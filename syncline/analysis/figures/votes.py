@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from syncline.analysis.figures.axes import draw_line, legend_above, new_figure
+from syncline.analysis.figures.axes import draw_line, kept_apart, legend_above, new_figure
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
+NAME_HEIGHT, HIGHEST_NAME = 0.055, 0.85
+"""Of marks in the last panel, as shares of its height; above is what the region is."""
+ROUND, FEW = 1.1, 4
+"""Room on both sides of the numbers of workers; how many of them each have a tick."""
 SHADES = {"one-bit": "#E8F1F8", "direct": "#FBEDE3"}
 """Ground of the region in which a vote is the cheaper one."""
 
@@ -67,19 +71,28 @@ def _crossover(ax: Axes, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, 
     draw_line(ax, workers, edge, MethodStyle("#333333", "solid", ""), "_crossover")
     ax.text(0.04, 0.97, "one-bit cheaper", transform=ax.transAxes, va="top", fontsize=7)
     ax.text(0.96, 0.03, "direct cheaper", transform=ax.transAxes, ha="right", fontsize=7)
-    for name, value in marks.items():
+    for value in marks.values():
         ax.axhline(value, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
-        ax.annotate(name, (0.02, value), (0, 1.5), xycoords=("axes fraction", "data"), textcoords="offset points",
+    # A little above its line, or as far up as those below it need.
+    heights = ax.transLimits.transform(
+        ax.transScale.transform([(1.0, value) for value in marks.values()] or [(1.0, 1.0)])
+    )
+    places = kept_apart(heights[:, 1], NAME_HEIGHT, highest=HIGHEST_NAME)
+    for name, height in zip(marks, places, strict=False):
+        ax.annotate(name, (0.02, float(height)), (0, 1.5), xycoords="axes fraction", textcoords="offset points",
                     fontsize=6, color="#333333")  # fmt: skip
-    ax.set_title("where the last two meet", loc="left")
+    ax.set_title("where direct and one-bit meet", loc="left")
     ax.set_ylabel("Nβ/α")
 
 
 def _worker_axis(ax: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     workers = [int(row["workers"]) for row in rows]
     ax.set_xscale("log", base=2)
-    ax.set_xlim(min(workers), max(*workers, min(workers) + 1))
-    ax.xaxis.set_major_locator(LogLocator(base=16 if max(workers) > 256 else 4, numticks=20))
+    ax.set_xlim(min(workers) / ROUND, max(workers) * ROUND)
+    few = sorted(set(workers))
+    ax.xaxis.set_major_locator(
+        FixedLocator(few) if len(few) <= FEW else LogLocator(base=16 if max(workers) > 256 else 4, numticks=20)
+    )
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("workers P")

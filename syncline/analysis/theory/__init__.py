@@ -4,8 +4,40 @@ All broadcast over NumPy arrays. Momenta here are numbers or norms in the units 
 are in steps. Where a paper's formula is wrong as printed, a ``form`` offers it printed and mended.
 """
 
-from syncline.analysis.theory.curvadion import rmmc_bias_over_curvature, rmmc_exact, rmmc_leading_order
-from syncline.analysis.theory.demo import top_k_error_bound
+from syncline.analysis.theory.basis_rotation import (
+    constant_gradient_step,
+    delay_deviation,
+    delayed_adam_bound,
+    delayed_adam_step,
+    late_factor,
+    momentum_adam_bound,
+    momentum_late_factor,
+    trap_radius,
+)
+from syncline.analysis.theory.curvadion import (
+    build_up_rmmc,
+    directional_curvature,
+    noise_rmmc,
+    noise_trigger_rate,
+    rmmc_bias_over_curvature,
+    rmmc_exact,
+    rmmc_leading_order,
+    steady_rmmc,
+)
+from syncline.analysis.theory.demo import (
+    SignumBound,
+    coin_mean_bias,
+    compaction_gain,
+    dct_variances,
+    equal_sizes_bias,
+    gaussian_top_share,
+    kept_momentum_bound,
+    signum_bound,
+    signum_step,
+    sparse_mean_bias_bound,
+    top_k_error_bound,
+    top_k_error_bound_l1,
+)
 from syncline.analysis.theory.lion_cub import (
     QuantiserError,
     VoteShares,
@@ -31,22 +63,43 @@ from syncline.analysis.theory.mt_dao import (
     quasi_hyperbolic_stability,
     shared_batch_variance,
 )
-from syncline.analysis.theory.random_averages import RandomAverages, random_averages
+from syncline.analysis.theory.random_averages import (
+    RandomAverages,
+    random_averages,
+)
 
 __all__ = [
     "QuantiserError",
     "RandomAverages",
+    "SignumBound",
     "VoteShares",
     "beta_omega",
+    "build_up_rmmc",
+    "coin_mean_bias",
+    "compaction_gain",
+    "constant_gradient_step",
     "covariance_information_nats",
+    "dct_variances",
+    "delay_deviation",
+    "delayed_adam_bound",
+    "delayed_adam_step",
+    "directional_curvature",
     "drift_factor",
+    "equal_sizes_bias",
     "flat_drift",
+    "gaussian_top_share",
+    "kept_momentum_bound",
+    "late_factor",
     "mean_size",
+    "momentum_adam_bound",
     "momentum_information_nats",
+    "momentum_late_factor",
     "momentum_noise_variance",
     "mt_dao_bound",
     "mt_dao_rate",
     "mt_dao_step_size",
+    "noise_rmmc",
+    "noise_trigger_rate",
     "packed_vote_s",
     "packing_break_even",
     "quantiser_error",
@@ -57,8 +110,14 @@ __all__ = [
     "rmmc_exact",
     "rmmc_leading_order",
     "shared_batch_variance",
+    "signum_bound",
+    "signum_step",
+    "sparse_mean_bias_bound",
     "speedup_limit",
+    "steady_rmmc",
     "top_k_error_bound",
+    "top_k_error_bound_l1",
+    "trap_radius",
     "vote_against_sum",
     "vote_shares",
 ]

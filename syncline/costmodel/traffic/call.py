@@ -39,6 +39,8 @@ class Call(NamedTuple):
         in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
         ready: part of the step's compute time after which it can start, from 0 to 1.
         label: what is sent, for people; no number depends on it.
+        needed: part of the step's compute time that cannot begin without its result, from ``ready`` to 1: a worker
+            waits there; 1: at the end of the step. Of no account with ``wait_steps``.
 
     >>> Call(3, "all_reduce", 4e6, range(8), label="gradient").group_size
     8
@@ -54,6 +56,7 @@ class Call(NamedTuple):
     in_backward: bool = False
     ready: float = 1.0
     label: str = ""
+    needed: float = 1.0
 
     @property
     def group_size(self) -> int | None:
@@ -82,6 +85,8 @@ class Call(NamedTuple):
             raise SpecError(f"{path}.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
         if not 0 <= self.ready <= 1:
             raise SpecError(f"{path}.ready", self.ready, "a part of the compute time, from 0 to 1")
+        if not self.ready <= self.needed <= 1:
+            raise SpecError(f"{path}.needed", self.needed, f"a part of the compute time, from {self.ready:g} to 1")
         if self.group is not None and not isinstance(self.group, range | tuple):
             raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
 
@@ -106,6 +111,26 @@ def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     if not ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(workers)):
         raise SpecError("calls.group", group, f"different workers from 0 to {workers - 1}, or none, which means all")
     return None if ranks == tuple(range(workers)) else ranks
+
+
+def parts_like(part: range, workers: int) -> list[range]:
+    """All parts of P workers that are like one: blocks of neighbours, or those with the same place in each block.
+
+    Args:
+        part: ``range(0, g)``: the first of the blocks of g; ``range(0, P, g)``: the first of each block.
+        workers: P, a multiple of g.
+
+    >>> parts_like(range(2), 6), parts_like(range(0, 6, 2), 6)
+    ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 6, 2)])
+    """
+    if part.step == 1:
+        return [range(first, first + len(part)) for first in range(0, workers, len(part))]
+    return [range(first, workers, part.step) for first in range(part.step)]
+
+
+def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:
+    """Payload bytes that one of P workers hands to these calls, on average over the workers."""
+    return sum((call.payload_bytes * ((call.group_size or workers) / workers) for call in calls), start=0.0)
 
 
 class CallsByStep:

@@ -17,8 +17,8 @@ from syncline.analysis.figures.alignment import (
     swings,
     trajectory_grid,
 )
-from syncline.analysis.staleness import trap_radius
 from syncline.analysis.style import method_styles
+from syncline.analysis.theory.basis_rotation import trap_radius
 from syncline.specs.study import Figures, Record
 from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
 from syncline.studies.alignment.spec import AlignmentSpec
@@ -67,7 +67,8 @@ def _over_angles(spec: AlignmentSpec, records: list[Record]) -> Any:
                 measured[NAMES[method]] = Scatter([r[along] for r in own], values, (places, medians))
             title = f"learning rate {lr:g}" if len(spec.rates) > 1 else ""
             plots.append(Plot(measured, x, y, marks, title=title))
-    return measured_over(plots, method_styles(NAMES[method] for method in spec.methods))
+    styles = method_styles(NAMES[method] for method in spec.methods)
+    return measured_over(plots, styles, mark_label="the valley lies along an axis")
 
 
 def _median(values: list[float]) -> float:
@@ -83,7 +84,7 @@ def _trap(records: list[Record]) -> Any:
         order = np.argsort(ratio)
         arcs = np.array([r["arc"] for r in own])
         measured[f"learning rate {lr:g}"] = Scatter(ratio, arcs, (ratio[order], arcs[order]))
-    across = (1.0, "$r^*$")
+    across = (1.0, "$r^*$: what starts\nleft of it stays")
     return measured_over([Plot(measured, "radius / $r^*$", "way along the valley\n(learning rates)", across=across)])
 
 

@@ -12,6 +12,9 @@ from syncline.specs.study import Figures, Record
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.studies.staleness.study import BestPaths, Path, clocks, paths, target_of
 
+HUES = {"nothing": "data parallel", "a remedy": "compressed", "no scale": "triggered", "a basis": "rotated"}
+"""Of which family the hue is taken for each kind of method: a study of stages has none of the others' methods."""
+
 DASHED: Dashes = (0, (4, 1.5))
 
 
@@ -32,11 +35,11 @@ def staleness_figures(spec: StalenessSpec, records: list[Record], rows: list[Rec
         losses.setdefault(row["method"], {})[row["stages"]] = row["loss"], row["loss_min"], row["loss_max"]
         slow = math.nan if row["slowdown"] is None else row["slowdown"]
         slowdowns.setdefault(row["method"], {})[row["stages"]] = slow
-    yield "loss_over_stages", over_stages(losses, slowdowns, loss_label=label, log_loss=landscape)
+    yield "loss_over_stages", over_stages(losses, slowdowns, loss_label=label, log_loss=landscape, styles=_styles(spec))
     first = spec.methods[0]
     depths = [one for one in spec.stages if (first.name, one) in best]
     if depths:
-        curves = [_curve(f"P = {one}", best[first.name, one]) for one in depths]
+        curves = [_curve(_stages(one), best[first.name, one]) for one in depths]
         drawn = loss_against_steps(curves, loss_label=label, log_loss=landscape, target=target, title=first.name)
         yield "loss_against_steps", drawn
     if spec.clock is not None:
@@ -50,9 +53,13 @@ def _against_clock(spec: StalenessSpec, best: BestPaths, label: str, target: flo
     both = []
     for stages in (one for one in spec.stages if one > 1):
         own = of_depth[f"{stages}"]
-        both += _drawn(spec, best, first, stages, True, f"synchronous, P = {stages}", replace(own, linestyle=DASHED))
-        both += _drawn(spec, best, first, stages, False, f"asynchronous, P = {stages}", replace(own, linestyle="solid"))
-    of_method = method_styles(late.name for late in spec.methods)
+        both += _drawn(
+            spec, best, first, stages, True, f"synchronous, {_stages(stages)}", replace(own, linestyle=DASHED)
+        )
+        both += _drawn(
+            spec, best, first, stages, False, f"asynchronous, {_stages(stages)}", replace(own, linestyle="solid")
+        )
+    of_method = _styles(spec)
     plain = replace(of_method[first.name], linestyle=DASHED)
     methods = _drawn(spec, best, first, deepest, True, f"{first.name}, synchronous", plain)
     for late in spec.methods:
@@ -89,6 +96,25 @@ def _drawn(
     times = {network.name: clocks(spec, late, stages, network)[synchronous] for network in spec.clock.networks}
     clock_s = {name: one.at(path.step) for name, one in times.items()}
     return [(Curve(label, path.step, path.loss, clock_s), style)]
+
+
+def _stages(count: int) -> str:
+    return f"{count} stage" + ("s" if count > 1 else "")
+
+
+def _styles(spec: StalenessSpec) -> dict[str, MethodStyle]:
+    """Hues by what is done against lateness: nothing, a remedy, steps without scale, a basis."""
+    hues = {late.name: HUES[_against_lateness(late)] for late in spec.methods}
+    return method_styles(hues, hues)
+
+
+def _against_lateness(late: LateMethod) -> str:
+    if late.method.kind in ("basis-rotation", "soap", "galore"):
+        return "a basis"
+    rule = getattr(getattr(late.method, "rule", None), "kind", "")
+    if rule in ("muon", "scion", "uscion"):
+        return "no scale"
+    return "a remedy" if late.remedy or late.weights != "stashed" or rule == "nadam" else "nothing"
 
 
 def _curve(label: str, path: Path) -> Curve:

@@ -15,4 +15,4 @@ def tie_figures(spec: VoteTiesSpec, records: list[Record], rows: list[Record]) -
         panel[f"{row['distribution']} votes"] = row
         panel["the paper's GPT"] = {share: row[f"paper_{share}"] for share in ("match", "flip")}
         panel["the paper's GPT"]["zero"] = row["paper_tie_rate"]
-    yield "sign_shares", sign_shares(panels)
+    yield "sign_shares", sign_shares(panels, bar_label="votes")

@@ -26,7 +26,8 @@ def test_boxes_numbers_and_updates_are_where_they_happened():
     assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [("1", 0.5, 0), ("1", 2.0, 0)]
     (marks,) = ax.lines
     assert list(marks.get_xdata()) == [3.0]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["stage 1", "stage 2"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["1", "2"]
+    assert ax.get_ylabel() == "stage"
 
 
 def test_panels_of_one_group_share_their_time_axis():

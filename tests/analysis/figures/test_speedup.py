@@ -49,7 +49,7 @@ def test_votes_have_a_panel_per_ratio_and_one_of_crossovers_with_its_marks():
         for ratio in (0.1, 10) for workers in (2, 8, 32)
     ]  # fmt: skip
     fig = votes_over_workers(rows, {"a model, a network": 5.0})
-    assert [ax.get_title("left") for ax in fig.axes] == ["Nβ/α = 0.1", "Nβ/α = 10", "where the last two meet"]
+    assert [ax.get_title("left") for ax in fig.axes] == ["Nβ/α = 0.1", "Nβ/α = 10", "where direct and one-bit meet"]
     assert {"one-bit cheaper", "direct cheaper", "a model, a network"} <= {
         text.get_text() for text in fig.axes[2].texts
     }

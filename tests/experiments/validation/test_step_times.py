@@ -270,7 +270,7 @@ def test_a_figure_without_points_is_refused():
     with pytest.raises(SpecError, match="at least one point"):
         predicted_against_measured({}, {})
     alone = predicted_against_measured({"a": ([1.0], [1.1])}, {})
-    assert len(alone.axes) == 1
+    assert len(alone.axes) == 2  # times, and errors of all kinds
 
 
 def test_the_records_page_names_every_field(command, folder):
