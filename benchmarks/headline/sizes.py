@@ -60,7 +60,7 @@ def sizes(finals: Finals) -> list[Size]:
             "kind": "project", "name": "headline-sizes", "model": model, "tokens_per_worker": TOKENS,
             "workers": finals.spec.workers, "steps": 9984, "methods": [*methods, *papers],
             "networks": list(finals.spec.networks), "compute": {"hardware": "h100"},
-            "overlap": finals.spec.overlap, "algorithm": finals.spec.algorithm,
+            "overlap": finals.spec.overlap, "algorithm": finals.spec.algorithm, "precision": "bf16",
         }  # fmt: skip
         for row in project_all([validate(ProjectSpec, fields)], thresholds=False):
             rows.append(Size(model, row["method"], row["network"], row["step_time_s"], row["compute_s"]))
