@@ -28,13 +28,25 @@ import torch
 from matplotlib.figure import Figure
 
 from syncline.analysis.style import figure_style
-from syncline.analysis.theory import top_k_error_bound
+from syncline.analysis.theory import (
+    coin_mean_bias,
+    compaction_gain,
+    dct_variances,
+    equal_sizes_bias,
+    gaussian_top_share,
+    kept_momentum_bound,
+    signum_bound,
+    signum_step,
+    sparse_mean_bias_bound,
+    top_k_error_bound,
+)
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS
 from syncline.methods import DDP
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
+from syncline.seeds import generator
 from syncline.methods import method_of
 from syncline.training import rows_of, train
 
@@ -82,6 +94,189 @@ figure
 # %% [markdown]
 # With few coefficients all are close to the bound, so these momenta are spread out in every basis. Of the three, the
 # cosine transform holds most in its few largest, until the identity overtakes it.
+
+# %% [markdown]
+# ## Energy compaction: why should a DCT hold more?
+#
+# Coefficients that are gaussian and equally large in the mean miss what the top of a normal distribution misses, in
+# any basis. A DCT compacts a chunk whose neighbours are correlated: for $\rho^{|i - j|}$ the variances of its
+# coefficients have a closed form. How correlated are a real momentum's neighbours, and does that explain its DCT?
+
+# %%
+weights = momentum.numpy()
+rho = [
+    float((x * y).sum() / np.sqrt((x**2).sum() * (y**2).sum()))
+    for x, y in ((weights[1:], weights[:-1]), (weights[:, 1:], weights[:, :-1]))
+]
+print(f"correlation of neighbours: units {rho[0]:.2f}, pixels {rho[1]:.2f}")
+rng, parts = generator(0, "demo notebook"), np.array([32, 128, 512])
+with figure_style():
+    figure = Figure(figsize=(9.2, 3.3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for of, color, style in ((0.0, "#D55E00", "dashed"), (0.5, "#0072B2", "dashdot"), (0.9, "black", "solid")):
+        variances = np.sort(dct_variances(64, of))[::-1]
+        left.semilogy(np.arange(1, 65), variances, color=color, linestyle=style, label=rf"$\rho$ = {of}")
+        print(f"rho {of}: gain {compaction_gain(variances):.2f}, 8 of 64 coefficients hold {variances[:8].sum() / 64:.0%}")
+    left.set(xlabel="coefficient, by size", ylabel="its variance")
+    left.legend()
+    variances = np.outer(dct_variances(64, rho[0]), dct_variances(64, rho[1])).ravel()
+    drawn = np.sort(rng.normal(size=(20, 4096)) ** 2 * variances, axis=1)[:, ::-1]
+    compacted = np.sqrt(np.clip(1 - np.cumsum(drawn, 1) / drawn.sum(1, keepdims=True), 0, None)).mean(0)
+    flat = np.sqrt(np.clip(1 - gaussian_top_share(ks / 4096), 0, None))
+    right.semilogx(ks, flat, color="#D55E00", linestyle="dashed", label="nothing compacted")
+    right.semilogx(ks, compacted[ks - 1], color="#0072B2", linestyle="dashdot", label="its neighbours' correlation")
+    c = (MATRICES["dct"] @ momentum @ MATRICES["dct"].T).flatten().abs().sort(descending=True).values.square()
+    missed = ((1 - c.cumsum(0) / c.sum()).clamp_min(0) ** 0.5).numpy()
+    right.semilogx(ks, missed[ks - 1], color="black", label="its DCT")
+    right.set(xlabel="coefficients kept, of 4,096", ylabel="share of the norm that is missed")
+    right.legend()
+for name, of in (("nothing compacted", np.sqrt(1 - gaussian_top_share(parts / 4096))), ("correlation", compacted[parts - 1]),
+                 ("DCT", missed[parts - 1])):  # fmt: skip
+    print(f"{name:18} misses", ", ".join(f"{share:.3f} with k = {k}" for share, k in zip(of, parts, strict=True)))
+figure
+
+# %% [markdown]
+# Pixels of a row are neighbours, hidden units are not: so the DCT compacts one side only, and by little. It finds more
+# than these correlations, as does the identity, since the momentum has large and small rows and low rank.
+#
+# ## What stays back
+#
+# Lemma 1 bounds the momentum that is not sent, in units of the gradient's norm: $\chi / (1 - \beta\chi)$, where
+# $\chi^2 = 1 - \alpha(2 - \alpha) k / d$. How close do gradients come?
+
+# %%
+D, BETA = 64, 0.99
+kept_ks = np.array([1, 2, 4, 8, 16, 32])
+
+
+def kept_norm(k, alpha, kind, steps=1500):
+    """Mean norm of what is kept in the last half of the steps, for gradients of norm 1."""
+    m, found = np.zeros(D), []
+    for step in range(steps):
+        g = np.ones(D) if kind == "same" or not m.any() else m if kind == "along" else rng.normal(size=D)
+        whole = BETA * m + g / np.linalg.norm(g)
+        at = np.argsort(-np.abs(whole))[:k]
+        m = whole.copy()
+        m[at] *= 1 - alpha
+        if step >= steps // 2:
+            found.append(np.linalg.norm(m))
+    return np.mean(found)
+
+
+with figure_style():
+    figure = Figure(figsize=(4.8, 3.3), layout="constrained")
+    axes = figure.subplots()
+    for alpha, color in ((1.0, "black"), (0.2, "#D55E00")):
+        bound = kept_momentum_bound(BETA, kept_ks, D, alpha=alpha)
+        axes.loglog(kept_ks, bound, color=color, label=rf"bound, $\alpha$ = {alpha}")
+        for kind, marker in (("random", "o"), ("along", "^")):
+            found = [kept_norm(int(k), alpha, kind) for k in kept_ks]
+            axes.loglog(kept_ks, found, marker, color=color, fillstyle="none", label=kind if alpha == 1 else None)
+            assert np.all(np.array(found) <= bound)
+            print(f"alpha {alpha}, {kind:6} gradients: bound over found {bound[0] / found[0]:.1f} at k 1, {bound[4] / found[4]:.1f} at k 16")
+    axes.set_xscale("log", base=2)
+    axes.set(xlabel="k of 64 coefficients", ylabel="norm kept back / gradient's")
+    axes.legend()
+figure
+
+# %% [markdown]
+# Gradients along what is left come within a fifth of the bound at $\alpha$ = 0.2, and to a third or a sixth at 1; random ones
+# leave a tenth of it and less. With the paper's $\beta$ of 0.999, k = 32 of 4,096 could keep back 200 gradients.
+#
+# ## The bias of a sparse mean
+#
+# Lemma 2 says that the mean of what was sent misses the mean of everything by at most $C B \frac{d - k}{d} /
+# \sqrt n$, for n workers, with a universal C. We ask entries of plus or minus 1, and coins that are 0 or 1: averages over
+# those who sent (public code) and over all (the paper's equation 5).
+
+# %%
+MANY, K = 2 ** np.arange(1, 11), 16
+
+
+def found_bias(entries, n, average, draws=60):
+    """Mean absolute bias of a coordinate."""
+    x = entries(size=(draws, n, D)) + 1e-9 * rng.uniform(-1, 1, size=(draws, n, D))  # ties at random
+    sent = np.abs(x) >= np.partition(np.abs(x), -K, axis=-1)[..., -K, None]
+    mean = (x * sent).sum(1) / (np.maximum(sent.sum(1), 1) if average == "senders" else n)
+    return np.abs(mean - x.mean(1)).mean()
+
+
+LAWS = {"signs": lambda size: 2.0 * rng.integers(2, size=size) - 1, "coins": lambda size: rng.integers(2, size=size).astype(float)}
+with figure_style():
+    figure = Figure(figsize=(9.2, 3.3), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, (name, entries) in zip(panels, LAWS.items(), strict=True):
+        panel.loglog(MANY, sparse_mean_bias_bound(MANY, K, D, form="printed"), color="grey", label="Lemma 2, C = 1")
+        for average, color, marker in (("senders", "black", "o"), ("all", "#D55E00", "s")):
+            found = [found_bias(entries, int(n), average) for n in MANY]
+            panel.loglog(MANY, found, marker, color=color, fillstyle="none", label=f"mean over {average}")
+            if name == "signs":  # a mean absolute value is sqrt(2 / pi) of the root mean square, for many
+                exact = [equal_sizes_bias(int(n), K, D, average) * (2 / np.pi) ** 0.5 for n in MANY]
+            else:
+                exact = [abs(coin_mean_bias(K, D, 0.5, average))] * len(MANY)
+            panel.loglog(MANY, exact, color=color)
+            print(f"{name}, {average:7}: bias {found[1]:.3f} with 4 workers, {found[-1]:.3f} with 1,024 (closed form {exact[-1]:.3f})")
+            assert abs(found[-1] / exact[-1] - 1) < 0.1
+        panel.set_xscale("log", base=2)
+        panel.set_title(name, loc="left")
+        panel.set(xlabel="workers n")
+    panels[0].set_ylabel("mean bias of a coordinate")
+    panels[1].legend()
+figure
+
+# %% [markdown]
+# For signs the rate is as said, though not the factor: $\sqrt{(d - k)/d}$ over all, and more over the senders. Coins
+# keep their bias with any number of workers: the largest entries are no fair sample, so Lemma 2 needs a symmetric law.
+#
+# ## The rate
+#
+# What the steps of Theorem 2's proof give for sign updates, on a bowl, beside a run: the first part falls like
+# $1/\sqrt T$, the others stay.
+
+# %%
+STEPS, BOWL = (100, 1000, 10_000), {"gap": 32.0, "smoothness": 1.0, "dimension": 64}
+
+
+def mean_gradient(steps, k, beta, sigma=0.5):
+    """Mean of the gradient's 1-norm on the way, four workers; and the largest norm of a gradient."""
+    x, m, norms, largest = np.ones(D), np.zeros((4, D)), [], 0.0
+    eta = float(signum_step(steps, **BOWL))
+    for _ in range(steps):
+        norms.append(np.abs(x).sum())
+        noise = rng.normal(size=(4, D))
+        g = x + sigma * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+        largest = max(largest, np.linalg.norm(g, axis=1).max())
+        whole = beta * m + g
+        sent = np.where(np.abs(whole) >= np.partition(np.abs(whole), -k, axis=1)[:, -k, None], whole, 0.0)
+        m, x = whole - sent, x - eta * np.sign(sent.mean(0))
+    return np.mean(norms), largest
+
+
+with figure_style():
+    figure = Figure(figsize=(4.8, 3.3), layout="constrained")
+    axes = figure.subplots()
+    for (k, beta), color, marker in zip(((64, 0.0), (16, 0.0), (16, 0.9)), COLORS, MARKERS, strict=True):
+        runs = [mean_gradient(steps, k, beta) for steps in STEPS]
+        parts_of = [
+            signum_bound(signum_step(t, **BOWL), t, **BOWL, noise=0.5, workers=4, beta=beta,
+                         kept=kept_momentum_bound(beta, k, D, largest))
+            for t, (_, largest) in zip(STEPS, runs, strict=True)
+        ]  # fmt: skip
+        found = [norm for norm, _ in runs]
+        axes.loglog(STEPS, [of.whole for of in parts_of], color=color)
+        axes.loglog(STEPS, found, marker, color=color, fillstyle="none", label=rf"k = {k}, $\beta$ = {beta}")
+        last = parts_of[-1]
+        print(f"k {k}, beta {beta}: found", ", ".join(f"{norm:.2f}" for norm in found), f"at T = {STEPS};", end=" ")
+        print(f"bound at the last {last.descent:.2f} + {last.noise:.2f} + {last.left_out:.0f}")
+        assert np.all(np.array(found) < [of.whole for of in parts_of])
+    axes.loglog(STEPS, [of.descent for of in parts_of], color="grey", linestyle="dotted", label="descent alone")
+    axes.set(xlabel="steps T", ylabel=r"mean of $\|\nabla f\|_1$")
+    axes.legend()
+figure
+
+# %% [markdown]
+# The part that is left out does not fall with T, and neither does the noise: with k < d the proof promises no
+# $1/\sqrt T$. Runs do better than the proof, with any k here.
 
 # %% [markdown]
 # ## Loss against k
@@ -146,4 +341,6 @@ for fields in ({}, {"index_bits": 0}, {"index_bits": 0, "value": "bf16"}, {"k": 
 # - *The DCT is the basis to take.* It holds more of a single momentum in few coefficients, and yet trains worse than both
 #   others at every k. The random basis, which holds least, is new in each step and so sends other directions each time.
 # - *Taking out 0.2 is better than 1.* Not for SGD at this k. Taking out nothing is worst, as the paper says.
+# - *The bias of a sparse mean falls like $\frac{d - k}{d} / \sqrt n$*: like $\sqrt{(d - k)/d} / \sqrt n$ for symmetric
+#   entries, and not at all for others. *$O(1/\sqrt T)$*: of one part of three.
 # - *128 times less* counts values only: with int64 indices they are a third of the bytes.

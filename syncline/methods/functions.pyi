@@ -218,7 +218,7 @@ def mt_dao(
     period: int = 32,
     momentum_periods: Sequence[int] | None = None,
     second_moment_period: int | None = None,
-    phase: Literal["aligned", "paper"] = "aligned",
+    phase: Literal["aligned", "paper", "random"] = "aligned",
     outer: Any = None,
     switch_step: int = 0,
     warmup_beta: float = 0.9,

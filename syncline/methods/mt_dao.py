@@ -19,7 +19,7 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method, OuterOptimizer, UpdateRule
+    from syncline.optim import Method, OuterOptimizer, SyncPolicy, UpdateRule
 
 
 @register
@@ -46,13 +46,14 @@ class MTDAOSpec(CompressibleBase):
         second_moment_period: K_v; K_x if none.
         phase: ``aligned`` averages every state at the end of its period, so that equal periods travel together;
             ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
-            ``(t + 1) % K_x == 0``.
+            ``(t + 1) % K_x == 0``; ``random`` averages each state by itself after a step with probability 1 / K, as
+            Algorithm 4, which averages momenta just before they are used.
         outer: what is done with averaged parameters; adopted if none.
         switch_step: until this step, the base optimizer: one momentum of decay ``warmup_beta`` with all the weight.
             0 is MT-DAO from the start.
         warmup_beta: decay of all momenta until the switch.
 
-    Source: MT-DAO, Algorithms 1 to 3. Algorithm 1 as printed reads no average; 2 and 3 fix the form used here.
+    Source: MT-DAO, Algorithms 1 to 4. Algorithm 1 as printed reads no average; 2 and 3 fix the form used here.
     """
 
     family: ClassVar[str] = "time scales"
@@ -78,10 +79,16 @@ class MTDAOSpec(CompressibleBase):
     period: Period = 32
     momentum_periods: tuple[Period, ...] | None = None
     second_moment_period: Period | None = None
-    phase: Literal["aligned", "paper"] = "aligned"
+    phase: Literal["aligned", "paper", "random"] = "aligned"
     outer: OuterSpec | None = None
     switch_step: int = Field(default=0, ge=0)
     warmup_beta: Rate = 0.9
+
+    @model_validator(mode="after")
+    def _drawn(self) -> MTDAOSpec:
+        if self.phase == "random" and self.compressor:
+            raise refusal("compressor", self.compressor.kind, "none with phase random, where no state has a period")
+        return self
 
     @model_validator(mode="after")
     def _lengths(self) -> MTDAOSpec:
@@ -99,9 +106,15 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One exchange per state; those that are due together travel together."""
+        """One exchange per state; those that are due together travel together.
+
+        Random averages coincide by chance alone: each is taken for a call of its own, every K steps as on average.
+        """
         offset = 1 if self.phase == "paper" else 0
         tensors = tensors_of(model)
+        if self.phase == "random":
+            drawn = [(self._of_state(state, tensors), state, k) for state, k in self.periods().items()]
+            return [self._plain(elements(of), k, state, joins=k == 1) for of, state, k in drawn if of]
         return [
             exchange
             for state, period in self.periods().items()
@@ -146,10 +159,12 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Method, Periodic
+        from syncline.optim import Method, Periodic, Random
 
         rule = self._rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
-        sync = Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
+        sync: SyncPolicy = Random(self.periods())
+        if self.phase != "random":
+            sync = Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
         options = self._averaging() | self.common_options(comm, worker_axis)
         return Method(params, self.lr, rule, sync, outer=self._outer(), **options)
 

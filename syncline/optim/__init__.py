@@ -41,7 +41,7 @@ from syncline.optim.scion import scion
 from syncline.optim.selsync import SelSyncMethod
 from syncline.optim.staleness import DelayCompensation, discount, discounted, look_ahead
 from syncline.optim.streaming import Streaming
-from syncline.optim.sync import EveryStep, Periodic
+from syncline.optim.sync import EveryStep, Periodic, Random
 from syncline.optim.triggers import RMMC, Every, GradientChange
 from syncline.optim.votes import DirectVote, OneBitVote, ServerVote, Vote
 from syncline.optim.zero_one_adam import ZeroOneAdamMethod, ZeroOneSchedule
@@ -84,6 +84,7 @@ __all__ = [
     "PartialParticipation",
     "Periodic",
     "QuantisedVote",
+    "Random",
     "Reducer",
     "RotatedAdam",
     "SelSyncMethod",

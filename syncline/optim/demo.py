@@ -147,7 +147,9 @@ class CoefficientMean(Reducer):
         encoded = self.pairs.encode(index.flatten(1), value.flatten(1), block)
         if h["alpha"]:
             # What the others will decode is what is taken out, rounding included.
-            kept = flat.zero_().scatter_(-1, index, self.pairs.rounded(value))
+            # In the identity's basis the coefficients may be the momentum itself, which has to stay.
+            empty = torch.zeros_like(flat) if self.basis == "identity" else flat.zero_()
+            kept = empty.scatter_(-1, index, self.pairs.rounded(value))
             blocks = transform(kept.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
             momentum.sub_(from_blocks(blocks, shape), alpha=h["alpha"])
         return encoded

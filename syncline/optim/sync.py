@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from syncline.errors import SpecError, one_of
 from syncline.optim.base import SyncPolicy
+from syncline.seeds import seed64
 
 
 def _check_names(names: Mapping[str, int] | tuple[str, ...], available: tuple[str, ...]) -> None:
@@ -63,3 +64,32 @@ class Periodic(SyncPolicy):
     def check(self, available: tuple[str, ...]) -> None:
         _check_names(self.periods, available)
         _check_names(self.offsets or {}, tuple(self.periods))
+
+
+@dataclass(frozen=True)
+class Random(SyncPolicy):
+    """Each state is averaged with probability ``1 / K_s`` after every step, whatever happens to the others.
+
+    Draws are functions of state and step, the same on all workers and for every seed of a training.
+
+    Args:
+        periods: K per state name: steps from one average to the next, on average.
+
+    Raises:
+        SpecError: for a period below 1 or a state that does not exist.
+
+    Source: MT-DAO, Algorithm 4.
+    """
+
+    periods: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        Periodic(self.periods)
+
+    def due(self, t: int) -> tuple[str, ...]:
+        """States whose draw of step ``t`` is below ``1 / K_s``."""
+        return tuple(s for s, period in self.periods.items() if seed64(0, "average", s, t) * period < 2**63)
+
+    @override
+    def check(self, available: tuple[str, ...]) -> None:
+        _check_names(self.periods, available)

@@ -123,6 +123,7 @@ METHODS: dict[str, Row] = {
     "mt-dao-paper-phase": Row({**ONE_SLOW, "phase": "paper"}),
     "mt-dao-outer": Row({**ONE_SLOW, "outer": {"lr": 0.7, "momentum": 0.5}}),
     "mt-dao-uncorrected": Row({**ONE_SLOW, "bias_correction": False, "lr": 0.001}),
+    "mt-dao-random": Row({**ONE_SLOW, "base": "sgdm", "lr": 0.1, "phase": "random", "period": 1}),
     "mt-dao-own-periods": Row(
         {
             **ONE_SLOW,
@@ -348,6 +349,7 @@ METHODS: dict[str, Row] = {
     ),
     "ldadam": Row(
         {"kind": "ldadam", "lr": 0.003, "eps": 1e-3},
+        settled=False,
         setting={},
         moves={
             "other_lr": Moves(0.0321),
@@ -355,9 +357,11 @@ METHODS: dict[str, Row] = {
             "layers": Moves(("v",), kept=">"),
         },
     ),
-    "ldadam-full-rank": Row({"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "rank_fraction": 1.0, "weight_decay": 0.1}),
+    "ldadam-full-rank": Row(
+        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "rank_fraction": 1.0, "weight_decay": 0.1}, settled=False
+    ),
     "ldadam-forgetful": Row(
-        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "error_feedback": False, "rank_fraction": 0.5}
+        {"kind": "ldadam", "lr": 0.003, "eps": 1e-3, "error_feedback": False, "rank_fraction": 0.5}, settled=False
     ),
     "des-loc": Row(
         {"kind": "des-loc", "lr": 0.003, "period": 4},

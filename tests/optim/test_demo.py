@@ -93,10 +93,15 @@ def test_sending_whole_blocks_and_taking_them_out_is_plain_sgd() -> None:
     torch.testing.assert_close(got.state(0, "demo_momentum"), torch.zeros(M, 8, 6).double())
 
 
-def test_without_decay_what_was_sent_and_what_is_left_is_all_that_came() -> None:
-    """``beta`` near 1 and the average over all: positions and momenta add up to the sum of gradients."""
+@pytest.mark.parametrize("basis", ["identity", "dct", "random"])
+@pytest.mark.parametrize("chunk", [4, 8])
+def test_without_decay_what_was_sent_and_what_is_left_is_all_that_came(basis: str, chunk: int) -> None:
+    """``beta`` near 1 and the average over all: positions and momenta add up to the sum of gradients.
+
+    Also where a block is the whole parameter, so that its coefficients need no copy of it.
+    """
     given, beta = gradients(6, M, (8, 8)), 1 - 2**-50
-    got = run(demo(lr=1.0, k=2, chunk=4, beta=beta, average="all"), given)
+    got = run(demo(lr=1.0, k=2, chunk=chunk, beta=beta, average="all", basis=basis), given)
     left = got.state(0, "demo_momentum").mean(0)
     assert float(left.norm()) > 1
     torch.testing.assert_close(left - got.params[0][0].detach(), sum(step[0].mean(0) for step in given))

@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 import torch
 
+from syncline.costmodel import calls_of
 from syncline.errors import SpecError
-from syncline.methods import MTDAO, Local
-from syncline.optim import adam, muon, sgdm
+from syncline.methods import MTDAO, Local, method_of
+from syncline.optim import Random, adam, muon, sgdm
 from syncline.optim.rules import zero_share
 from tests.optim.given import assert_same, gaussian, gradients, run
 
@@ -96,6 +97,52 @@ def test_zero_share_is_the_product_of_decay_rates(switch_step: int) -> None:
             assert zero_share(h, j, t) == pytest.approx(product, rel=1e-12)
 
 
+def test_random_averages_from_algorithm_4() -> None:
+    """Its loops, with averages after the step: every state by its own coin, of which the ledger tells how it fell."""
+    betas, omegas, k_x, k_j, steps = (0.9, 0.99), (0.3, 0.5), 3, (4, 2), 40
+    given = gradients(steps, M, (4,))
+    build = partial(MTDAO, lr=LR, base="sgdm", betas=betas, omegas=omegas, phase="random")
+    got = run(partial(build, period=k_x, momentum_periods=k_j), given)
+    fell: dict[int, set[str]] = {record.step: set(record.label.split("+")) for record in got.records}
+    x, u = torch.zeros(M, 4).double(), [torch.zeros(M, 4).double() for _ in betas]
+    for t, (g,) in enumerate(given):
+        direction = (1 - sum(omegas)) * g
+        for j, beta in enumerate(betas):
+            u[j] = beta * u[j] + (1 - beta) * g
+            direction = direction + omegas[j] * u[j]
+            if f"momentum_{j + 1}" in fell.get(t, ()):
+                u[j] = u[j].mean(0, keepdim=True).expand(M, 4)
+        x = x - LR * direction
+        if "params" in fell.get(t, ()):
+            x = x.mean(0, keepdim=True).expand(M, 4)
+        torch.testing.assert_close(got.path[t][0], x, rtol=1e-9, atol=1e-12)
+    assert len({frozenset(states) for states in fell.values()}) > 4 and len(fell) < steps
+
+
+def test_coins_are_fair_and_of_their_own() -> None:
+    """Within four standard deviations of 1 / K, and of the product for two at once; the same whenever asked."""
+    policy, steps = Random({"params": 4, "momentum_1": 4, "momentum_2": 1}), 4000
+    due = [policy.due(t) for t in range(steps)]
+    assert due == [policy.due(t) for t in range(steps)] and all("momentum_2" in names for names in due)
+    for names, p in ((("params",), 1 / 4), (("momentum_1",), 1 / 4), (("params", "momentum_1"), 1 / 16)):
+        share = sum(all(name in one for name in names) for one in due) / steps
+        assert abs(share - p) < 4 * (p * (1 - p) / steps) ** 0.5
+
+
+def test_random_averages_that_are_certain_are_those_of_every_step() -> None:
+    given = gradients(8, M, *SHAPES)
+    build = partial(MTDAO, lr=LR, betas=(0.99,), omegas=(0.9,), period=1)
+    assert_same(run(partial(build, phase="random"), given), run(build, given), exact=True)
+
+
+def test_random_averages_send_as_much_as_periodic_ones() -> None:
+    """In bytes; calls coincide less often, and each is counted by itself."""
+    knobs = {"kind": "mt-dao", "lr": LR, "betas": [0.9, 0.99], "omegas": [0.3, 0.6], "period": 4}
+    random, periodic = (method_of({**knobs, "phase": phase}).exchanges(10, M) for phase in ("random", "aligned"))
+    assert [(e.payload_bytes, e.period) for e in random] == [(e.payload_bytes, e.period) for e in periodic]
+    assert len(calls_of(random, 4)) == 4 and len(calls_of(periodic, 4)) == 1
+
+
 P = [torch.nn.Parameter(torch.zeros(1))]
 
 
@@ -108,6 +155,8 @@ P = [torch.nn.Parameter(torch.zeros(1))]
             lambda: MTDAO(P, LR, betas=(), omegas=(), switch_step=3),
             "switch_step: got 3; expected 0 where there is no mom",
         ),
+        (lambda: MTDAO(P, LR, phase="random", compressor="top-k"), "compressor: got 'top-k'; expected none with phase"),
+        (lambda: Random({"params": 0}), "periods.params: got 0; expected an integer >= 1"),
     ],
 )
 def test_misuse_is_one_helpful_line(call, message: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.experiments.columns import Column, four_digits, table, text_of
 from syncline.studies.scoreboard.rows import PAPERS, PaperRow, paper_rows
-from syncline.studies.scoreboard.verdicts import DIFFER, VERDICTS, number_in, verdict_of
+from syncline.studies.scoreboard.verdicts import DIFFER, VERDICTS, names_in, number_in, verdict_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -70,7 +70,7 @@ def tables_of(rows: list[Scored]) -> list[Group]:
         text_of("where"),
         text_of("quantity"),
         ("paper", lambda row: _shown(row["paper_value"])),
-        ("ours", lambda row: _shown(row["ours"])),
+        ("ours", _ours),
         ("told in", lambda row: f"[{found[row['finding']]}]"),
     ]
     told = "".join(f"[{number}] docs/{where}\n" for where, number in found.items())
@@ -90,6 +90,13 @@ def _lines(text: str) -> Any:
     from rich.text import Text
 
     return Text(text)
+
+
+def _ours(row: Scored) -> str:
+    """Of an order, the names that are in it."""
+    value = row["ours"]
+    named = isinstance(value, dict) and {name: value[name] for name in value if name in names_in(row["paper_value"])}
+    return _shown(named or value)
 
 
 def _shown(value: Any) -> str:

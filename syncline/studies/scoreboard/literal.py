@@ -82,6 +82,18 @@ def _mt_dao(base: str = "adam") -> tuple[dict[str, Any], PrintedStep]:
     return spec, step
 
 
+def spread_as_printed() -> float:
+    """Of the workers' parameters after Algorithm 1 as printed, whose averages nobody reads, at a step that averages."""
+    beta, omega, beta2, eps, k = 0.9, 0.95, 0.95, 1e-8, 4
+    x, u, v = np.zeros((WORKERS, *SHAPE)), np.zeros((WORKERS, *SHAPE)), np.zeros((WORKERS, *SHAPE))
+    for t in range(k):
+        g = _drawn(t)
+        u, v = beta * u + (1 - beta) * g, beta2 * v + (1 - beta2) * g**2
+        _averages = _mean(x), _mean(u), _mean(v)  # assigned, as the algorithm has it
+        x = x - RATE * ((1 - omega) * g + omega * u) / (np.sqrt(v) + eps)
+    return float(np.ptp(x, axis=0).max())
+
+
 def _local_adam() -> tuple[dict[str, Any], PrintedStep]:
     beta1, beta2, eps, k = 0.9, 0.99, 1e-8, 4
     spec = {

@@ -69,6 +69,11 @@ def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
     return AGREE if _number_holds(printed, ours, tolerance) else DIFFER
 
 
+def names_in(order: str) -> list[str]:
+    """The names of an order, from low to high."""
+    return _SIGNS.split(order.strip())[::2]
+
+
 def _in_order(printed: str, ours: Mapping[str, float]) -> bool:
     parts = _SIGNS.split(printed.strip())
     names, signs = parts[::2], parts[1::2]
