@@ -17,8 +17,8 @@ from syncline.analysis.figures.alignment import (
     swings,
     trajectory_grid,
 )
-from syncline.analysis.staleness import trap_radius
 from syncline.analysis.style import method_styles
+from syncline.analysis.theory.basis_rotation import trap_radius
 from syncline.specs.study import Figures, Record
 from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
 from syncline.studies.alignment.spec import AlignmentSpec

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from syncline.analysis.staleness import trap_radius
+from syncline.analysis.theory.basis_rotation import trap_radius
 from syncline.specs.study import Record, Report
 from syncline.studies.alignment.points import RECORD, ROW, finite, floor_point, rule_of
 from syncline.studies.alignment.spec import AlignmentSpec, TrapSpec

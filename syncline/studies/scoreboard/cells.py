@@ -10,7 +10,7 @@ from syncline.specs.experiment import Experiment
 
 
 @cache
-def _rows(spec: str) -> list[dict[str, Any]]:
+def rows_of_study(spec: str) -> list[dict[str, Any]]:
     """The rows of a bundled study that ``syncline project`` answers, as its spec stands."""
     loaded: Experiment = load_spec(spec)
     return study_of(loaded).rows(loaded, [])
@@ -22,6 +22,6 @@ def study_cell(spec: str, column: str, scale: float = 1.0, **where: Any) -> Any:
     >>> round(study_cell("curvadion-table3", "speedup", network="wan"), 3)
     4.361
     """
-    (row,) = (row for row in _rows(spec) if all(row[name] == value for name, value in where.items()))
+    (row,) = (row for row in rows_of_study(spec) if all(row[name] == value for name, value in where.items()))
     value = row[column]
     return value if isinstance(value, str | bool) else value * scale

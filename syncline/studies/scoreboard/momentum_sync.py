@@ -1,0 +1,60 @@
+"""Lion Cub's momenta, averaged or not: losses on digits, and how far momenta of a small GPT's layers spread."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from syncline.comm import SimulatedCommunicator
+from syncline.methods import method_of
+from syncline.problems import Digits, TextGPT
+from syncline.training import parameter_groups, rows_of, train
+
+RATES = (0.004, 0.008, 0.016)
+
+
+@cache
+def _loss(layers: str, beta2: float, vote: str, skew: float) -> float:
+    losses = []
+    for rate in RATES:
+        spec = {"kind": "lion-cub", "lr": rate, "beta2": beta2, "vote": vote, "momentum_layers": layers}
+        comm = SimulatedCommunicator(8, replicas=3)
+        task = Digits(skew=skew).build(rows_of(comm, (0, 1, 2)))
+        method = method_of(spec).build(parameter_groups(task), comm, True)
+        final = train(task, method, (0, 1, 2), 128).evaluation["loss"][-1]
+        losses.append(float(np.median(np.nan_to_num(final, nan=np.inf))))
+    return min(losses)
+
+
+def sync_losses(beta2: float, vote: str = "one-bit", skew: float = 0.5) -> dict[str, float]:
+    """Median final loss of three seeds at the best of three rates, by whose momenta are averaged every ten steps."""
+    return {layers: _loss(layers, beta2, vote, skew) for layers in ("none", "all")}
+
+
+def sync_ratio(beta2: float, vote: str, one: str, other: str, skew: float = 0.5) -> float:
+    """The loss with these momenta averaged over that with those."""
+    found = sync_losses(beta2, vote, skew)
+    return found[one] / found[other]
+
+
+@cache
+def _spreads(steps: int = 32) -> dict[str, float]:
+    """Largest standard deviation between workers of an entry of a layer's momentum."""
+    comm = SimulatedCommunicator(8)
+    task = TextGPT(width=64, layers=2, context=32, batch_size=4, tied=False).build(rows_of(comm, (0,)))
+    spec: dict[str, Any] = {"kind": "lion-cub", "lr": 0.0005, "vote": "one-bit"}
+    method = method_of(spec).build(parameter_groups(task), comm, True)
+    for t in range(steps):
+        task.step_gradients(t)
+        method.step()
+    matrices = {name: p for name, p in task.params.items() if p.dim() == 3}  # with the worker axis
+    return {name: float(method.state[p]["momentum_1"].std(0).max()) for name, p in matrices.items()}
+
+
+def layer_spreads() -> dict[str, float]:
+    """Of the token embedding, the head, and the median of the matrices of the blocks."""
+    spreads = _spreads()
+    inner = [value for name, value in spreads.items() if name.startswith("blocks.")]
+    return {"embedding": spreads["token.weight"], "head": spreads["head.weight"], "inner": float(np.median(inner))}
