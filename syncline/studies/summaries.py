@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, one_of
@@ -35,16 +35,24 @@ def summary(paper: str) -> Figure:
     return paper_summary(message, bars, verdict_counts([row["verdict"] for row in rows]), **look)
 
 
-def save_summaries(folder: Path, papers: tuple[str, ...] = PAPERS) -> Iterator[Path]:
-    """Write ``summary_PAPER.png`` of each paper into a folder, and yield where.
+def save_summaries(folder: Path, paper: str | None = None) -> list[Path]:
+    """Write ``summary_PAPER.png`` of a paper, or of each, into a folder.
+
+    Returns:
+        where they are.
 
     Raises:
-        SpecError: no such paper.
+        SpecError: no such paper, or a folder that cannot be written to.
     """
     from syncline.analysis import save
 
-    for paper in papers:
-        yield save(summary(paper), folder / f"summary_{paper.replace('-', '_')}.png")
+    if folder.exists() and not folder.is_dir():
+        raise SpecError("--plot", str(folder), "a folder, new or not")
+    figures = {name: summary(name) for name in ([paper] if paper is not None else PAPERS)}
+    try:
+        return [save(one, folder / f"summary_{name.replace('-', '_')}.png") for name, one in figures.items()]
+    except OSError as error:
+        raise SpecError("--plot", str(folder), f"a place that can be written to ({error.strerror})") from None
 
 
 def _row(rows: list[Scored], where: str, quantity: str) -> Scored:
@@ -57,9 +65,7 @@ def _pair(row: Scored) -> dict[str, float]:
 
 def _curvadion(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     networks = {"InfiniBand": "InfiniBand", "10GbE": "10GbE", "WAN": "the WAN"}
-    bars = {
-        name: _pair(_row(rows, "Table 3 and Appendix E", f"speedup on {of}")) for name, of in networks.items()
-    }
+    bars = {name: _pair(_row(rows, "Table 3 and Appendix E", f"speedup on {of}")) for name, of in networks.items()}
     ring = _row(rows, "Table 3", "speedup on the WAN by a ring of two")
     bars["WAN"]["Syncline, sync time of a ring of two"] = ring["ours"]
     message = (
@@ -85,7 +91,16 @@ def _demo(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
         f"DeMo sends {less:.0f} times less than AdamW at k 8, as printed; but what a worker receives grows with "
         f"their number: {times:.1f} times AdamW's with {most} at k 32"
     )
-    return message, bars, {"value_label": "MB per step (OLMo-300M)", "group_label": "method", "log": True}
+    return (
+        message,
+        bars,
+        {
+            "value_label": "MB per step (OLMo-300M)",
+            "group_label": "method",
+            "log": True,
+            "told": lambda mb: f"{mb:,.0f}" if mb >= 100 else f"{mb:.3g}",
+        },
+    )
 
 
 def _mt_dao(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:

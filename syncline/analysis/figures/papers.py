@@ -72,8 +72,8 @@ def paper_summary(
             upper.axvspan(*span[:2], color="#009E73", alpha=0.15, linewidth=0, zorder=0)
             handles.append(Patch(color="#009E73", alpha=0.25, label=span[2]))
         _verdicts(lower, verdicts)
-        upper.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(handles), handlelength=1.4,
-                     columnspacing=1.2, fontsize=LARGE, borderaxespad=0.2)  # fmt: skip
+        upper.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(handles),
+                     handlelength=1.4, columnspacing=1.2, fontsize=LARGE, borderaxespad=0.2)  # fmt: skip
         fig.suptitle("\n".join(lines), fontsize=10, fontweight="bold", x=0.012, ha="left")
     return fig
 
@@ -95,7 +95,9 @@ def _bars(
     for group in bars.values():
         for place, (name, value) in enumerate(group.items()):
             y = top + place
-            ax.barh(y, value - (low if log else 0.0), left=low if log else 0.0, height=0.86, color=colors[name], zorder=2)
+            ax.barh(
+                y, value - (low if log else 0.0), left=low if log else 0.0, height=0.86, color=colors[name], zorder=2
+            )
             ax.annotate(told(value), (max(value, 0.0), y), (4, 0), textcoords="offset points", va="center_baseline",
                         fontsize=LARGE, zorder=3)  # fmt: skip
         places.append(top + (len(group) - 1) / 2)
