@@ -104,6 +104,20 @@ class MeasuredCommunicator(Communicator):
         return self._timed(lambda: self._comm.all_gather(x, wire, label, details))
 
     @override
+    def mean_within(
+        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> list[Tensor]:
+        return self._timed(lambda: self._comm.mean_within(xs, size, wire, label, details))
+
+    @override
+    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        return self._timed(lambda: self._comm.all_gather_across(x, size, label, details))
+
+    @override
+    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        return self._timed(lambda: self._comm.all_gather_within(x, size, label, details))
+
+    @override
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:

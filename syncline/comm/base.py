@@ -15,7 +15,7 @@ from torch import Tensor
 
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
-from syncline.costmodel.traffic.call import Call, Ranks
+from syncline.costmodel.traffic.call import Call, Ranks, parts_like
 from syncline.errors import SpecError
 
 PerWorker = Shaped[Tensor, "R *s"]
@@ -118,6 +118,26 @@ class Communicator(Protocol):
         """The root's tensor, on every worker. May be a read-only view."""
         ...
 
+    def mean_within(
+        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> list[Tensor]:
+        """Means over blocks of ``size`` neighbours, each block by an all-reduce of its own, all at once.
+
+        With one worker per block, nothing is sent.
+        """
+        ...
+
+    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        """What those have that are in the same place of each block of ``size`` neighbours, ``(R, M/size, *s)``.
+
+        Each place by an all-gather of its own, all at once; with one block, nothing is sent.
+        """
+        ...
+
+    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        """What each block of ``size`` neighbours has, on all of them, ``(R, size, *s)``; all blocks at once."""
+        ...
+
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
         """The largest of one scalar per worker: a trigger that all must agree on."""
         return self.all_reduce(flag, op="max", label=label, details=details)
@@ -180,6 +200,21 @@ def note(
             label=label,
         )
     )
+
+
+def note_parts(
+    ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, workers: int, label: str,
+    details: Details,
+) -> None:  # fmt: skip
+    """Note the collectives of all parts that are like one, if it has more than one worker."""
+    for each in parts_like(part, workers) if len(part) > 1 else ():
+        note(ledger, collective, xs, wire, each, label, details)
+
+
+def check_blocks(size: int, workers: int) -> None:
+    """Refuse blocks that do not make up the group."""
+    if not 1 <= size <= workers or workers % size:
+        raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 
 
 def check_op(op: ReduceOp, *xs: Tensor) -> None:

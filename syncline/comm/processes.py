@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,17 +17,20 @@ from syncline.comm.base import (
     PerPeer,
     PerWorker,
     ReduceOp,
+    check_blocks,
     check_op,
     check_root,
     elements_per_row,
     flat,
     note,
+    note_parts,
     reduce_rows,
 )
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Membership
 from syncline.comm.transport import Completion, Transport
 from syncline.comm.wire import DENSE, WireFormat
+from syncline.costmodel.traffic.call import parts_like
 from syncline.errors import SpecError, SynclineError
 
 
@@ -75,6 +79,7 @@ class ProcessGroupCommunicator(Communicator):
         self._rows = workers_per_process
         self._processes, self._rank = self._transport.processes, self._transport.rank
         self._group = range(self.world_size)
+        self._parts: dict[range, ProcessGroupCommunicator] = {}
 
     @property
     def world_size(self) -> int:
@@ -222,6 +227,66 @@ class ProcessGroupCommunicator(Communicator):
         return Handle(lambda: [wire.decode(gather(), x.dtype)])
 
     @override
+    def mean_within(
+        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> list[Tensor]:
+        check_blocks(size, self.world_size)
+        self._check(*xs)
+        note_parts(self.ledger, "all_reduce", xs, wire, range(size), self.world_size, label, details)
+        if size == 1:
+            return list(xs)
+        part = self._part(range(size))
+        if part is not None:
+            return part.all_reduce_coalesced(xs, wire=wire)
+        return [self._own_block(x, size, wire) for x in xs]
+
+    def _own_block(self, x: Tensor, size: int, wire: WireFormat) -> Tensor:
+        """The mean of each row's block, of what all gather: where blocks are no groups of processes."""
+        everyone = wire.decode(self._start_gather(wire.encode(x))(), x.dtype)[0].unflatten(0, (-1, size))
+        means = wire.decode(wire.encode(reduce_rows(everyone, 1, "mean").squeeze(1)), x.dtype)
+        return means[[worker // size for worker in self.local_workers]]
+
+    @override
+    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        check_blocks(size, self.world_size)
+        self._check(x)
+        places = range(0, self.world_size, size)
+        note_parts(self.ledger, "all_gather", [x], DENSE, places, self.world_size, label, details)
+        if len(places) == 1:
+            return x.unsqueeze(1)
+        part = self._part(places)
+        if part is not None:
+            return part.all_gather(x)
+        by_place = self._start_gather(x)()[0].unflatten(0, (-1, size)).transpose(0, 1)
+        return by_place[[worker % size for worker in self.local_workers]]
+
+    @override
+    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        check_blocks(size, self.world_size)
+        self._check(x)
+        note_parts(self.ledger, "all_gather", [x], DENSE, range(size), self.world_size, label, details)
+        if size == 1:
+            return x.unsqueeze(1)
+        part = self._part(range(size))
+        if part is not None:
+            return part.all_gather(x)
+        return self._start_gather(x)()[0].unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
+
+    def _part(self, part: range) -> ProcessGroupCommunicator | None:
+        """The communicator of that of the parts like this one in which this process is.
+
+        None where several workers share a process, or another transport carries. All processes make all groups.
+        """
+        if self._rows > 1 or not isinstance(self._transport, TorchTransport):
+            return None
+        if part not in self._parts:
+            for each in parts_like(part, self.world_size):
+                group = self._transport.part(each)
+                if self._rank in each:
+                    self._parts[part] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)
+        return self._parts[part]
+
+    @override
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
@@ -281,6 +346,11 @@ class TorchTransport(Transport):
             raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
         self._group = group
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def part(self, ranks: Sequence[int]) -> Any:
+        """A group of some of the processes, by their ranks in this one; all have to ask for it, and others get none."""
+        own = self._group
+        return dist.new_group([rank if own is None else dist.get_global_rank(own, rank) for rank in ranks])
 
     @override
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:

@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, PerPeer, PerWorker, ReduceOp, check_op, check_root, note
+from syncline.comm.base import (
+    Communicator,
+    PerPeer,
+    PerWorker,
+    ReduceOp,
+    check_blocks,
+    check_op,
+    check_root,
+    note,
+    note_parts,
+)
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.errors import SpecError
@@ -60,6 +70,27 @@ class ShapesCommunicator(Communicator):
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         self._note("all_gather", [x], wire, label, details)
         return x.unsqueeze(1).expand(1, self.world_size, *x.shape[1:])
+
+    @override
+    def mean_within(
+        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> list[Tensor]:
+        check_blocks(size, self.world_size)
+        note_parts(self.ledger, "all_reduce", xs, wire, range(size), self.world_size, label, details)
+        return [torch.empty_like(x) for x in xs]
+
+    @override
+    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        check_blocks(size, self.world_size)
+        places = range(0, self.world_size, size)
+        note_parts(self.ledger, "all_gather", [x], DENSE, places, self.world_size, label, details)
+        return x.unsqueeze(1).expand(1, len(places), *x.shape[1:])
+
+    @override
+    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        check_blocks(size, self.world_size)
+        note_parts(self.ledger, "all_gather", [x], DENSE, range(size), self.world_size, label, details)
+        return x.unsqueeze(1).expand(1, size, *x.shape[1:])
 
     @override
     def gather(

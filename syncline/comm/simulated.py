@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, PerPeer, PerWorker, ReduceOp, check_op, check_root, note, reduce_rows
+from syncline.comm.base import (
+    Communicator,
+    PerPeer,
+    PerWorker,
+    ReduceOp,
+    check_blocks,
+    check_op,
+    check_root,
+    note,
+    note_parts,
+    reduce_rows,
+)
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Membership
 from syncline.comm.wire import DENSE, WireFormat
@@ -123,6 +134,35 @@ class SimulatedCommunicator(Communicator):
         self._note("all_gather", [x], wire, label, details)
         gathered = self._grouped(wire.decode(wire.encode(x), x.dtype)).unsqueeze(1)
         return gathered.expand(self._replicas, self._workers, self._workers, *x.shape[1:]).flatten(0, 1)
+
+    @override
+    def mean_within(
+        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> list[Tensor]:
+        self._check_parts(size)
+        note_parts(self.ledger, "all_reduce", xs, wire, range(size), self._workers, label, details)
+        # To its workers a block is a group of its own, as a replica is.
+        blocks = SimulatedCommunicator(size, self._replicas * (self._workers // size))
+        return blocks.all_reduce_coalesced(xs, wire=wire) if size > 1 else list(xs)
+
+    @override
+    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        self._check_parts(size)
+        note_parts(self.ledger, "all_gather", [x], DENSE, range(0, self._workers, size), self._workers, label, details)
+        by_place = self._grouped(x).unflatten(1, (-1, size)).transpose(1, 2)  # (replicas, size, M/size, *s)
+        count = self._workers // size
+        return by_place.unsqueeze(1).expand(-1, count, *by_place.shape[1:]).flatten(0, 2)
+
+    @override
+    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
+        self._check_parts(size)
+        note_parts(self.ledger, "all_gather", [x], DENSE, range(size), self._workers, label, details)
+        return SimulatedCommunicator(size, self._replicas * (self._workers // size)).all_gather(x)
+
+    def _check_parts(self, size: int) -> None:
+        check_blocks(size, self._workers)
+        if self.membership is not None:
+            raise SpecError("membership", "parts of the workers", "means and maxima of all who are there")
 
     @override
     def gather(

@@ -138,6 +138,11 @@ def bytes_sent(one: Trained) -> np.ndarray:
     calls = one.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
+    if len({call.group for call in calls}) > 1:  # parts of the workers, or some of them are away
+        here: dict[int, set[int]] = {}
+        for call in calls:
+            here.setdefault(call.step, set()).update(call.group or ())
+        payloads *= [len(call.group or ()) / max(len(here[call.step]), 1) or 1.0 for call in calls]
     return np.cumsum(np.bincount(steps, payloads, minlength=one.history.steps))
 
 

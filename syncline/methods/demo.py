@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange, largest_divisor
 from syncline.costmodel.traffic.packing import pairs_bytes
+from syncline.errors import SpecError
 from syncline.fields import Period, Rate
 from syncline.methods.base import FP32_BYTES, MethodBase, Presets, Tensors, elements, every, tensors_of
 from syncline.methods.constructor import constructor
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 
 @register
 class DeMoSpec(MethodBase):
-    """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers."""
+    """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers.
+
+    With ``per_node`` g above 1 it is the two-level hybrid: the gradients of each g neighbours are averaged in full, and
+    DeMo is between their nodes. Of what a node sends each of its workers gathers a share with those in its place of
+    the other nodes, and all shares inside its node.
+    """
 
     family: ClassVar[str] = "sparse"
     source: ClassVar[str] = "DeMo, Algorithm 4"
@@ -32,6 +39,7 @@ class DeMoSpec(MethodBase):
         "demo": {"lr": 0.001},
         "demo-sgd": {"base": "sgd", "lr": 0.05},
         "demo-muon": {"base": "muon", "lr": 0.02},
+        "demo-hybrid": {"per_node": 8, "lr": 0.001},
         "demo-periodic": {"label": "demo-periodic", "period": 4, "lr": 0.001},
     }
 
@@ -46,12 +54,14 @@ class DeMoSpec(MethodBase):
     index_bits: Literal[0, 16, 32, 64] = 64
     value: Literal["fp32", "bf16", "fp16"] = "fp32"
     period: Period = 1
+    per_node: Annotated[int, Field(ge=1)] = 1
 
     @property
     @override
     def name(self) -> str:
         every_k = "" if self.period == 1 else f"-every-{self.period}"
-        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k
+        nodes = "" if self.per_node == 1 else f"-nodes-of-{self.per_node}"
+        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k + nodes
 
     def tensor_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of one parameter's pairs: all its indices packed, then all its values.
@@ -66,20 +76,45 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def same_for_any_group(self) -> bool:
-        return True
+        return self.per_node == 1
+
+    @property
+    @override
+    def sends_in_backward(self) -> bool:
+        """Gradients inside nodes."""
+        return self.per_node > 1
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One all-gather per period."""
+        """One all-gather per period; with nodes, gradients inside each of them, and shares between and inside them.
+
+        Raises:
+            SpecError: nodes that do not make up the workers.
+        """
         tensors = tensors_of(model)
         nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors)
         encoded = FP32_BYTES * elements(tensors)
-        return [Exchange(nbytes, self.period, "top-k", "all_gather", encoded_bytes=encoded)]
+        pairs = Exchange(nbytes, self.period, "top-k", "all_gather", encoded_bytes=encoded)
+        size = min(self.per_node, workers)
+        if size == 1:
+            return [pairs]
+        if workers % size:
+            raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
+        gradient = self._plain(elements(tensors), 1, "gradient", in_backward=True, part=range(size))
+        if workers == size:
+            return [gradient]
+        nodes, share = workers // size, -(-nbytes // size)
+        between = replace(pairs, payload_bytes=share, part=range(0, workers, size))
+        return [gradient, between, replace(between, payload_bytes=nodes * share, encoded_bytes=0, part=range(size))]
 
     @override
     def traffic_formula(self, workers: int) -> str:
         """Of matrices, whose sides ``chunk`` divides."""
         pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
+        if self.per_node > 1 and workers > 1:
+            size = min(self.per_node, workers)
+            pair *= (1 + workers // size) / size if workers > size else 0
+            return f"{self._bytes(1)} N + " + every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
         return every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
 
     @override
@@ -101,6 +136,7 @@ class DeMoSpec(MethodBase):
             self.average,
             SparsePairs(self.index_bits, self.value),
             self.period,
+            self.per_node,
         )
         return Method(
             params,

@@ -69,6 +69,7 @@ def demo(
     index_bits: Literal[0, 16, 32, 64] = 64,
     value: Literal["fp32", "bf16", "fp16"] = "fp32",
     period: int = 1,
+    per_node: int = 1,
     *,
     lr: float,
     label: str = "",

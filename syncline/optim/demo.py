@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, SparsePairs, WireFormat, encoded_from, for_all, once
+from syncline.comm import Communicator, Details, SparsePairs, WireFormat, encoded_from, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row, UpdateRule
 from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
@@ -62,11 +62,13 @@ class CoefficientMean(Reducer):
         average: ``senders``: over the workers that sent a coefficient (public code); ``all``: over all (paper).
         pairs: how index and value travel.
         period: K, steps from one exchange to the next; 1 is DeMo.
+        per_node: workers of a node, whose gradients are averaged in full in every step; nodes then are DeMo's workers.
+            Blocks of neighbours; all workers, if they are fewer. 1 is DeMo.
 
     Raises:
         SpecError: for a value out of range.
 
-    Source: DeMo, section 2.1 and Algorithm 4; defaults of its public code.
+    Source: DeMo, section 2.1 and Algorithm 4; section 5 for nodes; defaults of its public code.
     """
 
     k: int = 32
@@ -77,9 +79,10 @@ class CoefficientMean(Reducer):
     average: Literal["senders", "all"] = "senders"
     pairs: SparsePairs = PAIRS
     period: int = 1
+    per_node: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("k", "chunk", "period"):
+        for name in ("k", "chunk", "period", "per_node"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
         check_unit("beta", self.beta)
@@ -106,7 +109,12 @@ class CoefficientMean(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        # The wire is the pairs' own; ``wire`` is not used.
+        # The wire is the pairs' own; ``wire`` is that of gradients inside a node.
+        size = min(self.per_node, comm.world_size)
+        if size > 1:
+            details = Details(in_backward=True)
+            means = comm.mean_within([row.g for row in rows], size, wire, "gradient", details)
+            rows = [row._replace(g=g) for row, g in zip(rows, means, strict=True)]
         for row in rows:
             row.state[DEMO_MOMENTUM].mul_(row.group["demo_beta"]).add_(row.g)
         if (t + 1) % self.period:
@@ -114,7 +122,11 @@ class CoefficientMean(Reducer):
         encoded = [self._extract(row, t) for row in rows]
         sizes = [part.shape[-1] for part in encoded]
         details = encoded_from(*(row.g for row in rows))
-        everyone = comm.all_gather(torch.cat(encoded, dim=-1), label="top-k", details=details)
+        sent = torch.cat(encoded, dim=-1)
+        if size > 1:
+            everyone = from_all_nodes(sent, size, comm, details)
+        else:
+            everyone = comm.all_gather(sent, label="top-k", details=details)
         # All workers of a replica receive the same: decode it once.
         parts = once(everyone, comm).split(sizes, dim=-1)
         return [self._assemble(part, row, t) for part, row in zip(parts, rows, strict=True)]
@@ -173,3 +185,21 @@ class CoefficientMean(Reducer):
         blocks = transform(total.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
         q = from_blocks(blocks, shape)
         return for_all(q, row.g.shape[0])
+
+
+def from_all_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:
+    """What each node of ``size`` workers sends to all, ``(R, b)`` to ``(R, M/size, b)``; its workers have the same.
+
+    Each worker hands its share of the node's bytes to those in its place of the other nodes, and what they hand back to
+    its node: between nodes everything travels once.
+    """
+    nodes, nbytes = comm.world_size // size, sent.shape[1]
+    if nodes == 1:
+        return sent.unsqueeze(1)
+    share = -(-nbytes // size)
+    shares = torch.nn.functional.pad(sent, (0, share * size - nbytes)).unflatten(1, (size, share))
+    places = [worker % size for worker in comm.local_workers]
+    own = shares[list(range(len(sent))), places]
+    between = comm.all_gather_across(own, size, "top-k", details)
+    inside = comm.all_gather_within(between.flatten(1), size, "top-k", Details(encoded_bytes=0))
+    return inside.unflatten(2, (nodes, share)).transpose(1, 2).flatten(2)[..., :nbytes]

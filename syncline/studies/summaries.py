@@ -128,13 +128,13 @@ def _mt_dao(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 
 
 def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
-    prompt, late = (stored_value("basis-rotation", f"fig5-loss-{stages}-stages") for stages in (1, 16))
-    names = {"Adam": "Adam", "SOAP": "SOAP", "rotation 2nd bilateral": "Basis Rotation", "Scion": "Scion"}
-    bars = {name: {"1 stage": prompt[of], "16 stages, late gradients": late[of]} for of, name in names.items()}
-    best = min(bars, key=lambda name: bars[name]["16 stages, late gradients"])
+    prompt, late = (stored_value("basis-rotation", f"losses-{stages}") for stages in (1, 16))
+    names = {"pipedream": "Adam", "soap": "SOAP", "2nd-bi": "Basis Rotation", "scion": "Scion"}
+    bars = {name: {"1 stage": prompt[of], LATE_BAR: late[of]} for of, name in names.items()}
+    best = min(bars, key=lambda name: bars[name][LATE_BAR])
     message = (
-        f"Late gradients of 16 stages: Basis Rotation ends at {late['rotation 2nd bilateral']:.2f} where Adam ends at "
-        f"{late['Adam']:.2f}; {best}, without any basis, at {late[best]:.2f}"
+        f"Late gradients of 16 stages: Basis Rotation ends at {late['2nd-bi']:.2f} where Adam ends at "
+        f"{late['pipedream']:.2f}; {best}, without any basis, at {bars[best][LATE_BAR]:.2f}"
     )
     return message, bars, {
         "value_label": "validation loss after 300 steps (nats per byte)", "group_label": "method",
@@ -162,6 +162,7 @@ def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     }  # fmt: skip
 
 
+LATE_BAR = "16 stages, late gradients"
 SLOWEST = 1.25e8
 """1 Gbit/s, where traffic counts most."""
 

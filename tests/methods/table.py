@@ -203,7 +203,12 @@ METHODS: dict[str, Row] = {
             "wire": inert("bf16", "value is the format of what it sends"),
             "base": Moves("sgd"),
             "chunk": Moves(4, bytes=">"),
+            "per_node": Moves(2, bytes=">"),
         },
+    ),
+    "demo-hybrid": Row({"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16, "per_node": 2}),
+    "demo-hybrid-sgd": Row(
+        {"kind": "demo", "base": "sgd", "lr": 0.05, "k": 4, "chunk": 8, "per_node": 2, "wire": "bf16", "period": 2}
     ),
     "demo-sgd": Row(
         {"kind": "demo", "base": "sgd", "lr": 0.05, "k": 3, "chunk": 8, "alpha": 0.2, "average": "all", "beta": 0.9}

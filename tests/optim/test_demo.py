@@ -10,7 +10,9 @@ import scipy.fft
 import torch
 
 from syncline.comm import SimulatedCommunicator, SparsePairs
-from syncline.costmodel import TensorShape
+from syncline.costmodel import TensorShape, calls_at
+from syncline.costmodel.traffic.call import bytes_of_worker
+from syncline.costmodel.traffic.exchanges import bytes_per_step
 from syncline.errors import SpecError
 from syncline.methods import DDP, method_of
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
@@ -188,3 +190,53 @@ def test_misuse_is_one_helpful_line(unchecked, call, message: str) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("base", ["sgd", "signum"])
+def test_the_hybrid_is_demo_of_nodes(base: str) -> None:
+    """Six workers in nodes of two are three workers with the means of two gradients each, whatever DeMo's knobs."""
+    given = gradients(5, 6, (8, 12), (6,))
+    knobs = {"k": 3, "chunk": 4, "alpha": 0.5, "average": "all", "base": base}
+    hybrid = run(demo(per_node=2, **knobs), given)
+    means = [[g.unflatten(0, (3, 2)).mean(1) for g in step] for step in given]
+    nodes = run(demo(**knobs), means)
+    for step, of_nodes in zip(hybrid.path, nodes.path, strict=True):
+        for x, y in zip(step, of_nodes, strict=True):
+            assert torch.equal(x, x[:1].expand_as(x))
+            torch.testing.assert_close(x, y.repeat_interleave(2, 0), rtol=1e-12, atol=1e-14)
+
+
+def test_nodes_of_one_are_demo_and_one_node_is_data_parallelism_into_demo() -> None:
+    given = gradients(5, 4, (8, 12))
+    plain, single = run(demo(k=3, chunk=4), given), run(demo(k=3, chunk=4, per_node=1), given)
+    assert_same(plain, single, exact=True)
+    means = [[g.mean(0, keepdim=True) for g in step] for step in given]
+    one_node = run(demo(k=3, chunk=4, per_node=8), given)
+    alone = run(demo(k=3, chunk=4), means)
+    for step, of_one in zip(one_node.path, alone.path, strict=True):
+        torch.testing.assert_close(step[0], of_one[0].expand_as(step[0]), rtol=1e-12, atol=1e-14)
+    assert {(call.collective, call.group) for call in one_node.records} == {("all_reduce", range(4))}
+
+
+def test_the_hybrid_sends_gradients_inside_nodes_and_pairs_between_them() -> None:
+    spec = method_of({"kind": "demo", "lr": 1, "k": 4, "chunk": 8, "per_node": 4})
+    model = [TensorShape("w", (16, 8), is_matrix=True)]
+    gradient, between, inside = sent = spec.exchanges(model, 8)
+    assert (gradient.payload_bytes, gradient.part, gradient.in_backward) == (4 * 128, range(4), True)
+    pairs = 2 * 4 * 12  # bytes of a node, of which each worker hands over a quarter, and the quarters of two nodes
+    assert (between.payload_bytes, between.part) == (pairs / 4, range(0, 8, 4))
+    assert (inside.payload_bytes, inside.part) == (2 * pairs / 4, range(4))
+    calls, nodes = calls_at(sent, 0, range(8)), [range(4), range(4, 8)]
+    assert [call.group for call in calls] == [*nodes, *(range(place, 8, 4) for place in range(4)), *nodes]
+    assert bytes_of_worker(calls, 8) == 4 * 128 + 3 * pairs / 4 == bytes_per_step(sent, 10)
+    assert [call.group for call in calls_at(sent, 0)] == [range(4), range(0, 8, 4), range(4)]  # a worker's own
+    assert spec.traffic_formula(8) == "4 N + 9 × 4 N / 8²"
+    assert method_of({"kind": "demo", "lr": 1, "per_node": 8}).exchanges(model, 8)[1:] == []
+
+
+def test_nodes_that_do_not_make_up_the_workers_are_refused_in_one_line() -> None:
+    spec = method_of({"kind": "demo", "lr": 1, "per_node": 4})
+    with pytest.raises(SpecError, match=r"per_node: got 4; expected a divisor of the number of workers \(6\)"):
+        spec.exchanges(10, 6)
+    with pytest.raises(SpecError, match=r"per_node: got 4; expected a divisor of the number of workers \(6\)"):
+        run(demo(per_node=4), gradients(1, 6, (4,)))

@@ -108,6 +108,26 @@ def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     return None if ranks == tuple(range(workers)) else ranks
 
 
+def parts_like(part: range, workers: int) -> list[range]:
+    """All parts of P workers that are like one: blocks of neighbours, or those with the same place in each block.
+
+    Args:
+        part: ``range(0, g)``: the first of the blocks of g; ``range(0, P, g)``: the first of each block.
+        workers: P, a multiple of g.
+
+    >>> parts_like(range(2), 6), parts_like(range(0, 6, 2), 6)
+    ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 6, 2)])
+    """
+    if part.step == 1:
+        return [range(first, first + len(part)) for first in range(0, workers, len(part))]
+    return [range(first, workers, part.step) for first in range(part.step)]
+
+
+def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:
+    """Payload bytes that one of P workers hands to these calls, on average over the workers."""
+    return sum((call.payload_bytes * ((call.group_size or workers) / workers) for call in calls), start=0.0)
+
+
 class CallsByStep:
     """The calls of each step, in their order; all are checked. It is two lists, as there can be millions of steps.
 

@@ -21,7 +21,7 @@ from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.traffic.call import Call, Ranks
+from syncline.costmodel.traffic.call import Call, Ranks, parts_like
 from syncline.errors import SpecError
 
 
@@ -41,6 +41,8 @@ class Exchange:
         wait_steps: steps until its result is needed; 0: before the next step. A method's own delay.
         in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
         encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
+        part: the first of the parts of the workers that each do this among themselves, all at once, see `parts_like`;
+            none: all together. Its calls join no others.
 
     Raises:
         SpecError: a field that cannot be used.
@@ -57,6 +59,7 @@ class Exchange:
     wait_steps: int = 0
     in_backward: bool = False
     encoded_bytes: float = 0.0
+    part: range | None = None
 
     def __post_init__(self) -> None:
         self.call(0).check("exchange")
@@ -105,9 +108,16 @@ class CallPattern(NamedTuple):
 
 
 def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
-    """The calls in which exchanges that are due at the same step travel, in the order of the first of each call."""
+    """The calls in which exchanges that are due at the same step travel, in the order of the first of each call.
+
+    Of exchanges among parts those of all parts of the group, or without one those of the first: what one worker sees.
+    """
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
+        if exchange.part is not None:
+            parts = [exchange.part] if group is None else parts_like(exchange.part, len(group))
+            calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
+            continue
         key = (exchange.collective, exchange.wait_steps, exchange.in_backward) if exchange.joins else index
         call = exchange.call(step, group)
         calls[key] = _sum(calls[key], call) if key in calls else call

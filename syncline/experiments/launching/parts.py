@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.costmodel import Call
+from syncline.costmodel.traffic.call import bytes_of_worker
 from syncline.experiments.trained import Trained
 from syncline.sim import Clock, Span, Timeline
 from syncline.specs import RunSpec
@@ -228,7 +229,7 @@ def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained)
         trigger_s=0.0,
         communication_s=float(timeline.communication_s().mean()) / steps,
         exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
-        bytes_per_worker=sum(call.payload_bytes for call in trained.ledger) / steps,
+        bytes_per_worker=bytes_of_worker(trained.ledger, len(ends[-1])) / steps,
         wall_s=wall_s,
         evaluator="measured",
         timeline=timeline,

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Link, Network, StepTime
+from syncline.costmodel import ALGORITHMS, Link, Network, StepTime
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
 from syncline.costmodel.collectives.opening import after_idling
+from syncline.costmodel.collectives.policies import algorithm_of
+from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.experiments.bounds import AS_PREDICTED, Factors
-from syncline.experiments.projection.played import HOW, played_s
+from syncline.experiments.projection.played import HOW, played_parts_s, played_s
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase, tensors_of
 from syncline.specs import ProjectSpec
@@ -122,6 +124,7 @@ class ProjectionPlan:
             for one in split(call, self.spec.overlap, self.buckets):
                 priced = self.carried(one, network, settings, place, ndim, known)
                 workers, size = _along(self.workers, settings, ndim), _along(one.payload_bytes, place, ndim)
+                workers = workers if one.group is None else np.full_like(workers, len(one.group))
                 encode_s = 0.0 if rate is None else slower * _along(one.encoded_bytes, place, ndim) / rate
                 opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
                 longer = None if opening is None else opening.times(off.communication)
@@ -137,12 +140,32 @@ class ProjectionPlan:
     ) -> PricedMany:
         """What carries a call, and what it takes."""
         size = _along(call.payload_bytes, place, ndim)
-        key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes()
-        if key not in known:
+        key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
+        if key not in known and call.group is not None:
+            known[key] = self._among_parts(call, network, settings, ndim)
+        elif key not in known:
             workers = _along(self.workers, settings, ndim)
             wanted = self.algorithm(network)
             known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
         return known[key]
+
+    def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
+        """What a call takes that every part of the workers makes at once; the settings have the same parts.
+
+        Where links differ it is played, by the algorithm that is wanted or, of several, the first.
+        """
+        assert isinstance(call.group, range)
+        wanted = algorithm_of(self.algorithm(network), call.collective)
+        size = call.payload_bytes
+        if isinstance(network, Link):
+            workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
+            return carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
+        name = wanted if wanted in ALGORITHMS[call.collective] else first_on(call.collective, network)
+        together = int(self.workers[settings[0]])
+        seconds, way = played_parts_s(
+            call.collective, call.group, together, float(size), network, str(name), self.spec.rule
+        )
+        return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (way,))
 
     def known_by(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
         """How the times of a method are known: of its calls, the way that is furthest from a closed form.

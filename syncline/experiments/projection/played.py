@@ -9,6 +9,7 @@ from syncline.costmodel import Network
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.many import CLOSED_FORM
+from syncline.costmodel.traffic.call import Call, parts_like
 
 MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}
 """How many messages of one collective each evaluator plays: a second's worth or two."""
@@ -57,3 +58,30 @@ def played_s(
         except Contention:
             continue
     raise AssertionError("the events play everything")
+
+
+@lru_cache(maxsize=1024)
+def played_parts_s(
+    kind: str, part: range, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
+) -> tuple[float, str]:
+    """Seconds of a collective among each of the parts that are like one, all at once; or nan, and why nobody played it.
+
+    Args:
+        kind: one of `syncline.costmodel.COLLECTIVES`.
+        part: the first of them, see `syncline.costmodel.traffic.call.parts_like`.
+        workers: P.
+        nbytes: n.
+        network: what joins all of them.
+        algorithm: what carries it.
+        rule: when a message starts.
+    """
+    parts = parts_like(part, workers)
+    messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
+    if messages > MOST_PLAYED["events"]:
+        return math.nan, f"{kind} by {algorithm} among {len(parts):,} parts: {messages:,} messages are too many to play"
+
+    from syncline.sim import clock
+
+    calls = [Call(0, kind, nbytes, each) for each in parts]
+    told = clock(calls, 0.0, network, workers, 1, algorithm=algorithm, rule=rule)
+    return told.wall_s, told.evaluator

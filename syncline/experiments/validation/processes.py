@@ -11,6 +11,7 @@ import numpy as np
 
 from syncline.backend.hosts import Hosts
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.traffic.call import bytes_of_worker
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.trained import Trained, train_method
@@ -149,7 +150,7 @@ def _named(one: PredictedTraining, link: Link) -> dict[str, Any]:
         "spec": one.of, "problem": one.spec.problem.name, "method": one.spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
         "workers": one.spec.workers, "steps": one.spec.steps, "predicted_loss": last_loss(one.trained),
-        "predicted_bytes": sum(call.payload_bytes for call in one.trained.ledger) / one.spec.steps,
+        "predicted_bytes": bytes_of_worker(one.trained.ledger, one.spec.workers) / one.spec.steps,
     }  # fmt: skip
 
 

@@ -96,7 +96,8 @@ def clock(
             ``buckets``; ``async``: what is sent after a step is waited for one step later. What a call itself says of
             its ``ready`` and its ``wait_steps`` holds in any case.
         buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`.
+        algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; with
+            ``auto``, calls of parts of workers whose links differ are carried as if nothing were named.
         rule: when a message starts, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
@@ -157,9 +158,10 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
         key = call.collective, call.payload_bytes, _size(call, workers)
         if key not in chosen:
             named = algorithm_of(algorithm, key[0])
-            if key[2] < workers and named in ("auto", "nccl") and not isinstance(network, Link):
+            some = key[2] < workers and not isinstance(network, Link)
+            if some and named == "nccl":
                 raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
-            chosen[key] = _algorithm(algorithm, *key, network)
+            chosen[key] = None if some and named == "auto" else _algorithm(algorithm, *key, network)
         out.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
     return out
 

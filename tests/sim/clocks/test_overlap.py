@@ -164,8 +164,10 @@ def test_parts_of_the_workers_on_shared_channels_are_for_the_events():
     assert (inside.wall_s, across.wall_s) == (pytest.approx(0.8), pytest.approx(16.0))
     with pytest.raises(Contention, match="parts of the workers"):
         clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, evaluator="lockstep")
-    with pytest.raises(SpecError, match="algorithm: got 'auto'; expected an algorithm's name, for parts of workers"):
-        clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, algorithm="auto")
+    with pytest.raises(SpecError, match="algorithm: got 'nccl'; expected an algorithm's name, for parts of workers"):
+        clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, algorithm="nccl")
+    pairs = [Call(0, "broadcast", 8.0, pair) for pair in ((0, 1), (2, 3))]
+    assert clock(pairs, 0.0, network, 4, 1, algorithm="auto").wall_s == inside.wall_s  # as if nothing were named
 
 
 @pytest.mark.parametrize("evaluator", ["lockstep", "events"])

@@ -105,3 +105,12 @@ def test_a_row_says_what_it_lacks():
 def test_functions_are_found_here_and_anywhere():
     assert function_named("curvadion", "speedup_from")("wan", 0.01) == pytest.approx(4.361, abs=5e-4)
     assert function_named("demo", "syncline.analysis.theory:top_k_error_bound")(48, 64) == 0.5
+
+
+LEAST = 350
+"""Rows with a verdict on numbers, without those that follow from another row."""
+
+
+def test_there_are_enough_rows_that_say_something():
+    told = [row for paper in PAPERS for row in board_of(paper) if row["verdict"] != NOT_CHECKABLE]
+    assert len([row for row in told if not row["follows"]]) >= LEAST
