@@ -69,7 +69,7 @@ class PaperRow:
         if not self.ours:
             return None
         name, *arguments = shlex.split(self.ours)
-        return stored_value(self.paper, arguments[0]) if name == MEASURED else computed(self.paper, self.ours)
+        return _read(stored(self.paper)[arguments[0]]["value"]) if name == MEASURED else computed(self.paper, self.ours)
 
     def told_command(self) -> str:
         """The command that prints our value."""
@@ -124,11 +124,6 @@ def stored(paper: str) -> dict[str, dict[str, str]]:
     file = resources.files(_PACKAGE) / MEASURED / f"{paper.replace('-', '_')}.csv"
     with file.open(encoding="utf-8") as lines:
         return {line["name"]: line for line in csv.DictReader(lines)}
-
-
-def stored_value(paper: str, name: str) -> Any:
-    """A stored value: a number, or a number for each name of an order."""
-    return _read(stored(paper)[name]["value"])
 
 
 @cache
