@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from syncline.api.result import Result
 
 
@@ -22,24 +20,7 @@ def reproduce(paper: str | None = None) -> Result:
     (4.361, 4.361, 'agree')
     """
     from syncline.studies.scoreboard.board import board_of, tables_of
+    from syncline.studies.scoreboard.claims import told_claims
 
     rows = board_of(paper)
-    return Result("reproduce", {"rows": rows}, tables=lambda: tables_of(rows))
-
-
-def save_summaries(folder: str | Path, paper: str | None = None) -> list[Path]:
-    """Draw a paper, or each of the five, in one picture: its message, the numbers behind it, how many of all hold.
-
-    Args:
-        folder: where ``summary_PAPER.png`` is written.
-        paper: as for `reproduce`.
-
-    Returns:
-        where they are.
-
-    Raises:
-        SpecError: no such paper, or a folder that cannot be written to.
-    """
-    from syncline.studies import summaries
-
-    return summaries.save_summaries(Path(folder), paper)
+    return Result("reproduce", {"rows": rows, "claims": told_claims(paper)}, tables=lambda: tables_of(rows))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from syncline.api.papers import save_summaries
 from syncline.errors import SpecError
 from syncline.studies.scoreboard.board import board_of
 from syncline.studies.scoreboard.rows import PAPERS
-from syncline.studies.summaries import SUMMARIES, summary
+from syncline.studies.summaries import SUMMARIES, save_summaries, summary
 from tests.analysis.figures.legible import defects, drawn_texts
 
 
