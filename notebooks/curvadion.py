@@ -142,8 +142,8 @@ with figure_style():
     given = {"same": np.ones((60, 1)), "noise": rng.normal(size=(60, 20_000))}
     for (kind, gradients), color, marker in zip(given.items(), ("black", "#D55E00"), "os", strict=True):
         told = build_up_rmmc(MU, t, kind)
-        panels[0].loglog(t, told, color=color, label=f"{kind} gradients")
-        panels[0].loglog(t[::4], norms_of(gradients)[::4], marker, color=color, fillstyle="none")
+        panels[0].semilogy(t, told, color=color, label=f"{kind} gradients")
+        panels[0].semilogy(t[::4], norms_of(gradients)[::4], marker, color=color, fillstyle="none")
         print(f"building up, {kind:5} gradients: above", ", ".join(f"{tau} until step {t[told > tau].max(initial=1)}" for tau in THRESHOLDS))
     panels[0].set(xlabel="step", ylabel="RMMC", ylim=(1e-3, 2))
     a = np.geomspace(1e-6, (1 - MU**0.5) ** 2, 100)

@@ -40,7 +40,6 @@ from syncline.analysis import median_and_range, sign_shares
 from syncline.analysis.style import figure_style
 from syncline.analysis.theory import (
     mean_size,
-    packed_vote_s,
     packing_break_even,
     quantiser_error,
     speedup_limit,
@@ -62,7 +61,16 @@ from syncline.problems.heavy_tails import gaussian, laplace, stable
 from syncline.problems.streams import torch_generator
 from syncline.specs import load_spec, study_of
 from syncline.studies.quantisers import QuantisersSpec
-from syncline.studies.papers.speed import SpeedTableSpec, fit
+from syncline.studies.papers.packing import (
+    GPT_BATCHES,
+    PRECISIONS,
+    packed_speedup,
+    packed_step,
+    packing_s_per_parameter,
+    seen_bits_per_s,
+    speed_constants,
+)
+from syncline.studies.papers.speed import wire_bits
 from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.training import rows_of, train
 
@@ -70,6 +78,7 @@ torch.set_num_threads(1)  # the tensors are small
 COLORS = ("black", "#D55E00", "#0072B2", "#009E73", "#CC79A7")
 STYLES = ("solid", "dashed", "dashdot", "solid", (0, (1, 1.2)))
 MARKERS = "os^Dv"
+PARTS = {"computing": "#BBBBBB", "bits on links": "#0072B2", "packing": "#D55E00"}
 
 # %% [markdown]
 # ## What a vote costs
@@ -151,56 +160,38 @@ for workers in (8, 128):
 # batch (12, and 8 for the largest).
 
 # %%
-table = load_spec("lion-cub-table4", [], SpeedTableSpec)
-constants, MODEL = fit(table), MODELS["gpt2-large"].parameters
-wire = {b: float(vote_bits_per_parameter("one-bit", 8)) if b == 1 else 2 * 7 / 8 * b for b in (32, 16, 8, 4, 1)}
-cells = {(cell.bits, 8 * cell.bandwidth): float(cell.communication_percent) / 100 for cell in table.cells}
-links_bits = {name: bits for name, bits in (("1 Gbit/s", 1e9), ("10 Gbit/s", 1e10), ("200 Gbit/s", 2e11))}
-packing_s = {}
-for b in wire:
-    spent = [constants.compute_s * (1 / (1 - share) - 1) for (bits, _), share in cells.items() if bits == b]
-    carried = [constants.communication_s(wire[b], of) for of in links_bits.values()]
-    packing_s[b] = max(0.0, float(np.median(np.subtract(spent, carried)))) / MODEL
-print("packing, ns per parameter:", ", ".join(f"{b} bits {1e9 * h:.3f}" for b, h in packing_s.items()))
+SPEEDS = {"1 Gbit/s": 1e9, "10 Gbit/s": 1e10, "200 Gbit/s": 2e11}
+SIZES_OF_GPT = {name: MODELS[name].parameters for name in GPT_BATCHES}
+print("packing, ns per parameter:", ", ".join(f"{b} bits {1e9 * packing_s_per_parameter(b):.3f}" for b in PRECISIONS))
+shares = [cell.communication_percent for cell in speed_constants()[0].cells if cell.bits == 32]
 print("most that free communication could gain at Table 4's shares:", end=" ")
-print(", ".join(f"{name} {float(speedup_limit(cells[32, of])):.2f}" for name, of in links_bits.items()))
-
-SHAPES = {"gpt2": 12, "gpt2-medium": 12, "gpt2-large": 12, "gpt2-xl": 8}
-steps_of = {}
-for name, batch in SHAPES.items():
-    size = MODELS[name].parameters / MODEL
-    computing = constants.compute_s * size * batch / 12
-    for network_name, of in links_bits.items():
-        bits_per_s = of * MODEL / (constants.parameters + of * constants.software_s_per_bit)  # with the software's time
-        for b, w in wire.items():
-            sent = float(packed_vote_s(w, MODELS[name].parameters, bits_per_s))
-            packed = packing_s[b] * MODELS[name].parameters
-            steps_of[name, network_name, b] = (computing, sent, packed)
-speedup = {key: sum(steps_of[key[0], key[1], 32]) / sum(parts) for key, parts in steps_of.items()}
-for network_name in links_bits:
-    for name in SHAPES:
-        told = ", ".join(f"{b} bits {speedup[name, network_name, b]:.2f}" for b in wire if b < 32)
-        limit = sum(steps_of[name, network_name, 32]) / steps_of[name, network_name, 32][0]
-        print(f"{network_name:10} {name:11} speedup over 32 bits: {told}; at most {limit:.2f}")
-
-largest_s = steps_of["gpt2-xl", "1 Gbit/s", 32]
-print(f"gpt2-xl at 1 Gbit/s is 5.1 times faster with {1e3 * (sum(largest_s) / 5.1 - largest_s[0]):.0f} ms of communication")
+print(", ".join(f"{name} {float(speedup_limit(float(of) / 100)):.2f}" for name, of in zip(SPEEDS, shares, strict=True)))
+for speed, of in SPEEDS.items():
+    for name in SIZES_OF_GPT:
+        told = ", ".join(f"{b} bits {packed_speedup(name, b, of):.2f}" for b in PRECISIONS if b < 32)
+        whole = packed_step(name, 32, of)
+        print(f"{speed:10} {name:11} speedup over 32 bits: {told}; at most {sum(whole) / whole.computing_s:.2f}")
+largest = packed_step("gpt2-xl", 32, 1e9)
+left_s = sum(largest) / 5.1 - largest.computing_s
+print(f"gpt2-xl at 1 Gbit/s is 5.1 times faster with {1e3 * left_s:.0f} ms of communication", end="; ")
+print(f"one bit's packing takes {1e3 * packed_step('gpt2-xl', 1, 1e9).packing_s:.0f}")
 
 with figure_style():
     figure = Figure(figsize=(9.2, 3.4), layout="constrained")
     panels = figure.subplots(1, 2)
-    for panel, network_name in zip(panels, ("1 Gbit/s", "200 Gbit/s"), strict=True):
-        for group, name in enumerate(SHAPES):
-            for place, b in enumerate(wire):
+    for panel, speed in zip(panels, ("1 Gbit/s", "200 Gbit/s"), strict=True):
+        for group, name in enumerate(SIZES_OF_GPT):
+            for place, b in enumerate(PRECISIONS):
                 bottom = 0.0
-                for part, color in zip(steps_of[name, network_name, b], ("#BBBBBB", "#0072B2", "#D55E00"), strict=True):
+                for part, color in zip(packed_step(name, b, SPEEDS[speed]), PARTS.values(), strict=True):
                     panel.bar(6 * group + place, part, 0.9, bottom, color=color)
                     bottom += part
-                panel.annotate(str(b), (6 * group + place, bottom), (0, 2), textcoords="offset points", ha="center", size=7)
-        panel.set_xticks([6 * group + 2 for group in range(4)], [f"{MODELS[n].parameters / 1e6:.0f}M" for n in SHAPES])
-        panel.set_title(network_name, loc="left")
+                at = (6 * group + place, bottom)
+                panel.annotate(str(b), at, (0, 2), textcoords="offset points", ha="center", size=7)
+        panel.set_xticks([6 * group + 2 for group in range(4)], [f"{n / 1e6:.0f}M" for n in SIZES_OF_GPT.values()])
+        panel.set_title(speed, loc="left")
         panel.set(ylabel="step (s)")
-    for name, color in zip(("computing", "bits on links", "packing"), ("#BBBBBB", "#0072B2", "#D55E00"), strict=True):
+    for name, color in PARTS.items():
         panels[0].bar(0, 0, color=color, label=name)
     panels[0].legend(loc="upper left")
 figure
@@ -213,10 +204,10 @@ figure
 
 # %%
 for b in (4, 8, 32):
-    at = float(packing_break_even(wire[b], wire[1], packing_s[b], packing_s[1]))
+    w, h = wire_bits(b, 8), packing_s_per_parameter(b)
+    at = float(packing_break_even(w, bits["one-bit"], h, packing_s_per_parameter(1)))
     print(f"one bit is slower than {b:2} bits above {at / 1e9:.0f} Gbit/s that a worker really sees")
-seen = {name: of * MODEL / (constants.parameters + of * constants.software_s_per_bit) for name, of in links_bits.items()}
-print("and Table 4's steps saw", ", ".join(f"{1e-9 * of:.0f} at {name}" for name, of in seen.items()))
+print("and Table 4's steps saw", ", ".join(f"{1e-9 * seen_bits_per_s(of):.0f} at {name}" for name, of in SPEEDS.items()))
 
 # %% [markdown]
 # ## Quantisers and heavy tails
