@@ -171,3 +171,12 @@ def losses_by_k(base: str, basis: str) -> dict[str, float]:
 def losses_by_beta() -> dict[str, float]:
     """The same of Signum at k 4 by the momentum's decay."""
     return {f"{beta:g}": digits_loss("signum", 4, 1.0, "dct", beta) for beta in (0.9, 0.99, 0.999)}
+
+
+def hybrid_step_times() -> dict[str, float]:
+    """Seconds per step of gpt-160m on two sites of eight: data parallelism, DeMo among all, DeMo between the sites."""
+    import syncline as sl
+
+    methods = {"ddp": "ddp-adam", "demo": "demo", "hybrid": {"kind": "demo", "per_node": 8, "lr": 0.001}}
+    rows = sl.project(model="gpt-160m", workers=[16], networks=["two-sites"], methods=[*methods.values()]).rows
+    return {name: float(row["step_time_s"]) for name, row in zip(methods, rows, strict=True)}
