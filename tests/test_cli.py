@@ -71,7 +71,7 @@ def test_a_projection_as_json_and_as_tables(command):
     result = json.loads(told.out)
     assert (told.code, told.err, shown.code, shown.out) == (0, "", 0, "")
     assert result.keys() == {"spec", "rows"} and result["spec"] == "project-gpt-160m"
-    assert len(result["rows"]) == 24 and all(row.keys() >= CLOCK | {"speedup"} for row in result["rows"])
+    assert len(result["rows"]) == 32 and all(row.keys() >= CLOCK | {"speedup"} for row in result["rows"])
     assert all(f"{row['speedup']:.{2 - (row['speedup'] >= 10)}f}x" in shown.err for row in result["rows"])
 
 
@@ -167,7 +167,7 @@ def test_comparing_writes_json_to_one_stream_and_the_rest_to_the_other(command, 
     assert result.keys() == {"rows", "folder", "target_loss", "interrupted", "measured_step_s"}
     keys = {"steps", "speedup", "speedup_low", "speedup_high", "loss", "loss_min", "loss_max", "target_loss",
             "time_to_target_s", "time_to_target_speedup", "diverged_at", "diverged_seeds", "interrupted"}  # fmt: skip
-    assert all(row.keys() == CLOCK | keys for row in result["rows"]) and len(result["rows"]) == 6
+    assert all(row.keys() == CLOCK | keys for row in result["rows"]) and len(result["rows"]) == 8
     assert result["folder"] == "runs/digits-skewed" and result["interrupted"] is False
     assert "local-adam" in done.err and "runs/digits-skewed/figures/loss_against_clock.png" in done.err
     again = command("compare", *SMALL)

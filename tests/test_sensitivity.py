@@ -86,7 +86,7 @@ HARDWARE_FIELDS: dict[str, Turned | Inert | Checked] = {
     "memory_bytes_per_s": Checked("test_faster_memory_updates_sooner"),
     "collectives": Checked("test_dearer_measurements_take_longer"),
     "name": FOR_PEOPLE,
-    "precision": Inert("says which of the vendor's peaks peak_flops is"),
+    "precision": Checked("test_gradients_are_as_wide_as_what_hardware_computes_in"),
     "source": Inert("where the numbers come from"),
 }
 
@@ -402,9 +402,14 @@ def test_hardware(field: str, hardware: Hardware, flops: float, factor: float) -
     if isinstance(entry, Turned):
         assert compute_s(flops, entry.turn(hardware, factor)) < before_s
     else:
-        texts = {name: f"not {getattr(hardware, name)}" for name in ("name", "precision", "source")}
+        texts = {name: f"not {getattr(hardware, name)}" for name in ("name", "source")}
         other = {**texts, "collectives": (MEASURED,)}.get(field, factor)
         assert compute_s(flops, replace(hardware, **{field: other})) == before_s
+
+
+def test_gradients_are_as_wide_as_what_hardware_computes_in() -> None:
+    formats = {one: replace(HARDWARE["h100"], precision=one).number_format for one in ("bf16", "fp16", "fp32", "tf32")}
+    assert formats == {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "fp32"}
 
 
 @given(ranks=st.integers(2, 8), nbytes=st.floats(1, 1e9), factor=st.floats(1.01, 100))

@@ -30,6 +30,7 @@ def project(
     overlap: str | None = None,
     algorithm: str | None = None,
     sequence: int | None = None,
+    precision: str | None = None,
     thresholds: bool | None = None,
     **fields: Any,
 ) -> Result:
@@ -46,6 +47,7 @@ def project(
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: of collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
         sequence: tokens in a training sequence of the models.
+        precision: of gradients: ``fp32``, ``bf16`` or ``fp16``; unless given what the hardware's peak is of.
         thresholds: whether rows say at which bandwidths a method is worth it, which takes most of the time; unless
             given, where there are at most 1,000 rows.
         **fields: others of the spec, by name or by path.
@@ -56,7 +58,7 @@ def project(
     >>> import syncline as sl
     >>> result = sl.project(workers=[8, 64], methods=["ddp-adam", "diloco"], networks=["10gbe"])
     >>> [(row["method"], row["workers"], round(row["speedup"], 1)) for row in result.rows]
-    [('ddp-adam', 8, 1.0), ('diloco', 8, 9.9), ('ddp-adam', 64, 1.0), ('diloco', 64, 10.7)]
+    [('ddp-adam', 8, 1.0), ('diloco', 8, 5.0), ('ddp-adam', 64, 1.0), ('diloco', 64, 5.4)]
     """
     from syncline.experiments.projection import projections
 
@@ -64,7 +66,7 @@ def project(
         loaded = spec_of(spec, {"networks": networks} | fields, ProjectSpec, kind="project", studies_of="project")
         options = projections.Options(
             None if workers is None else listed(workers), listed(model or []), listed(hardware or []),
-            listed(methods or []), overlap, algorithm, sequence,
+            listed(methods or []), overlap, algorithm, sequence, precision,
         )  # fmt: skip
         with as_arguments():
             spec = projections.variants(loaded, options)

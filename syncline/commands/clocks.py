@@ -98,6 +98,15 @@ def project_command(
             autocompletion=completion.algorithms,
         ),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision",
+            metavar="FORMAT",
+            help="Of gradients: fp32, bf16 or fp16; by default what the hardware's peak is of.",
+            autocompletion=completion.among("fp32", "bf16", "fp16"),
+        ),
+    ] = None,
     thresholds: Annotated[
         bool | None,
         typer.Option(
@@ -135,7 +144,9 @@ def project_command(
     warn(loaded.warnings())
     from syncline.experiments.projection import projections
 
-    options = projections.Options(workers, model or (), hardware or (), method or (), overlap, algorithm, sequence)
+    options = projections.Options(
+        workers, model or (), hardware or (), method or (), overlap, algorithm, sequence, precision
+    )
     if grid:
         for name, file in (("--csv", csv), ("--plot", plot)):
             if file is not None:

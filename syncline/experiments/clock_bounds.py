@@ -27,7 +27,7 @@ def clock_bounds(
         measured: whether its seconds are of steps that were timed.
     """
     k = measured_computing() if measured else spec.compute.uncertainty()
-    c = communicating(network, spec.algorithm)
+    c = communicating(network, spec.algorithm_on(network))
     told = []
     for factors in at_bounds(k, c):
         timed = clock if factors == AS_PREDICTED else again(factors)

@@ -21,6 +21,13 @@ def _communication(row: Record) -> str:
     return f"{format_seconds(row['communication_s'])} ({row['communication_share']:.0%})"
 
 
+def _exposed(row: Record) -> str:
+    if row["exposed_communication_s"] is None:
+        return "-"
+    share = row["exposed_communication_s"] / row["step_time_s"] if row["step_time_s"] else 0.0
+    return f"{format_seconds(row['exposed_communication_s'])} ({share:.0%})"
+
+
 CLOCK_COLUMNS: list[Column] = [
     ("step\ntime", seconds_of("step_time_s")),
     ("communication", _communication),
@@ -28,13 +35,16 @@ CLOCK_COLUMNS: list[Column] = [
     ("wall\nclock", seconds_of("wall_clock_s")),
 ]
 CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and worker. Wall clock: all steps."
+EXPOSED_NOTE = (
+    "Step time, exposed communication (its share: waiting for the network with nothing to compute) and bytes: means "
+    "per step and worker. Wall clock: all steps."
+)
 
 
 def clock_columns(rows: list[Record]) -> list[Column]:
-    """The clock's columns; what is exposed if that is not all communication of every row."""
-    exposed: Column = ("exposed", seconds_of("exposed_communication_s"))
+    """The clock's columns; of communication what is exposed if that is not all of it in every row."""
     step: Column = ("step\ntime +-", _step) if _bounded(rows) else CLOCK_COLUMNS[0]
-    return [step, CLOCK_COLUMNS[1], *([exposed] if _hides(rows) else []), *CLOCK_COLUMNS[2:]]
+    return [step, ("exposed", _exposed) if _hides(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
 
 
 def _step(row: Record) -> str:
@@ -74,7 +84,7 @@ def _bounded(rows: list[Record]) -> bool:
 
 def clock_note(rows: list[Record]) -> str:
     """What they mean."""
-    return CLOCK_NOTE + (" Exposed: waiting for the network with nothing to compute." if _hides(rows) else "")
+    return EXPOSED_NOTE if _hides(rows) else CLOCK_NOTE
 
 
 def _hides(rows: list[Record]) -> bool:

@@ -91,6 +91,7 @@ def train_method(
 
     from syncline.training import History
 
+    method = method.in_precision(spec.number_format)
     check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
@@ -217,7 +218,8 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
         spec, trained.calls(), compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)),
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=gradient_buckets(trained.elements, spec.bucket),
-        algorithm=spec.algorithm, rule=spec.rule, encode_bytes_per_s=None if encode is None else encode / slower,
+        algorithm=spec.algorithm_on(network), rule=spec.rule,
+        encode_bytes_per_s=None if encode is None else encode / slower,
         trigger_s=slower * spec.compute.readback * trained.readbacks_by_step(),
     )  # fmt: skip
 

@@ -82,6 +82,7 @@ class MethodBase(Spec):
     """Whether states of an update rule can travel with its averages."""
 
     _written: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
+    _computed_in: str = PrivateAttr(default="fp32")
 
     kind: str
     label: str = ""
@@ -89,7 +90,7 @@ class MethodBase(Spec):
     other_lr: Positive | None = None
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: Positive | None = None
-    wire: Annotated[Literal["dense", "bf16", "fp16"], BeforeValidator(_wire_name)] = "dense"
+    wire: Annotated[Literal["dense", "bf16", "fp16"] | None, BeforeValidator(_wire_name)] = None
 
     @model_validator(mode="after")
     def _is_what_its_rule_takes(self) -> Self:
@@ -98,6 +99,39 @@ class MethodBase(Spec):
         if check:
             check(self)
         return self
+
+    @property
+    def sends_gradients(self) -> bool:
+        """Whether all that it averages are gradients, which travel in the format in which they are computed."""
+        return False
+
+    @property
+    def shares_out(self) -> bool:
+        """Whether its optimizer's states can be shared out over the workers: it averages the gradient in every step."""
+        return False
+
+    def in_precision(self, precision: str) -> Self:
+        """The same method where gradients are computed in ``fp32``, ``bf16`` or ``fp16``.
+
+        If they are what it sends they travel in that format, unless it names a ``wire`` of its own. Everything else,
+        as averages of parameters and momenta, which optimizers keep in fp32, travels as ``wire`` says.
+        """
+        if precision == self._computed_in or not self.sends_gradients:
+            return self
+        method = self.model_copy()
+        method._computed_in = precision
+        return method
+
+    @property
+    def travels_as(self) -> str:
+        """The wire format of what it sends, where no compressor or vote says otherwise."""
+        computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
+        return self.wire or computed_in
+
+    @property
+    def encodes(self) -> bool:
+        """Whether what travels has to be turned into its wire format first."""
+        return self.travels_as not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
         """The same method, which specs write by these fields as long as it is the same."""
@@ -193,11 +227,11 @@ class MethodBase(Spec):
         return 0
 
     def _bytes(self, count: int) -> int:
-        return count * BYTES_PER_ELEMENT[self.wire]
+        return count * BYTES_PER_ELEMENT[self.travels_as]
 
     def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
         """An exchange of so many numbers in the method's wire format; dense ones need no encoding."""
-        encoded = 0 if self.wire == "dense" else FP32_BYTES * count
+        encoded = FP32_BYTES * count if self.encodes else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
@@ -208,7 +242,7 @@ class MethodBase(Spec):
             "other_lr": self.other_lr,
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
-            "wire": WIRE_FORMATS[self.wire],
+            "wire": WIRE_FORMATS[self.travels_as],
             "comm": comm,
             "worker_axis": worker_axis,
         }

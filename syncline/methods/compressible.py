@@ -24,7 +24,7 @@ class CompressibleBase(MethodBase):
 
     @model_validator(mode="after")
     def _one_format(self) -> Self:
-        check_compressor(self.compressor, self.wire)
+        check_compressor(self.compressor, self.travels_as)
         return self
 
     @property

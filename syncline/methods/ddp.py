@@ -32,6 +32,16 @@ class DataParallelBase(CompressibleBase):
         """A gradient, unless it is compressed."""
         return not self.compressor
 
+    @property
+    @override
+    def sends_gradients(self) -> bool:
+        return not self.compressor
+
+    @property
+    @override
+    def shares_out(self) -> bool:
+        return not self.compressor
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One gradient per step, which is ready tensor by tensor during the backward pass unless it is compressed."""
@@ -47,7 +57,7 @@ class DataParallelBase(CompressibleBase):
     ) -> Method:
         from syncline.optim import CompressedMean, EveryStep, MeanGradient, Method
 
-        reducer: Reducer = MeanGradient(in_backward=self.sends_in_backward)
+        reducer: Reducer = MeanGradient(self.sends_in_backward, self.encodes)
         if self.compressor:
             reducer = CompressedMean(self.compressor.build(), self.compressor.error_feedback)
         options = self.common_options(comm, worker_axis)

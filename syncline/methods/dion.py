@@ -54,6 +54,12 @@ class DionBase(CompressibleBase):
             raise refusal("compressor.kind", kind, expected)
         return self
 
+    @property
+    @override
+    def sends_gradients(self) -> bool:
+        """Unless factors travel, or something else that a compressor makes."""
+        return self.exchange == "gradient" and not self.compressor
+
     def rank(self, tensor: TensorShape) -> int:
         """``ceil(fraction min(m, n))``."""
         return dion_rank(*tensor.sides, self.rank_fraction)
@@ -70,7 +76,7 @@ class DionBase(CompressibleBase):
                 for exchange in self.compressor.exchanges(sent, workers, period, label, joins=False)
             ]
         return [
-            self._plain(elements(sent), period, label, joins=False)
+            self._plain(elements(sent), period, label, joins=False, in_backward=self.sends_in_backward)
             for label, sent in (("gradient", plain), ("P", p), ("R", r))
             if sent
         ]
@@ -115,11 +121,12 @@ class DionBase(CompressibleBase):
     def _with_trigger(
         self, params: Iterable[Any], trigger: Trigger, comm: Communicator | None, worker_axis: bool
     ) -> Method:
-        from syncline.optim import DionMethod, DionRule, MatrixSplit
+        from syncline.optim import DionMethod, DionRule, MatrixSplit, MeanGradient
 
         rule = MatrixSplit(DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other].build())
         how: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
-        options = self._averaging() | self.common_options(comm, worker_axis)
+        reducer = MeanGradient(self.sends_in_backward, self.encodes)
+        options = {"reducer": reducer} | self._averaging() | self.common_options(comm, worker_axis)
         return DionMethod(params, self.lr, rule, trigger=trigger, **how, **options)
 
 
@@ -175,6 +182,12 @@ class DionSpec(DionBase):
     def name(self) -> str:
         scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
         return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "") + self._suffix
+
+    @property
+    @override
+    def sends_in_backward(self) -> bool:
+        """Gradients, as the schedule knows beforehand which steps exchange."""
+        return self.sends_gradients
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:

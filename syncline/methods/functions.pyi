@@ -25,7 +25,7 @@ def basis_rotation(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def curvadion(
@@ -43,7 +43,7 @@ def curvadion(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def ddp(
@@ -54,7 +54,7 @@ def ddp(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
     **options: Any,
 ) -> MethodBase: ...
@@ -76,7 +76,7 @@ def demo(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def des_loc(
     base: Literal["adam", "adopt"] = "adam",
@@ -92,7 +92,7 @@ def des_loc(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def diloco(
     rule: Any = "adam",
@@ -105,7 +105,7 @@ def diloco(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
     **options: Any,
 ) -> MethodBase: ...
@@ -122,7 +122,7 @@ def dion(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def eshampoo(
@@ -158,7 +158,7 @@ def galore(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def ldadam(
@@ -194,7 +194,7 @@ def lion_cub(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def local(
     rule: Any = "adam",
@@ -205,7 +205,7 @@ def local(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
     **options: Any,
 ) -> MethodBase: ...
@@ -229,7 +229,7 @@ def mt_dao(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def one_bit_adam(
@@ -245,7 +245,7 @@ def one_bit_adam(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def powersgd(
     rule: Any = "sgdm",
@@ -260,7 +260,7 @@ def powersgd(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     **options: Any,
 ) -> MethodBase: ...
 def selsync(
@@ -309,7 +309,7 @@ def sign_sgd(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...
 def soap(
     frequency: int | None = 10,
@@ -326,7 +326,7 @@ def soap(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def streaming_diloco(
@@ -341,7 +341,7 @@ def streaming_diloco(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     **options: Any,
 ) -> MethodBase: ...
 def streaming_mt_dao(
@@ -365,7 +365,7 @@ def streaming_mt_dao(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def zero_one_adam(
@@ -385,5 +385,5 @@ def zero_one_adam(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
 ) -> MethodBase: ...

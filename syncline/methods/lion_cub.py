@@ -59,7 +59,7 @@ class LionCubSpec(VotingBase):
 
     @model_validator(mode="after")
     def _wire_is_of_the_momenta(self) -> LionCubSpec:
-        if self.wire != "dense" and self.momentum_layers == "none":
+        if self.wire not in (None, "dense") and self.momentum_layers == "none":
             raise refusal("wire", self.wire, "'dense', as no momenta are averaged and votes have formats of their own")
         return self
 
@@ -91,7 +91,7 @@ class LionCubSpec(VotingBase):
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
         whose = "N" if self.momentum_layers == "all" else "Σ chosen"
-        averaged = every(f"{BYTES_PER_ELEMENT[self.wire]} {whose}", self.momentum_period)
+        averaged = every(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
         return f"{self.vote_formula(workers)} + {averaged}"
 
     @override

@@ -46,7 +46,7 @@ class SignSGDSpec(VotingBase):
 
     @model_validator(mode="after")
     def _nothing_to_round(self) -> SignSGDSpec:
-        if self.wire != "dense":
+        if self.wire not in (None, "dense"):
             raise refusal("wire", self.wire, "'dense', as votes have formats of their own")
         if self.clip_norm is not None and not self.momentum:
             raise refusal("clip_norm", self.clip_norm, "none without momentum: a vote does not see the gradient's size")

@@ -41,9 +41,11 @@ class MeanGradient(Reducer):
 
     Args:
         in_backward: whether gradients can travel as they come, during the backward pass.
+        encoded: whether a wire format that rounds has to be encoded; not if gradients are computed in it.
     """
 
     in_backward: bool = False
+    encoded: bool = True
 
     def hyperparameters(self) -> dict[str, Any]:
         """None."""
@@ -55,7 +57,7 @@ class MeanGradient(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        details = Details(in_backward=self.in_backward)
+        details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
 
 

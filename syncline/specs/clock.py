@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from syncline.costmodel.collectives.policies import POLICIES, all_by_library
-from syncline.costmodel.collectives.table import TABLE
+from syncline.costmodel.collectives.table import TABLE, knows_library
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
 from syncline.errors import SpecError, one_of
@@ -36,18 +36,34 @@ BytesField = Annotated[float, parsed(parse_bytes), Field(gt=0)]
 """A size: ``25 MiB``, ``4096``."""
 
 
-class ClockSpec(Spec):
-    """How a training is timed.
+NumberFormat = Literal["fp32", "bf16", "fp16"]
 
-    ``overlap``: ``none``: compute, then communicate; ``ddp``: gradients travel in buckets of ``bucket`` bytes during
-    the backward pass; ``async``: what is sent after a step is waited for one step later. ``rule``: when a message
-    starts, see docs/clock.md.
+NUMBER_FORMATS: tuple[str, ...] = get_args(NumberFormat)
+"""In which gradients can be computed."""
+
+
+class ClockSpec(Spec):
+    """How a training is timed; what nobody says is what they would otherwise run.
+
+    ``overlap``: ``ddp``: gradients travel in buckets of ``bucket`` bytes during the backward pass; ``none``: compute,
+    then communicate; ``async``: what is sent after a step is waited for one step later. ``algorithm``: of all
+    collectives; if there is none, see `algorithm_on`. ``rule``: when a message starts, see docs/clock.md.
+    ``precision``: the number format in which gradients are computed and travel; if there is none, a training takes fp32
+    and a projection what its hardware's peak is of.
     """
 
-    overlap: Overlap = "none"
+    overlap: Overlap = "ddp"
     bucket: BytesField = BUCKET_BYTES
     algorithm: AlgorithmField = None
     rule: Literal["eager", "rendezvous"] = "eager"
+    precision: NumberFormat | None = None
+
+    def algorithm_on(self, network: Network) -> str | None:
+        """What carries collectives: the spec's; if it has none, the library's own on links that know one.
+
+        Elsewhere ``auto``, the fastest of each size, as a library tuned for the network would take.
+        """
+        return self.algorithm or (None if knows_library(network) else "auto")
 
     def clock_warnings(
         self, methods: Iterable[MethodBase], networks: Sequence[Network], trains: bool = True
@@ -60,13 +76,12 @@ class ClockSpec(Spec):
             trains: whether there are losses beside the clock.
         """
         lines = []
-        if self.overlap == "ddp":
-            late = ", ".join(method.name for method in methods if not method.sends_in_backward)
-            if late:
-                lines.append(f"overlap ddp has no effect on what sends nothing during the backward pass: {late}")
-        elif self.bucket != BUCKET_BYTES:
-            lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
-        if self.rule != "eager" and all(all_by_library(self.algorithm, network) for network in networks):
+        if self.bucket != BUCKET_BYTES:
+            if self.overlap != "ddp":
+                lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
+            elif not any(method.sends_in_backward for method in methods):
+                lines.append("bucket has no effect, as nothing is sent during the backward pass")
+        if self.rule != "eager" and all(all_by_library(self.algorithm_on(network), network) for network in networks):
             lines.append(f"rule {self.rule} has no effect on what gloo and NCCL run, which have rules of their own")
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")

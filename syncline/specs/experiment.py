@@ -87,7 +87,7 @@ SeedsField = Annotated[tuple[Seed, ...], parsed(_counted), Field(min_length=1, m
 
 
 class Training(ClockSpec, Experiment):
-    """What every spec of a training has."""
+    """What every spec of a training has. Gradients travel in fp32 unless ``precision`` says otherwise."""
 
     problem: ProblemField
     workers: Workers
@@ -114,6 +114,11 @@ class Training(ClockSpec, Experiment):
             raise refusal("compute.seconds", self.compute.seconds, expected)
         self.faults.check(self.workers, self.steps)
         return self
+
+    @property
+    def number_format(self) -> str:
+        """In which gradients are taken to be computed, and so travel."""
+        return self.precision or "fp32"
 
     def problem_notes(self) -> list[str]:
         """What the problem itself has to say, a line each."""
@@ -203,11 +208,17 @@ class ProjectSpec(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     memory: MemorySpec = MemorySpec()
 
+    @property
+    def number_format(self) -> str:
+        """In which gradients are computed: the spec's, or that of the hardware's peak; fp32 where nobody says."""
+        machine = self.compute.hardware or self.memory.hardware
+        return self.precision or (machine.number_format if machine else "fp32")
+
     @model_validator(mode="after")
     def _distinct(self) -> ProjectSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [link.name for link in self.networks])
-        if self.memory.activations is not None and not isinstance(self.model, ModelShape):
+        if self.memory.activations not in (None, "selective") and not isinstance(self.model, ModelShape):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from syncline.costmodel import Activations, Precision
@@ -10,14 +12,21 @@ from syncline.specs.cluster.spec_fields import HardwareField
 
 
 class MemorySpec(Spec):
-    """How a worker's memory is counted.
+    """How a worker's memory is counted, and what is done where it is too small.
 
-    ``precision``: ``fp32``, or ``mixed`` (16-bit weights and gradients, fp32 copies and states). ``activations``:
-    none (they are not counted), ``stored``, ``selective`` or ``recomputed``, of a step that is computed in so many
-    ``micro_batches``. ``hardware``: whose memory it has to fit into; none: that of ``compute``.
+    ``precision``: ``fp32``, or ``mixed`` (16-bit weights and gradients, fp32 copies and states); if there is none, what
+    gradients are computed in says it. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, or
+    none (they are not counted). ``micro_batches``: in so many a step is computed; if there is none, in as few as fit.
+    ``sharding`` of data parallelism: ``none``, ``optimizer``, ``full``; ``auto``: as little as fits. ``hardware``:
+    whose memory it has to fit into; none: that of ``compute``.
     """
 
-    precision: Precision = "fp32"
-    activations: Activations | None = None
-    micro_batches: int = Field(default=1, ge=1)
+    precision: Precision | None = None
+    activations: Activations | None = "selective"
+    micro_batches: int | None = Field(default=None, ge=1)
+    sharding: Literal["auto", "none", "optimizer", "full"] = "auto"
     hardware: HardwareField | None = None
+
+    def counted_in(self, number_format: str) -> Precision:
+        """How weights, gradients and states are kept where gradients are computed in this format."""
+        return self.precision or ("fp32" if number_format == "fp32" else "mixed")

@@ -38,7 +38,8 @@ def cluster(tmp_path: Path) -> Path:
 
 
 def run_spec(cluster: Path, *overrides: str) -> RunSpec:
-    given = ["workers=4", "steps=6", "seeds=[0]", "method=local-sgdm", "method.period=2", "compute={seconds: 10 ms}"]
+    given = ["workers=4", "steps=6", "seeds=[0]", "method=local-sgdm", "method.period=2", "compute={seconds: 10 ms}",
+             "algorithm=null"]  # fmt: skip
     return load_spec("rosenbrock-mt-dao", [*given, f"network={cluster}", *overrides], RunSpec)
 
 
@@ -81,7 +82,8 @@ def test_faults_take_the_network_apart_and_keep_what_it_knows(fault: str, cluste
 
 
 def test_a_projection_is_of_the_cluster(cluster: Path) -> None:
-    given = ["methods=[ddp-adam, local-adam]", "workers=4", f"networks=[{cluster}]", f"compute={{hardware: {cluster}}}"]
+    given = ["methods=[ddp-adam, local-adam]", "workers=4", f"networks=[{cluster}]", f"compute={{hardware: {cluster}}}",
+             "overlap=none"]  # fmt: skip
     spec = load_spec("project-gpt-160m", given, ProjectSpec)
     row = project(spec)[0]
     shape = MODELS["gpt-160m"]

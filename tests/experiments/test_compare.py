@@ -28,7 +28,7 @@ def tables(folder):
 def short(tmp_path_factory):
     """A short comparison on digits, trained in two processes."""
     out = tmp_path_factory.mktemp("compare") / "short"
-    return compare(digits("steps=40", "methods=[ddp-adam, local-adam]"), out, jobs=2)
+    return compare(digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring"), out, jobs=2)
 
 
 def test_a_comparison_leaves_everything_that_is_needed_to_read_and_repeat_it(short):
@@ -36,7 +36,8 @@ def test_a_comparison_leaves_everything_that_is_needed_to_read_and_repeat_it(sho
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     figures = {"figures/loss_against_clock.png", "figures/loss_against_steps.png"}
     assert files == {"spec.yaml", "run.json", "trace.json", *(f"{name}.parquet" for name in TABLES)} | figures
-    assert load_spec(folder / "spec.yaml", (), CompareSpec) == digits("steps=40", "methods=[ddp-adam, local-adam]")
+    asked = digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring")
+    assert load_spec(folder / "spec.yaml", (), CompareSpec) == asked
     told = json.loads((folder / "run.json").read_text())
     assert told["rows"] == plain(short["rows"]) and told["seeds"] == [0] and told["interrupted"] == []
     assert told["problem"]["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
@@ -68,7 +69,7 @@ def test_the_trace_has_a_process_of_its_own_for_every_worker_of_every_row(short)
 
 
 def test_numbers_do_not_depend_on_how_many_trainings_run_side_by_side(short, tmp_path):
-    again = compare(digits("steps=40", "methods=[ddp-adam, local-adam]"), tmp_path / "again", jobs=1)
+    again = compare(digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring"), tmp_path / "again", jobs=1)
     assert again["rows"] == short["rows"]
     one, other = tables(short["folder"]), tables(again["folder"])
     assert all(one[name].equals(other[name]) for name in TABLES)

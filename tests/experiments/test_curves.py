@@ -121,7 +121,8 @@ def test_the_picture_is_drawn_from_the_file_alone(compared):
         assert set(drawn) == {"ddp-sgdm", "local-adam"}
         for method, line in drawn.items():
             expected = median[network, method].to_numpy()
-            assert line.get_ydata() == pytest.approx(expected[-len(line.get_ydata()) :])
+            later = expected[1:]  # before the first step's end the axis is broken
+            assert line.get_ydata()[-len(later) :] == pytest.approx(later)
 
 
 def test_a_run_has_the_same_files_and_one_that_diverged_keeps_what_is_not_finite(tmp_path):

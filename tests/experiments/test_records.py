@@ -70,7 +70,8 @@ def test_the_target_is_the_highest_loss_that_every_method_reached():
 
 
 def test_speedups_are_over_the_first_method_on_the_same_network(tmp_path):
-    rows = compare(bowl(), tmp_path / "out", jobs=1)["rows"]
+    # Over rings all workers are through at once; three have no such time over others, but each its own.
+    rows = compare(bowl(algorithm="ring"), tmp_path / "out", jobs=1)["rows"]
     by = {(row["method"], row["network"]): row for row in rows}
     assert len(by) == 4
     for (_, link), row in by.items():

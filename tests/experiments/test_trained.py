@@ -18,7 +18,8 @@ COLUMNS = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s
 
 
 def spec_of(method: dict[str, Any], **fields: Any) -> RunSpec:
-    own = {"kind": "run", "name": "r", "problem": DIGITS, "workers": 3, "steps": 12, "method": {"lr": 0.01} | method}
+    own = {"kind": "run", "name": "r", "problem": DIGITS, "workers": 3, "steps": 12, "method": {"lr": 0.01} | method,
+           "algorithm": "ring"}  # fmt: skip
     return validate(RunSpec, own | {"network": LINK, "compute": {"seconds": 1e-3}} | fields)
 
 
@@ -64,6 +65,7 @@ def test_one_training_under_two_names_has_one_clock() -> None:
         "problem.skew=0",
         "compute.seconds=0.001",
         "compute.encode=1 MB/s",
+        "algorithm=ring",
     ]
     shared = "lr: 0.003, period: 8, wire: bf16"
     local, mt_dao = f"{{kind: local, {shared}}}", f"{{kind: mt-dao, betas: [0.9], omegas: [1.0], {shared}}}"
@@ -108,9 +110,11 @@ def test_a_trigger_reads_a_number_of_each_matrix_in_every_step() -> None:
 def test_an_algorithm_and_a_start_rule_change_the_clock() -> None:
     steps = {
         (algorithm, rule): timed(spec_of({"kind": "ddp"}, algorithm=algorithm, rule=rule, workers=4))[1].step_time_s
-        for algorithm, rule in ((None, "eager"), ("ring", "eager"), ("tree", "eager"), ("tree", "rendezvous"))
-    }
-    assert steps[None, "eager"] == steps["ring", "eager"] < steps["tree", "eager"]
+        for algorithm, rule in (
+            (None, "eager"), ("auto", "eager"), ("ring", "eager"), ("tree", "eager"), ("tree", "rendezvous")
+        )
+    }  # fmt: skip
+    assert steps[None, "eager"] == steps["auto", "eager"] < steps["ring", "eager"] < steps["tree", "eager"]
     assert steps["tree", "rendezvous"] != steps["ring", "eager"]
 
 

@@ -28,7 +28,7 @@ def written(annotation: Any) -> str:
     """A type as a file has it."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        return " | ".join(dict.fromkeys(map(written, inner)))
+        return " | ".join(sorted(dict.fromkeys(map(written, inner)), key="None".__eq__))  # None last
     if origin is Literal:
         return f"Literal[{', '.join(map(repr, inner))}]"
     if origin is Sequence:

@@ -15,9 +15,16 @@ def project(**fields):
     return validate(ProjectSpec, PROJECT | fields)
 
 
-def test_the_defaults_are_no_overlap_eager_and_each_collectives_first_algorithm():
+def test_the_defaults_are_what_somebody_would_run():
     spec = project()
-    assert (spec.overlap, spec.bucket, spec.algorithm, spec.rule) == ("none", 25 * 2**20, None, "eager")
+    assert (spec.overlap, spec.bucket, spec.algorithm, spec.rule) == ("ddp", 25 * 2**20, None, "eager")
+    assert [spec.algorithm_on(network) for network in spec.networks] == ["auto"]
+    known = project(networks=[{"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}])
+    assert [known.algorithm_on(network) for network in known.networks] == [None]
+    assert project(algorithm="ring").algorithm_on(known.networks[0]) == "ring"
+    assert (spec.precision, spec.number_format) == (None, "fp32")
+    assert project(compute={"hardware": "h100"}).number_format == "bf16"
+    assert load_spec("digits-skewed", ["compute={hardware: h100}"]).number_format == "fp32"
     assert (spec.compute.encode, spec.compute.readback) == (None, 0.0)
     assert spec.warnings() == []
 
@@ -50,14 +57,12 @@ def test_fields_that_cannot_be(fields, line):
 
 
 def test_what_changes_nothing_is_a_warning():
-    none = "overlap ddp has no effect on what sends nothing during the backward pass: mt-dao"
-    assert project(overlap="ddp").warnings() == [none]
-    assert project(overlap="ddp", methods=["ddp-adam"]).warnings() == []
-    assert project(bucket=4096).warnings() == [
-        "bucket has no effect with overlap none; it is the size of DDP's buckets"
-    ]
+    assert project(bucket=4096).warnings() == []
+    said = "bucket has no effect with overlap none; it is the size of DDP's buckets"
+    assert project(bucket=4096, overlap="none").warnings() == [said]
     compressed = {"kind": "ddp", "lr": 0.1, "compressor": "qsgd"}
-    assert project(overlap="ddp", methods=[compressed]).warnings()[0].endswith("ddp-adam-qsgd")
+    said = "bucket has no effect, as nothing is sent during the backward pass"
+    assert project(bucket=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
 
 
 def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():

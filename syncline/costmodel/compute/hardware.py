@@ -42,6 +42,11 @@ class Hardware:
     memory_bytes_per_s: float | None = None
     collectives: tuple[MeasuredTimes, ...] = ()
 
+    @property
+    def number_format(self) -> str:
+        """In which gradients are computed there: ``bf16`` or ``fp16``, or fp32 where the peak is of anything else."""
+        return self.precision if self.precision in ("bf16", "fp16") else "fp32"
+
     def measured(self, kind: str) -> MeasuredTimes | None:
         """The measured times of a collective, if there are any."""
         return next((times for times in self.collectives if times.kind == kind), None)

@@ -19,7 +19,7 @@ Source: S. Rajbhandari et al., "ZeRO" (2020), section 3.1, of mixed precision.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -121,6 +121,34 @@ def model_memory(
         FP32_BYTES * error_elements,
         wire_bytes,
         activations_bytes,
+    )
+
+
+def shared_out(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: float) -> Memory:
+    """The memory of a worker that keeps a P-th of the optimizer's state, or of all that a model keeps.
+
+    With ``full``, two units of parameters, the one in use and the next, and one of gradients are whole beside.
+
+    Args:
+        memory: of one that keeps everything.
+        sharding: ``none``, ``optimizer`` or ``full``, see `syncline.costmodel.traffic.sharded`.
+        workers: P.
+        unit_bytes: of the largest unit that is gathered at once.
+
+    >>> shared_out(model_memory(1_000, state_elements=2_000), "optimizer", 4, 0.0).total_bytes
+    10000.0
+    """
+    if sharding == "none":
+        return memory
+    state_bytes = memory.optimizer_state_bytes / workers
+    if sharding == "optimizer":
+        return replace(memory, optimizer_state_bytes=state_bytes)
+    return replace(
+        memory,
+        weights_bytes=memory.weights_bytes / workers,
+        gradients_bytes=memory.gradients_bytes / workers,
+        optimizer_state_bytes=state_bytes,
+        wire_bytes=3.0 * unit_bytes,
     )
 
 

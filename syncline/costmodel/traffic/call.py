@@ -39,6 +39,8 @@ class Call(NamedTuple):
         in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
         ready: part of the step's compute time after which it can start, from 0 to 1.
         label: what is sent, for people; no number depends on it.
+        needed: part of the step's compute time that cannot begin without its result, from ``ready`` to 1: a worker
+            waits there; 1: at the end of the step. Of no account with ``wait_steps``.
 
     >>> Call(3, "all_reduce", 4e6, range(8), label="gradient").group_size
     8
@@ -54,6 +56,7 @@ class Call(NamedTuple):
     in_backward: bool = False
     ready: float = 1.0
     label: str = ""
+    needed: float = 1.0
 
     @property
     def group_size(self) -> int | None:
@@ -82,6 +85,8 @@ class Call(NamedTuple):
             raise SpecError(f"{path}.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
         if not 0 <= self.ready <= 1:
             raise SpecError(f"{path}.ready", self.ready, "a part of the compute time, from 0 to 1")
+        if not self.ready <= self.needed <= 1:
+            raise SpecError(f"{path}.needed", self.needed, f"a part of the compute time, from {self.ready:g} to 1")
         if self.group is not None and not isinstance(self.group, range | tuple):
             raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
 

@@ -41,6 +41,8 @@ class Exchange:
         wait_steps: steps until its result is needed; 0: before the next step. A method's own delay.
         in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
         encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
+        ready: part of the step's compute time after which it can start, see `Call`.
+        needed: part of it that cannot begin without the result.
         part: the first of the parts of the workers that each do this among themselves, all at once, see `parts_like`;
             none: all together. Its calls join no others.
 
@@ -59,6 +61,8 @@ class Exchange:
     wait_steps: int = 0
     in_backward: bool = False
     encoded_bytes: float = 0.0
+    ready: float = 1.0
+    needed: float = 1.0
     part: range | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +86,8 @@ class Exchange:
             encoded_bytes=self.encoded_bytes,
             wait_steps=self.wait_steps,
             in_backward=self.in_backward,
+            ready=self.ready,
+            needed=self.needed,
             label=self.label,
         )
 
@@ -118,7 +124,8 @@ def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = N
             parts = [exchange.part] if group is None else parts_like(exchange.part, len(group))
             calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
             continue
-        key = (exchange.collective, exchange.wait_steps, exchange.in_backward) if exchange.joins else index
+        together = exchange.collective, exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        key = together if exchange.joins else index
         call = exchange.call(step, group)
         calls[key] = _sum(calls[key], call) if key in calls else call
     return tuple(calls.values())

@@ -11,7 +11,7 @@ and a worker that needs it before it goes on waits ``max(0, done_k - now)``: tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -146,9 +146,35 @@ def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[C
 T = TypeVar("T")
 
 
-def in_order(calls: Sequence[T], ready: Callable[[T], float]) -> list[T]:
-    """Those that are ready before the end of the computing, the first ready first."""
-    return sorted((call for call in calls if ready(call) < 1), key=ready)
+class WayPoint(NamedTuple, Generic[T]):
+    """A place in a step's computing where a call starts, or where a worker waits for it.
+
+    Attributes:
+        at: part of the compute time.
+        waits: whether it is waited for.
+        item: what has the call.
+    """
+
+    at: float
+    waits: bool
+    item: T
+
+
+def way_points(items: Sequence[T], call: Callable[[T], Call]) -> list[WayPoint[T]]:
+    """Where calls start, and are waited for, before the end of the computing; in order, starts before waits."""
+    out = []
+    for item in items:
+        one = call(item)
+        if one.ready < 1:
+            out.append(WayPoint(one.ready, False, item))
+        if is_awaited_inside(one):
+            out.append(WayPoint(one.needed, True, item))
+    return sorted(out, key=lambda one: one[:2])
+
+
+def is_awaited_inside(call: Call) -> bool:
+    """Whether a worker waits for it before its computing is over."""
+    return call.needed < 1 and not call.wait_steps
 
 
 class Worker:
@@ -174,13 +200,20 @@ class Worker:
 
     def step(self, number: int, timed: Sequence[PricedCall]) -> None:
         """One step: compute, start what is ready on the way, then what is ready at the end, then wait."""
-        begin, encoded = self.now_s, 0.0 * self.now_s
+        begin, encoded, waited = self.now_s, 0.0 * self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
-        for one in in_order(timed, lambda one: one.call.ready):
+        done: dict[int, FloatOrArray] = {}
+        for at, waits, place in way_points(range(len(timed)), lambda place: timed[place].call):
+            one = timed[place]
+            if waits:
+                late = np.maximum(0.0, done[place] - (begin + at * self.compute_s + encoded + waited))
+                self.exposed_s, waited = self.exposed_s + late, waited + late
+                continue
             encoded = encoded + one.encode_s
-            self._start(one, begin + one.call.ready * self.compute_s + encoded, number)
-            needed = needed if one.call.wait_steps else self.free_s
-        self.now_s = begin + self.compute_s + encoded + self.trigger_s
+            self._start(one, begin + at * self.compute_s + encoded + waited, number)
+            done[place] = self.free_s
+            needed = needed if one.call.wait_steps or is_awaited_inside(one.call) else self.free_s
+        self.now_s = begin + self.compute_s + encoded + waited + self.trigger_s
         self._wait(needed)
         for one in timed:
             if one.call.ready >= 1:

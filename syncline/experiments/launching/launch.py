@@ -170,6 +170,11 @@ def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cor
     return lines
 
 
+def as_launched(spec: RunSpec) -> RunSpec:
+    """The spec of a clock that a launch is held against: its processes send gradients once all of them are there."""
+    return spec.model_copy(update={"overlap": "none"}) if spec.overlap == "ddp" else spec
+
+
 def write_launch(
     folder: RunFolder,
     spec: RunSpec,
@@ -187,6 +192,7 @@ def write_launch(
         What `launch` does, but for the folder, whose name is known once it is whole.
     """
     failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
+    spec = as_launched(spec)
     measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
     clock, simulated = (measured.clock, None) if measured is not None else (None, None)
     if measured is not None and clock is not None:

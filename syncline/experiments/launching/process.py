@@ -191,7 +191,7 @@ def train_seed(
 
     first = comm.local_workers[0] == 0
     task = MeasuredTask(built, watch, on_evaluation if first else None, meet)
-    optimizer = spec.method.build(parameter_groups(task), comm)
+    optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
     timed(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)
 

@@ -13,7 +13,8 @@ from syncline.costmodel.bases import communicating
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.uncertainty import Uncertainty
 from syncline.experiments.bounds import Varied, at_bounds, basis_text
-from syncline.experiments.projection.plan import Known, ProjectionPlan, once_each
+from syncline.experiments.projection.once import once_each
+from syncline.experiments.projection.plan import Known, ProjectionPlan
 from syncline.specs import ProjectSpec
 
 
@@ -46,7 +47,7 @@ def _computing(spec: ProjectSpec) -> Uncertainty:
 
 def of_networks(plan: ProjectionPlan, networks: Sequence[Network]) -> Sides:
     """Of communication, on each network."""
-    return sides([communicating(network, plan.algorithm(network)) for network in networks])
+    return sides([communicating(network, plan.spec.algorithm_on(network)) for network in networks])
 
 
 def varied(

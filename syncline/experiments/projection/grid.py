@@ -35,7 +35,7 @@ MOST_ROWS = 100_000_000
 AS_ARRAYS = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
 """Fields whose values are priced together, in the order in which they change faster; all others change first."""
 
-COLUMNS = ("model", "hardware", "compute.hardware", "workers", "overlap")
+COLUMNS = ("model", "hardware", "compute.hardware", "workers", "overlap", "precision")
 """Fields whose values rows have anyway."""
 
 
@@ -43,6 +43,7 @@ def grids_of(options: Options) -> list[Grid]:
     """Options as grids."""
     several = {"model": options.models, "hardware": options.hardware, "method": options.methods}
     one = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
+    one["precision"] = options.precision
     grids = [Grid(path, tuple(names_of(given)), f"--{path}") for path, given in several.items() if given]
     grids += [Grid(path, (value,), f"--{path}") for path, value in one.items() if value is not None]
     return grids + ([Grid("workers", tuple(counts_of(options.workers)), "--workers")] if options.workers else [])

@@ -40,7 +40,7 @@ def memory_of(
         elements(tensors),
         method.kept_elements(tensors, workers) - errors,
         errors,
-        spec.precision if spec else "fp32",
+        spec.counted_in("fp32") if spec else "fp32",
         largest_call_bytes(patterns, workers, together=sends_together(method)),
     )
 
@@ -50,20 +50,20 @@ def sends_together(method: MethodBase) -> bool:
     return hasattr(method, "stream")
 
 
-def with_activations(memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec) -> Memory:
+def with_activations(
+    memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str = "fp32"
+) -> Memory:
     """The same with an estimate of the activations of one micro-batch, if the spec asks for it."""
-    if spec.activations is None or not isinstance(shape, ModelShape):
-        return memory
-    return dataclasses.replace(memory, activations_bytes=activations_of(shape, tokens_per_worker, spec))
+    every = activations_of(shape, tokens_per_worker, spec, number_format)
+    return dataclasses.replace(memory, activations_bytes=every / (spec.micro_batches or 1)) if every else memory
 
 
-def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec) -> float:
-    """Bytes of the activations of one micro-batch; 0 unless the spec asks for them."""
+def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str) -> float:
+    """Bytes of the activations of a step that is computed at once; 0 unless the spec asks for them."""
     if spec.activations is None or not isinstance(shape, ModelShape):
         return 0.0
-    sequences = tokens_per_worker / shape.sequence / spec.micro_batches
-    width = 2 if spec.precision == "mixed" else 4
-    return activation_bytes(shape, sequences, spec.activations, width)
+    width = 2 if spec.counted_in(number_format) == "mixed" else 4
+    return activation_bytes(shape, tokens_per_worker / shape.sequence, spec.activations, width)
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:

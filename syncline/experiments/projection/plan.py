@@ -6,7 +6,7 @@ arrays, and networks along the second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,15 @@ from syncline.costmodel.collectives.opening import after_idling
 from syncline.costmodel.collectives.policies import algorithm_of
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.overlap import PricedCall, gradient_buckets, split
+from syncline.costmodel.traffic.overlap import PricedCall, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.experiments.bounds import AS_PREDICTED, Factors
+from syncline.experiments.projection.held import Held, room_of
+from syncline.experiments.projection.once import once_each
 from syncline.experiments.projection.played import HOW, played_parts_s, played_s
-from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
+from syncline.experiments.projection.sharing import carried_and_held
+from syncline.experiments.projection.traffic import Traffic
 from syncline.methods import MethodBase, tensors_of
 from syncline.specs import ProjectSpec
 
@@ -45,28 +48,27 @@ class ProjectionPlan:
 
     def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
         self.specs, self.spec = specs, specs[0]
-        self.methods = tuple(methods or self.spec.methods)
+        asked = tuple(methods or self.spec.methods)
+        self.methods = tuple(method.in_precision(self.spec.number_format) for method in asked)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
         self.compute_s = np.array(once_each(specs, _compute_s))
         self.tensors = tensors_of(self.spec.model.tensors)
-        self.buckets = gradient_buckets([tensor.elements for tensor in self.spec.model.tensors], self.spec.bucket)
         self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
             if len(spec.methods) < len(self.methods):
                 here = set(map(id, spec.methods))
-                self.able[index] = [id(method) in here for method in self.methods]
+                self.able[index] = [id(method) in here for method in asked]
         self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
         self.traffic: list[list[Traffic]] = []
-        self.kept = []
+        self.held: list[Held] = []
+        room = room_of(specs)
         for number, method in enumerate(self.methods):
-            able = self.able[:, number]
             with within(f"methods.{number}"):
-                self.traffic.append(traffic_of(method, self.tensors, self.workers, able, self.spec.steps))
-                self.kept.append(kept_of(method, self.tensors, self.workers, able))
-
-    def algorithm(self, network: Network) -> str | None:
-        """The spec's; if it has none, the fastest where the network is not the same to everybody."""
-        return self.spec.algorithm or (None if isinstance(network, Link) else "auto")
+                traffic, how = carried_and_held(
+                    self.specs, method, self.tensors, self.workers, self.able[:, number], room
+                )
+            self.traffic.append(traffic)
+            self.held.append(how)
 
     def step(
         self,
@@ -121,7 +123,7 @@ class ProjectionPlan:
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
-            for one in split(call, self.spec.overlap, self.buckets):
+            for one in split(call, self.spec.overlap, traffic.buckets):
                 priced = self.carried(one, network, settings, place, ndim, known)
                 workers, size = _along(self.workers, settings, ndim), _along(one.payload_bytes, place, ndim)
                 workers = workers if one.group is None else np.full_like(workers, len(one.group))
@@ -145,7 +147,7 @@ class ProjectionPlan:
             known[key] = self._among_parts(call, network, settings, ndim)
         elif key not in known:
             workers = _along(self.workers, settings, ndim)
-            wanted = self.algorithm(network)
+            wanted = self.spec.algorithm_on(network)
             known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
         return known[key]
 
@@ -155,7 +157,7 @@ class ProjectionPlan:
         Where links differ it is played, by the algorithm that is wanted or, of several, the first.
         """
         assert isinstance(call.group, range)
-        wanted = algorithm_of(self.algorithm(network), call.collective)
+        wanted = algorithm_of(self.spec.algorithm_on(network), call.collective)
         size = call.payload_bytes
         if isinstance(network, Link):
             workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
@@ -183,7 +185,7 @@ class ProjectionPlan:
         for traffic in self.traffic[number]:
             here = traffic.settings
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
-                for one in split(call, self.spec.overlap, self.buckets):
+                for one in split(call, self.spec.overlap, traffic.buckets):
                     priced = self.carried(one, network, here, traffic.place[here], ndim, known)
                     own = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
                     told = np.reshape(own[priced.known_by], (len(here) if np.ndim(priced.known_by) else 1, -1))
@@ -242,18 +244,6 @@ def _compute_s(spec: ProjectSpec) -> float:
     shape, tokens = spec.model, spec.tokens_per_worker
     flops = shape.flops_per_token * tokens
     return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
-
-
-def once_each(specs: Sequence[ProjectSpec], ask: Callable[[ProjectSpec], Any]) -> list[Any]:
-    """An answer for each spec, asked once for those of the same model, computing and batch."""
-    known: dict[tuple[int, int, int], Any] = {}
-    answers = []
-    for spec in specs:
-        key = id(spec.model), id(spec.compute), spec.tokens_per_worker
-        if key not in known:
-            known[key] = ask(spec)
-        answers.append(known[key])
-    return answers
 
 
 def _axes(network: Network) -> int:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Hardware, Link, Network, bytes_per_step, largest_call_bytes, model_memory
+from syncline.costmodel import Hardware, Link, Network, bytes_per_step
 from syncline.costmodel.arrays import Indices
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.experiments.bounds import Varied, between
 from syncline.experiments.projection.bounds import (
     Sides,
@@ -24,11 +25,10 @@ from syncline.experiments.projection.bounds import (
     varied,
 )
 from syncline.experiments.projection.columns import Coded, Columns
-from syncline.experiments.projection.memory import activations_of, memory_record, sends_together
-from syncline.experiments.projection.plan import Known, ProjectionPlan, once_each
+from syncline.experiments.projection.memory import memory_record
+from syncline.experiments.projection.plan import Known, ProjectionPlan
 from syncline.experiments.projection.played import HOW
 from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
-from syncline.methods.base import elements
 
 NOT_SOUGHT = ("nccl",)
 """Policies whose choice jumps with the bandwidth, by tables; of these no threshold is told."""
@@ -37,6 +37,10 @@ TIMES = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s",
 """Of a `syncline.costmodel.StepTime`."""
 
 FITS = (None, False, True)
+
+CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS}
+"""What of the memory's columns are places in these.
+"""
 
 ENDS = ("", "_low", "_high")
 """What a threshold's columns are called behind its name: it, and its bounds."""
@@ -136,6 +140,7 @@ def plan_columns(
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
+        "precision": coded(0, [spec.number_format]),
         "algorithm": coded(algorithms, list(texts)),
         "timed_by": coded(np.minimum(known_by, len(HOW)), (*HOW, None)),
         "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(ways)[len(HOW) :])),
@@ -158,7 +163,7 @@ def plan_columns(
             columns[name] = coded(when, WHEN)
             columns |= {f"{name}{end}_bandwidth_bytes_per_s": flat(r) for end, r in zip(ENDS, rates, strict=True)}
     for name, values in _memory(plan).items():
-        columns[name] = coded(values[:, None, :], FITS) if name == "fits" else flat(values[:, None, :])
+        columns[name] = coded(values[:, None, :], CODED[name]) if name in CODED else flat(values[:, None, :])
     return columns
 
 
@@ -187,7 +192,7 @@ def _thresholds(
         for name in RATIOS
     }
     for places, links in groups:
-        if not isinstance(links, Link) or plan.algorithm(links) in NOT_SOUGHT:
+        if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NOT_SOUGHT:
             continue
         numbers, settings = np.nonzero(plan.able[:, 1:].T)
         which = np.tile(np.arange(len(places)), len(settings))
@@ -211,28 +216,21 @@ def _thresholds(
 
 
 def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
-    """The fields of `memory_record`, ``(S, M)`` each; ``fits`` as a place in `FITS`."""
-    spec, specs = plan.spec, plan.specs
-    activations = np.array(once_each(specs, lambda one: activations_of(one.model, one.tokens_per_worker, one.memory)))
+    """The fields of `memory_record`, ``(S, M)`` each; ``fits`` as a place in `FITS`; and how a step is held."""
+    specs = plan.specs
     machines: dict[int, tuple[Hardware | None, list[int]]] = {}
     for index, one in enumerate(specs):
-        machine = spec.memory.hardware or one.compute.hardware
+        machine = plan.spec.memory.hardware or one.compute.hardware
         machines.setdefault(id(machine), (machine, []))[1].append(index)
     columns: dict[str, list[NDArray[Any]]] = {}
-    for number, method in enumerate(plan.methods):
-        wire = np.zeros(len(specs))
-        for traffic in plan.traffic[number]:
-            here = traffic.settings
-            wire[here] = largest_call_bytes(traffic.patterns, plan.workers[here], sends_together(method))
-        kept = plan.kept[number]
-        memory = model_memory(elements(plan.tensors), kept.state, kept.errors, spec.memory.precision, wire, activations)
+    for how in plan.held:
         own: dict[str, NDArray[Any]] = {}
         for machine, settings in machines.values():
-            for name, told in memory_record(memory, machine).items():
+            for name, told in memory_record(how.memory, machine).items():
                 missing = 0 if name == "fits" else np.nan
                 value = missing if told is None else 1 + np.asarray(told) if name == "fits" else told
                 column = np.broadcast_to(value, (len(specs),))
                 own.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
-        for name, column in own.items():
+        for name, column in (own | {"micro_batches": how.micro_batches, "sharding": how.sharding}).items():
             columns.setdefault(name, []).append(column)
     return {name: np.stack(each, axis=1) for name, each in columns.items()}

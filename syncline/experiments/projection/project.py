@@ -81,7 +81,7 @@ def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tup
         if id(spec.model) not in tensors:
             tensors[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
         key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
-               spec.memory, spec.compute.encode, spec.compute.readback)  # fmt: skip
+               spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format)  # fmt: skip
         most = _most(methods, spec.methods) if group and _same(key, shared) else None
         if group and most is None:
             yield group, methods

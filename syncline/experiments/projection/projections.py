@@ -21,7 +21,7 @@ from syncline.fields import MANY
 from syncline.files import whole_file
 from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
-from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
+from syncline.specs.clock import ALGORITHM_NAMES, NUMBER_FORMATS, POLICIES
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Options:
         sequence: T of the models.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: the name of an algorithm or of a policy.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
     """
 
     workers: str | Sequence[int] | None = None
@@ -54,12 +55,13 @@ class Options:
     overlap: str | None = None
     algorithm: str | None = None
     sequence: int | None = None
+    precision: str | None = None
 
     def given(self) -> dict[str, Any]:
         """The options that are there, by their names on the command line."""
         options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
                    "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
-                   "--sequence": self.sequence}  # fmt: skip
+                   "--sequence": self.sequence, "--precision": self.precision}  # fmt: skip
         return {name: value for name, value in options.items() if value}
 
 
@@ -87,6 +89,7 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     known: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
+        "precision": (options.precision, NUMBER_FORMATS),
     }
     for name, (value, choices) in known.items():
         if value is not None and value not in choices:

@@ -22,7 +22,7 @@ TOO_LARGE = " *"
 """Behind the memory of a method that does not fit into the hardware's."""
 
 WORTH_NOTE = (
-    "\nFaster, 5% more: than {}, at bandwidths below (<) or above (>) this one, with all else of the network as it is."
+    "\n5% faster: than {}, at bandwidths below (<) or above (>) this one, with all else of the network as it is."
 )
 WAYS = {"below": "<", "above": ">"}
 
@@ -39,7 +39,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     columns += clock_columns(rows)
     columns.append(speedup_column(rows))
     if any("faster" in row for row in rows):
-        columns += [("faster\nat bit/s", _worth("faster")), ("5% more\nat bit/s", _worth("faster_by_5_percent"))]
+        columns.append(("5% faster\nat bit/s", _worth("faster_by_5_percent")))
     columns.append(("memory", _memory))
     tables = []
     for (model, machine), alike in groupby(projections, key=_subject):
@@ -116,10 +116,33 @@ def model_note(specs: Sequence[ProjectSpec]) -> str:
     return "".join(lines)
 
 
+def held_lines(rows: Iterable[Record]) -> list[str]:
+    """Whose steps are computed in micro-batches, or whose states are shared out so that they fit, a line each kind."""
+    how: dict[str, dict[str, None]] = {}
+    for row in rows:
+        parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
+        parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
+        if parts:
+            how.setdefault(", ".join(parts), {})[row["method"]] = None
+    lines = [f"\n{_listed(methods)}: {what}." for what, methods in [*how.items()][:MOST_NAMED]]
+    return [*lines, "\nMore of that: --json."] if len(how) > MOST_NAMED else lines
+
+
+SHARED_OUT = {
+    "optimizer": "optimizer states shared out over the workers",
+    "full": "weights, gradients and optimizer states shared out over the workers",
+}
+"""What it is called in a sentence."""
+
+
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
-    """What the memory is of, and what its mark means where there is one."""
+    """What gradients are computed in, what the memory is of and how it is made to do, and what its mark means."""
     counted = specs[0].memory
-    note = f"\nMemory: of one worker, {counted.precision}{'' if counted.activations else ', without activations'}."
+    formats = dict.fromkeys(spec.number_format for spec in specs)
+    kept = " or ".join(dict.fromkeys(counted.counted_in(one) for one in formats))
+    note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {kept}"
+    note += f"{f', {counted.activations} activations' if counted.activations else ', without activations'}."
+    note += "".join(held_lines(rows))
     if all(row["fits"] is not False for row in rows):
         return note
     sizes = {}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Exchange, TensorShape, calls_by_step
 from syncline.costmodel.arrays import Indices, IntOrArray
 from syncline.costmodel.traffic.exchanges import CallPattern
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.methods import MethodBase
 
 SIZES = ("payload_bytes", "encoded_bytes")
@@ -25,11 +26,13 @@ class Traffic(NamedTuple):
         place: ``(S,)``: of each setting where in arrays of sizes it is; -1 where this is not what is sent.
         exchanges: whose sizes are numbers or arrays of one per place.
         patterns: by `calls_by_step`.
+        buckets: of gradients that travel during the backward pass.
     """
 
     place: Indices
     exchanges: list[Exchange]
     patterns: list[CallPattern]
+    buckets: tuple[Bucket, ...] = WHOLE
 
     @property
     def settings(self) -> Indices:
@@ -45,7 +48,12 @@ class KeptNumbers(NamedTuple):
 
 
 def traffic_of(
-    method: MethodBase, tensors: Sequence[TensorShape], workers: Indices, able: NDArray[np.bool_], steps: int
+    method: MethodBase,
+    tensors: Sequence[TensorShape],
+    workers: Indices,
+    able: NDArray[np.bool_],
+    steps: int,
+    exchanges_of: Callable[[int], list[Exchange]] | None = None,
 ) -> list[Traffic]:
     """What a method sends in settings of so many workers each.
 
@@ -55,12 +63,17 @@ def traffic_of(
         workers: ``(S,)``: P.
         able: ``(S,)``: whether it is asked for.
         steps: T.
+        exchanges_of: what is sent in its place among so many.
 
     Raises:
         SpecError: it cannot serve so many workers.
     """
     asked = distinct(workers[able])
-    sent = _by_count([count for count in asked if count > 1], method, lambda p: method.exchanges(tensors, p))
+    several = [count for count in asked if count > 1]
+    if exchanges_of is None:
+        sent = _by_count(several, method, lambda p: method.exchanges(tensors, p))
+    else:
+        sent = {count: exchanges_of(count) for count in several}
     groups: dict[Any, list[int]] = {}
     for count in asked:
         groups.setdefault(_structure(sent.get(count, [])), []).append(count)

@@ -17,7 +17,7 @@ from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, in_order, split
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside, split, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
@@ -69,12 +69,17 @@ def data_parallel(
     triggers_s = trigger_times(trigger_s, len(times)).tolist()
     for step, row in enumerate(times.tolist()):
         keyed = [((step, number), call) for number, call in enumerate(due[step])]
-        early = in_order(keyed, lambda one: one[1].ready)
+        early: list[tuple[tuple[int, int], Call]] = []
         line: list[tuple[Members, Instruction | float]] = []  # who does what; a number is a share of the computing
         at = 0.0
-        for key, call in early:
-            line += [(None, call.ready - at), *_start(key, call, needed, encode_bytes_per_s, workers)]
-            at = call.ready
+        for until, waits, (key, call) in way_points(keyed, lambda one: one[1]):
+            line.append((None, until - at))
+            at = until
+            if waits:
+                line.append((members(call, workers), Wait(key)))
+            else:
+                line += _start(key, call, needed, encode_bytes_per_s, workers)
+                early += [] if is_awaited_inside(call) else [(key, call)]
         line.append((None, 1 - at))
         if triggers_s[step]:
             line.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
@@ -216,11 +221,18 @@ class Streams:
     def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Spans]:
         """What happens in one step."""
         at, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
-        for call in in_order(calls, lambda one: one.ready):
-            yield self._compute(number, (call.ready - at) * seconds)
+        done_s: dict[int, Floats] = {}
+        for until, waits, (place, call) in way_points(list(enumerate(calls)), lambda one: one[1]):
+            yield self._compute(number, (until - at) * seconds)
+            at = until
+            if waits:
+                yield self._wait(number, done_s[place], call, members(call, len(self.now_s)))
+                continue
             yield from self._start(call)
-            at = call.ready
-            early.append(((self.free_s, call), call))
+            if is_awaited_inside(call):
+                done_s[place] = self.free_s
+            else:
+                early.append(((self.free_s, call), call))
         yield self._compute(number, (1 - at) * seconds if at else seconds)
         if trigger_s:
             yield self._compute(number, trigger_s, "trigger")

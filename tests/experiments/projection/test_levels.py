@@ -17,7 +17,8 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "two_sites.yaml"
 
 
 def test_two_sites_of_64_gpus_are_one_file() -> None:
-    given = ["project", "--network", str(EXAMPLE), "--workers", "64", "--method", "ddp-adam,diloco", "--json"]
+    given = ["project", "--network", str(EXAMPLE), "--workers", "64", "--method", "ddp-adam,diloco", "--json",
+             "--overlap", "none", "--precision", "fp32"]  # fmt: skip
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["rows"]

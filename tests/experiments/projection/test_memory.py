@@ -71,7 +71,7 @@ def test_mixed_precision_halves_the_model_and_adds_a_copy() -> None:
 def test_activations_are_of_a_micro_batch_in_the_model_s_precision() -> None:
     shape = MODELS["gpt-160m"]
     memory = memory_of(method_of("ddp-adam"), shape.tensors, P)
-    assert with_activations(memory, shape, 8 * 1024, MemorySpec()) == memory
+    assert with_activations(memory, shape, 8 * 1024, MemorySpec(activations=None)) == memory
     for precision, width in (("fp32", 4), ("mixed", 2)):
         spec = MemorySpec(precision=precision, activations="selective", micro_batches=4)
         told = with_activations(memory, shape, 8 * 1024, spec)
@@ -90,8 +90,10 @@ def test_a_record_has_every_part_the_sum_and_none_where_nothing_is_known() -> No
 
 def projected(**fields) -> ProjectSpec:
     shape = {"kind": "project", "name": "memory", "model": "gpt-1.3b", "tokens_per_worker": 4096, "workers": 8,
-             "methods": ["ddp-adam", "lion-cub"], "networks": ["wan"], "compute": {"hardware": "rtx-3090"}}  # fmt: skip
-    return ProjectSpec.model_validate(shape | fields)
+             "methods": ["ddp-adam", "lion-cub"], "networks": ["wan"], "compute": {"hardware": "rtx-3090"},
+             "precision": "fp32"}  # fmt: skip
+    memory = {"activations": None, "sharding": "none"} | fields.pop("memory", {})
+    return ProjectSpec.model_validate(shape | fields | {"memory": memory})
 
 
 def test_a_method_that_does_not_fit_is_marked_and_not_dropped() -> None:

@@ -30,11 +30,13 @@ STAR = {
 
 
 def spec_of(*overrides: str, methods: str = "[ddp-adam, demo, diloco]", on: Any = "dgx-h100") -> ProjectSpec:
-    given = [f"methods={methods}", f"networks=[{json.dumps(on)}]", *overrides]
+    plain = ["precision=fp32", "overlap=none"]
+    given = [f"methods={methods}", f"networks=[{json.dumps(on)}]", *plain, *overrides]
     return load_spec("project-gpt-160m", given, ProjectSpec)
 
 
-def rows_of(*overrides: str, **fields: Any) -> dict[str, dict[str, Any]]:
+def rows_of(*overrides: str, algorithm: str | None = None, **fields: Any) -> dict[str, dict[str, Any]]:
+    overrides += (f"algorithm={algorithm}",) if algorithm else ()
     return {row["method"]: row for row in project(spec_of(*overrides, **fields))}
 
 
@@ -61,7 +63,8 @@ def test_a_collective_without_a_closed_form_is_played_and_says_so() -> None:
 
 
 def test_a_graph_that_is_a_star_takes_what_links_take() -> None:
-    links, graph = rows_of(on={"latency": "50us", "bandwidth": "10 Gbit/s", "name": "star"}), rows_of(on=STAR)
+    link = {"latency": "50us", "bandwidth": "10 Gbit/s", "name": "star"}
+    links, graph = rows_of(on=link, algorithm="ring"), rows_of(on=STAR, algorithm="ring")
     for name, row in links.items():
         assert graph[name]["timed_by"] == "lockstep" and row["timed_by"] == "closed form"
         assert [graph[name][one] for one in TIMES] == pytest.approx([row[one] for one in TIMES], rel=1e-12)
@@ -119,7 +122,7 @@ def test_a_note_tells_who_played() -> None:
 
 def test_messages_that_meet_are_played_by_events() -> None:
     rows = rows_of("workers=4", on={"latency": "50us", "bandwidth": "1 Gbit/s", "duplex": "half", "name": "hub"},
-                   methods="[ddp-adam, lion-cub]")  # fmt: skip
+                   methods="[ddp-adam, lion-cub]", algorithm="ring")  # fmt: skip
     hub = network({"latency": "50us", "bandwidth": "1 Gbit/s", "duplex": "half"})
     closed = collective_s("all_reduce", 4, 4 * 162_201_600, hub)
     assert rows["ddp-adam"]["communication_s"] == pytest.approx(closed, rel=1e-12)
@@ -135,7 +138,14 @@ def test_half_duplex_links_of_which_some_have_no_closed_form() -> None:
     both = [hub | {"name": "slow"}, hub | {"name": "fast", "bandwidth": "10 Gbit/s"}]
     spec = load_spec(
         "project-gpt-160m",
-        [f"networks={json.dumps(both)}", "methods=[ddp-adam, diloco]", "algorithm=rabenseifner", "workers=3"],
+        [
+            f"networks={json.dumps(both)}",
+            "methods=[ddp-adam, diloco]",
+            "algorithm=rabenseifner",
+            "workers=3",
+            "precision=fp32",
+            "overlap=none",
+        ],
         ProjectSpec,
     )
     rows = project(spec)

@@ -29,8 +29,10 @@ def overlapping(draw):
         st.integers(0, steps - 1), kinds, sizes, st.sampled_from([None, range(workers)]) | parts, st.none(),
         st.sampled_from([0.0, 0.01]), st.integers(0, 3), st.booleans(),
         st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0]), st.sampled_from(["", "x"]),
+        st.sampled_from([0.0, 0.5, 0.7, 1.0, 1.0]),
     )  # fmt: skip
     calls = [Call(*each) for each in draw(st.lists(fields, max_size=5))]
+    calls = [call._replace(needed=max(call.ready, call.needed)) for call in calls]
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     compute_s = rng.lognormal(0.0, 0.5, (steps, workers)) * draw(st.sampled_from([0.0, 0.01, 0.1, 1.0]))
     network = draw(st.one_of(links, st.lists(links, min_size=workers, max_size=workers)))
@@ -73,9 +75,12 @@ exchanges = st.lists(
         Exchange, sizes, st.integers(1, 6), st.just("x"), st.sampled_from(["all_reduce", "all_gather", "all_to_all"]),
         offset=st.integers(0, 3), joins=st.booleans(), start=st.integers(0, 5),
         stop=st.one_of(st.none(), st.integers(5, 30)), wait_steps=st.integers(0, 4), in_backward=st.booleans(),
-        encoded_bytes=sizes,
+        encoded_bytes=sizes, ready=st.sampled_from([0.0, 0.4, 1.0]), needed=st.sampled_from([1.0, 1.0, 1.0]),
+    ) | st.builds(
+        Exchange, sizes, st.integers(1, 4), st.just("x"), st.just("all_gather"), joins=st.booleans(),
+        ready=st.sampled_from([0.0, 0.2]), needed=st.sampled_from([0.2, 0.6]),
     ),
-    max_size=3,
+    max_size=4,
 )  # fmt: skip
 
 

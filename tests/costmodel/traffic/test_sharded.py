@@ -1,0 +1,91 @@
+"""Data parallelism that is shared out: by hand, in closed form, by lockstep and by the events."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from syncline.costmodel import Link, mean_step
+from syncline.costmodel.compute.memory import model_memory, shared_out
+from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
+from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
+from syncline.errors import SpecError
+from syncline.sim import calls_of, clock
+
+LINK = Link(0.0, 1.0)  # two workers: an all-gather of b bytes each takes b seconds, a reduce-scatter of n bytes n / 2
+HALVES = (Bucket(0.5, 2 / 3), Bucket(0.5, 1.0))
+
+
+def step_s(sharding: str, compute_s: float, nbytes: float, **options) -> float:
+    sent = sharded_exchanges(nbytes, nbytes, 2, sharding, HALVES, **options)
+    return float(mean_step(compute_s, sent, 50, 2, LINK, overlap="ddp").step_time_s)
+
+
+def test_fully_sharded_steps_by_hand() -> None:
+    """Thirds of 3 s; gathers of a quarter of 8 bytes take 2 s, scatters of half of them too.
+
+    Forward: gathered at 2, computed until 2.5, gathered at 4, until 4.5. Backward: gathered at 6.5 and 8.5, computed
+    until 7.5 and 9.5; scattered from 8.5, when the network is free, to 10.5, and to 12.5.
+    """
+    assert step_s("full", 3.0, 8.0) == pytest.approx(12.5, rel=1e-12)
+
+
+def test_shared_optimizers_by_hand() -> None:
+    """Gathered at 2 and 4, forward until 4.5, backward until 6.5; scattered from 5.5 to 7.5 and to 9.5."""
+    assert step_s("optimizer", 3.0, 8.0) == pytest.approx(9.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS[1:])
+def test_without_overlap_all_communication_follows_the_computing(sharding: str) -> None:
+    travels = {"optimizer": 2, "full": 3}[sharding]  # halves of 8 bytes
+    assert step_s(sharding, 3.0, 8.0, beside=False) == pytest.approx(3.0 + 4 * travels, rel=1e-12)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS[1:])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("compute_s", [0.0, 2e-3, 0.2])
+def test_lockstep_events_and_closed_form_agree(sharding: str, micro_batches: int, compute_s: float) -> None:
+    units = gradient_buckets([300, 200, 900, 600], 2000.0)
+    sent = sharded_exchanges(8e3, 4e3, 4, sharding, units, micro_batches)
+    link = Link(20e-6, 5e6)
+    told = mean_step(compute_s, sent, 3, 4, link, overlap="ddp")
+    for evaluator in ("lockstep", "events"):
+        timed = clock(calls_of(sent, 3), np.full((3, 4), compute_s), link, 4, 3, overlap="ddp", evaluator=evaluator)
+        assert timed.step_time_s == pytest.approx(told.step_time_s, rel=1e-12)
+        assert timed.exposed_communication_s == pytest.approx(told.exposed_communication_s, rel=1e-9, abs=1e-15)
+
+
+def test_bytes_of_a_step() -> None:
+    """ZeRO, section 7: stages 1 and 2 send what an all-reduce does, stage 3 half as much again."""
+    units, workers, nbytes = gradient_buckets([7, 5, 30], 40.0), 4, 840.0
+
+    def wire(sharding: str, micro_batches: int) -> float:
+        sent = sharded_exchanges(nbytes, nbytes, workers, sharding, units, micro_batches)
+        return sum(
+            one.payload_bytes * (workers - 1) / (1 if one.collective == "all_gather" else workers) for one in sent
+        )
+
+    all_reduce = 2 * nbytes * (workers - 1) / workers
+    assert wire("optimizer", 1) == wire("optimizer", 5) == pytest.approx(all_reduce)
+    assert wire("full", 1) == pytest.approx(1.5 * all_reduce)
+    assert wire("full", 5) == pytest.approx(5 * 1.5 * all_reduce)
+
+
+def test_gradients_of_silent_micro_batches_travel_in_the_last_backward_pass() -> None:
+    ready = [bucket.ready for bucket in after_micro_batches(HALVES, 4)]
+    assert ready == pytest.approx([1 - 1 / 12, 1.0])
+    assert after_micro_batches(HALVES, 1) == HALVES
+
+
+def test_memory_of_the_stages_of_zero() -> None:
+    """ZeRO, Figure 1: 7.5e9 parameters with Adam on 64: 120, 31.4 and 1.9 GB of model states."""
+    whole = model_memory(7_500_000_000, 15_000_000_000, precision="mixed")
+    told = [shared_out(whole, one, 64, 0.0).total_bytes / 1e9 for one in SHARDINGS]
+    assert [f"{gigabytes:.1f}" for gigabytes in told] == ["120.0", "31.4", "1.9"]
+
+
+def test_refusals() -> None:
+    with pytest.raises(SpecError, match="sharding: got 'half'"):
+        sharded_exchanges(1.0, 1.0, 2, "half", HALVES)
+    with pytest.raises(SpecError, match="micro_batches: got 0"):
+        sharded_exchanges(1.0, 1.0, 2, "full", HALVES, 0)
