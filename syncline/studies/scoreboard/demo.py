@@ -11,11 +11,13 @@ from syncline.analysis.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, mean_bytes_per_step
 from syncline.experiments.projection.memory import memory_of
+from syncline.experiments.projection.project import project
 from syncline.methods import DDP, method_of
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import seed64
+from syncline.specs import ProjectSpec
 from syncline.studies.scoreboard.cells import study_cell
 from syncline.studies.scoreboard.literal import literal_distance
 from syncline.training import rows_of, train
@@ -175,8 +177,14 @@ def losses_by_beta() -> dict[str, float]:
 
 def hybrid_step_times() -> dict[str, float]:
     """Seconds per step of gpt-160m on two sites of eight: data parallelism, DeMo among all, DeMo between the sites."""
-    import syncline as sl
-
     methods = {"ddp": "ddp-adam", "demo": "demo", "hybrid": {"kind": "demo", "per_node": 8, "lr": 0.001}}
-    rows = sl.project(model="gpt-160m", workers=[16], networks=["two-sites"], methods=[*methods.values()]).rows
+    fields = {
+        "model": "gpt-160m",
+        "tokens_per_worker": 32768,
+        "workers": 16,
+        "networks": ["two-sites"],
+        "compute": {"hardware": "h100"},
+    }
+    spec = {"kind": "project", "name": "hybrid", **fields, "methods": [*methods.values()]}
+    rows = project(ProjectSpec.model_validate(spec))
     return {name: float(row["step_time_s"]) for name, row in zip(methods, rows, strict=True)}
