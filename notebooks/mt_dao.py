@@ -241,10 +241,7 @@ with figure_style():
     for K, color, style in zip(
         (1, 8, 32, 512), ("#009E73", *COLORS), ("dotted", "solid", "dashed", "dashdot"), strict=True
     ):
-        lag, psi = (
-            beta_omega(1 - slow[:, None], np.ones((200, 1))),
-            np.array([float(drift_factor(1 / K, 1 - b, 1.0, 1 / K)) for b in slow]),
-        )
+        lag, psi = beta_omega(1 - slow[:, None], 1.0), drift_factor(1 / K, 1 - slow[:, None], 1.0, 1 / K)
         eta = mt_dao_step_size(1.0, lag, psi)
         left.loglog(slow, eta, color=color, linestyle=style, label=f"K = {K}")
         best = int(np.argmax(eta))
