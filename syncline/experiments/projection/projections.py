@@ -292,7 +292,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     latency = format_seconds(float(links[0].latency_s)).replace(" us", " µs")
     label = f"speedup over {specs[0].methods[0].name}"
     left_out = len(specs) - len(panels)
-    title = f"lines: the latency of {links[0].name} ({latency}) at any bandwidth; points: each network with its own"
+    title = f"lines: at the latency of {links[0].name} ({latency}); points: at each network's own"
     return speedup_over_bandwidth(
         bandwidths, panels, marks, label=label, title=title + (f"; {left_out} more not drawn" if left_out else "")
     )
