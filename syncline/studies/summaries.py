@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Bars = dict[str, dict[str, float]]
 
 
-def summary(paper: str) -> Figure:
+def summary_figure(paper: str) -> Figure:
     """The picture of a paper: a message, the bars behind it, and the verdicts on all of its numbers.
 
     Args:
@@ -48,7 +48,7 @@ def save_summaries(folder: Path, paper: str | None = None) -> list[Path]:
 
     if folder.exists() and not folder.is_dir():
         raise SpecError("--plot", str(folder), "a folder, new or not")
-    figures = {name: summary(name) for name in ([paper] if paper is not None else PAPERS)}
+    figures = {name: summary_figure(name) for name in ([paper] if paper is not None else PAPERS)}
     try:
         return [save(one, folder / f"summary_{name.replace('-', '_')}.png") for name, one in figures.items()]
     except OSError as error:
