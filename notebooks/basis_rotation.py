@@ -57,6 +57,7 @@ from syncline.studies.alignment import AlignmentSpec
 from syncline.studies.alignment.points import floor_point, quadratics
 from syncline.studies.alignment.random_draws import random_records, random_rows
 from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
+from syncline.studies.summaries import summary_figure
 from syncline.studies.swings import SwingsSpec
 from syncline.studies.swings.study import swing_records
 
@@ -74,6 +75,15 @@ def rule_of(name, beta2, hessian):
 
     return rule
 
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce basis-rotation` lists
+# them.
+
+# %%
+summary_figure("basis-rotation")
 
 # %% [markdown]
 # ## How far a basis is off
@@ -162,10 +172,12 @@ assert by_median > 0.9 and same.all() and np.ptp(arrived[ADASGD], axis=1).max() 
 slowdowns = {name: Scatter(each, slow[name].ravel(), (off, middle[name])) for name in slow}
 on_time = {name: steps[0] for name, steps in arrived.items()}
 punctual = {name: Scatter(each, n.ravel(), (off, np.median(n, axis=1))) for name, n in on_time.items()}
-measured_over([
-    Plot(slowdowns, "misalignment", "slowdown, late / on time"),
-    Plot(punctual, "misalignment", "steps, on time"),
-])
+measured_over(
+    [
+        Plot(slowdowns, "misalignment", "slowdown, late / on time"),
+        Plot(punctual, "misalignment", "steps, on time"),
+    ]
+)
 
 # %% [markdown]
 # Adam's slowdown grows threefold, if not from each angle to the next. In the eigenbasis every draw takes what it takes
@@ -214,7 +226,12 @@ noise_rng = np.random.default_rng(0)
 def least_gradient(h, steps, delay):
     """The least over the second half of the mean over replicas, from (20, -30) along the eigenvectors."""
     x = [np.tile(np.linalg.eigh(h)[1] @ np.array([30.0, -20.0]), (REPLICAS, 1))]
-    lr, beta2, v, least = float(delayed_adam_step(steps, delay, np.abs(h).sum(), gap, 2)), 1 - np.log(steps) / steps, None, np.inf
+    lr, beta2, v, least = (
+        float(delayed_adam_step(steps, delay, np.abs(h).sum(), gap, 2)),
+        1 - np.log(steps) / steps,
+        None,
+        np.inf,
+    )
     for t in range(steps):
         g = x[max(t - delay, 0)] @ h + NOISE * noise_rng.normal(size=(REPLICAS, 2))
         v = g**2 if v is None else beta2 * v + (1 - beta2) * g**2
@@ -224,7 +241,12 @@ def least_gradient(h, steps, delay):
     return least
 
 
-quarter, over_t, over_tau, over_c = hessians[-1].numpy(), (100, 300, 1000, 3000), (0, 1, 2, 4, 8, 16, 31), (0, 4, 9, 13, 18)
+quarter, over_t, over_tau, over_c = (
+    hessians[-1].numpy(),
+    (100, 300, 1000, 3000),
+    (0, 1, 2, 4, 8, 16, 31),
+    (0, 4, 9, 13, 18),
+)
 turned_h = [hessians[angle * DRAWS].numpy() for angle in over_c]
 sigma, c = 2 * NOISE, np.array([np.abs(h).sum() for h in turned_h])
 with figure_style():
@@ -236,7 +258,9 @@ with figure_style():
         found = [least_gradient(quarter, t, tau) for t in over_t]
         panels[0].loglog(over_t, found, "o", color=color, fillstyle="none")
         falls, told = (np.polyfit(np.log(over_t), np.log(of), 1)[0] for of in (found, bound))
-        print(f"tau {tau:2}: found {found[0]:.0f} to {found[-1]:.0f}, like T^{falls:.2f}; bound {bound[0]:.0f} to {bound[-1]:.0f}, T^{told:.2f}")
+        print(
+            f"tau {tau:2}: found {found[0]:.0f} to {found[-1]:.0f}, like T^{falls:.2f}; bound {bound[0]:.0f} to {bound[-1]:.0f}, T^{told:.2f}"
+        )
     late = 1 + 2 * np.array(over_tau)
     bounds = {
         "Theorem 2.3": delayed_adam_bound(LONG, over_tau, norms[1], gap, sigma, 2),
@@ -253,7 +277,9 @@ with figure_style():
         found = [least_gradient(h, LONG, tau) for h in turned_h]
         panels[2].semilogy(c, bound, color=color)
         panels[2].semilogy(c, found, "o", color=color, fillstyle="none")
-        print(f"tau {tau:2}, from 0 to 45 degrees: {found[-1] / found[0]:.2f} times as large, bound {bound[-1] / bound[0]:.2f}")
+        print(
+            f"tau {tau:2}, from 0 to 45 degrees: {found[-1] / found[0]:.2f} times as large, bound {bound[-1] / bound[0]:.2f}"
+        )
     panels[0].set(xlabel="steps T", ylabel=r"least $E\|\nabla f\|_1$")
     panels[1].set(xlabel=r"$1 + d\tau$")
     panels[2].set(xlabel="(1,1)-norm C; misaligned to the right")
@@ -263,10 +289,19 @@ figure
 
 # %%
 print("what momentum makes of 1 + d tau in E.8's proof, at d = 2:", end=" ")
-print(", ".join(f"beta1 {b}: {float(momentum_late_factor(b, 2, 2)):.0f} (tau 2), {float(momentum_late_factor(b, 31, 2)):.0f} (tau 31)" for b in (0.0, 0.5, 0.9)))
-million = [float(f(1e6, 31, 1.0, 1.0, 0, 1e6, *more)) for f, more in ((delayed_adam_bound, ()), (momentum_adam_bound, (1.0,)))]
+print(
+    ", ".join(
+        f"beta1 {b}: {float(momentum_late_factor(b, 2, 2)):.0f} (tau 2), {float(momentum_late_factor(b, 31, 2)):.0f} (tau 31)"
+        for b in (0.0, 0.5, 0.9)
+    )
+)
+million = [
+    float(f(1e6, 31, 1.0, 1.0, 0, 1e6, *more)) for f, more in ((delayed_adam_bound, ()), (momentum_adam_bound, (1.0,)))
+]
 print(f"with a million parameters E.8 is {million[1] / million[0]:.3f} times Theorem 2.3 at tau 31, and", end=" ")
-print(f"{float(momentum_adam_bound(1e6, 0, 1.0, 1.0, 0, 1e6, 1.0) / delayed_adam_bound(1e6, 0, 1.0, 1.0, 0, 1e6)):.0f} times at tau 0")
+print(
+    f"{float(momentum_adam_bound(1e6, 0, 1.0, 1.0, 0, 1e6, 1.0) / delayed_adam_bound(1e6, 0, 1.0, 1.0, 0, 1e6)):.0f} times at tau 0"
+)
 print("32 stages count as one delay of", f"{effective_delay(stage_delays(32)):.2f} updates where curvature is even")
 
 # %% [markdown]
@@ -303,13 +338,18 @@ with figure_style():
             told = np.linalg.norm(delay_deviation(np.diff(path, axis=0), 4), axis=1) / lr
             panel.plot(found, color=color, label=f"rate {lr}")
             panel.plot(told, color=color, linestyle="dotted")
-            print(f"{title:14} rate {lr}: four updates late leads off by {found[-1]:.2f} rates after 60 (largest {found.max():.2f}), predicted {told[-1]:.2f}")
+            print(
+                f"{title:14} rate {lr}: four updates late leads off by {found[-1]:.2f} rates after 60 (largest {found.max():.2f}), predicted {told[-1]:.2f}"
+            )
         panel.set_title(title, loc="left")
         panel.set(xlabel="step")
     panels[0].set_ylabel("distance of the two ways / rate")
     panels[0].legend()
 print("and Adam's own start, if gradients did not change: steps of", end=" ")
-print(", ".join(f"{float(constant_gradient_step(0.9, 0.999, t)):.2f}" for t in (1, 4, 32, 1000)), "rates at t = 1, 4, 32, 1,000")
+print(
+    ", ".join(f"{float(constant_gradient_step(0.9, 0.999, t)):.2f}" for t in (1, 4, 32, 1000)),
+    "rates at t = 1, 4, 32, 1,000",
+)
 figure
 
 # %% [markdown]
@@ -349,7 +389,11 @@ APPENDIX_H = {("2nd", "bilateral"): (0.25, 1.66), ("2nd", "unilateral"): (0.13, 
 for (source, geometry), printed in APPENDIX_H.items():
     ours = [rotation_elements(4096, columns, source, geometry) * 4 / 2**30 for columns in (4096, 14336)]
     assert all(abs(a - b) <= 0.005 + 1e-9 for a, b in zip(ours, printed, strict=True))
-    print(f"{source} {geometry:10}", ", ".join(f"{name} {a:.4f} | {b}" for name, a, b in zip(("attention", "MLP"), ours, printed, strict=True)), "GiB")
+    print(
+        f"{source} {geometry:10}",
+        ", ".join(f"{name} {a:.4f} | {b}" for name, a, b in zip(("attention", "MLP"), ours, printed, strict=True)),
+        "GiB",
+    )
 share = rotation_elements(4096, 4 * 4096, "1st", "unilateral") / (4 * 4096 * 4 * 4096)
 print(f"of Adam's states, m = 4 n: {share:.2%} of 4 m n, {2 * share:.1%} of its two moments (2 m n); printed 7.5 %")
 

@@ -44,9 +44,18 @@ from syncline.methods import CurvaDion
 from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
 from syncline.problems import Digits
 from syncline.seeds import seed64
+from syncline.studies.summaries import summary_figure
 from syncline.training import parameter_groups, rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce curvadion` lists them.
+
+# %%
+summary_figure("curvadion")
 
 # %% [markdown]
 # ## The toy: RMMC on a quadratic
@@ -108,7 +117,10 @@ for eta in (1e-4, 1e-3, 1e-2):
     for noise_std in (0.0, 0.1, 1.0):
         found, _, eta_kappa, b = descent(eta, noise_std)
         error = np.abs(rmmc_leading_order(1.0, eta_kappa, b) - found) / found
-        print(f"eta {eta:g}, gradient noise {noise_std:g}: error of the leading order, median {np.median(error):.2%}", end="")
+        print(
+            f"eta {eta:g}, gradient noise {noise_std:g}: error of the leading order, median {np.median(error):.2%}",
+            end="",
+        )
         print(f", 95 % of the steps below {np.quantile(error, 0.95):.2%}")
 
 # %% [markdown]
@@ -144,7 +156,10 @@ with figure_style():
         told = build_up_rmmc(MU, t, kind)
         panels[0].semilogy(t, told, color=color, label=f"{kind} gradients")
         panels[0].semilogy(t[::4], norms_of(gradients)[::4], marker, color=color, fillstyle="none")
-        print(f"building up, {kind:5} gradients: above", ", ".join(f"{tau} until step {t[told > tau].max(initial=1)}" for tau in THRESHOLDS))
+        print(
+            f"building up, {kind:5} gradients: above",
+            ", ".join(f"{tau} until step {t[told > tau].max(initial=1)}" for tau in THRESHOLDS),
+        )
     panels[0].set(xlabel="step", ylabel="RMMC", ylim=(1e-3, 2))
     a = np.geomspace(1e-6, (1 - MU**0.5) ** 2, 100)
     panels[1].loglog(a, steady_rmmc(a, MU), color="black", label="settled, exact")
@@ -170,8 +185,12 @@ for size in (64, 4096, 768**2):
     print(f"noise alone, 8 workers, 12 layers of {size:,}: RMMC {float(noise_rmmc(MU, size)):.1e}, above 0.1", end=" ")
     print(f"in {float(noise_trigger_rate(0.1, MU, [size] * 96)):.1%} of the steps")
 most = (1 - MU**0.5) ** 2
-print(f"settled along one direction at most {float(steady_rmmc(most, MU)):.4f}; at eta kappa 1e-5 {float(steady_rmmc(1e-5, MU)) / 1e-5:.1f} eta kappa")
-print(f"a momentum's variance over its squared mean, by a gradient's: {float(momentum_noise_variance(MU, 10_000)):.4f}, not 1 - mu = {1 - MU:.2f}")
+print(
+    f"settled along one direction at most {float(steady_rmmc(most, MU)):.4f}; at eta kappa 1e-5 {float(steady_rmmc(1e-5, MU)) / 1e-5:.1f} eta kappa"
+)
+print(
+    f"a momentum's variance over its squared mean, by a gradient's: {float(momentum_noise_variance(MU, 10_000)):.4f}, not 1 - mu = {1 - MU:.2f}"
+)
 figure
 
 # %% [markdown]

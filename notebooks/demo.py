@@ -48,6 +48,7 @@ from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import generator
 from syncline.methods import method_of
+from syncline.studies.summaries import summary_figure
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
@@ -63,6 +64,14 @@ def trained(make_method, steps=128, seeds=SEEDS):
     method = make_method(task.params.values(), comm=comm, worker_axis=True)
     return task, method, train(task, method, seeds, steps)
 
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce demo` lists them.
+
+# %%
+summary_figure("demo")
 
 # %% [markdown]
 # ## The toy: how much of a real momentum do k coefficients hold?
@@ -85,7 +94,9 @@ with figure_style():
         missed = (1 - (c.cumsum(0) / c.sum()).numpy()).clip(0) ** 0.5
         assert np.all(missed[ks - 1] <= top_k_error_bound(ks, 4096) + 1e-6)
         axes.semilogx(ks, missed[ks - 1], color=color, linestyle=style, label=basis)
-        print(f"{basis:8}  missed with k = 32: {missed[31]:.3f}, 128: {missed[127]:.3f}, 512: {missed[511]:.3f}", end="")
+        print(
+            f"{basis:8}  missed with k = 32: {missed[31]:.3f}, 128: {missed[127]:.3f}, 512: {missed[511]:.3f}", end=""
+        )
         print(f"  (bound {top_k_error_bound(np.array([32, 128, 512]), 4096).round(3)})")
     axes.set(xlabel="coefficients kept, of 4,096", ylabel="share of the norm that is missed")
     axes.legend()
@@ -116,7 +127,9 @@ with figure_style():
     for of, color, style in ((0.0, "#D55E00", "dashed"), (0.5, "#0072B2", "dashdot"), (0.9, "black", "solid")):
         variances = np.sort(dct_variances(64, of))[::-1]
         left.semilogy(np.arange(1, 65), variances, color=color, linestyle=style, label=rf"$\rho$ = {of}")
-        print(f"rho {of}: gain {compaction_gain(variances):.2f}, 8 of 64 coefficients hold {variances[:8].sum() / 64:.0%}")
+        print(
+            f"rho {of}: gain {compaction_gain(variances):.2f}, 8 of 64 coefficients hold {variances[:8].sum() / 64:.0%}"
+        )
     left.set(xlabel="coefficient, by size", ylabel="its variance")
     left.legend()
     variances = np.outer(dct_variances(64, rho[0]), dct_variances(64, rho[1])).ravel()
@@ -173,7 +186,9 @@ with figure_style():
             found = [kept_norm(int(k), alpha, kind) for k in kept_ks]
             axes.loglog(kept_ks, found, marker, color=color, fillstyle="none", label=kind if alpha == 1 else None)
             assert np.all(np.array(found) <= bound)
-            print(f"alpha {alpha}, {kind:6} gradients: bound over found {bound[0] / found[0]:.1f} at k 1, {bound[4] / found[4]:.1f} at k 16")
+            print(
+                f"alpha {alpha}, {kind:6} gradients: bound over found {bound[0] / found[0]:.1f} at k 1, {bound[4] / found[4]:.1f} at k 16"
+            )
     axes.set_xscale("log", base=2)
     axes.set(xlabel="k of 64 coefficients", ylabel="norm kept back / gradient's")
     axes.legend()
@@ -201,7 +216,10 @@ def found_bias(entries, n, average, draws=60):
     return np.abs(mean - x.mean(1)).mean()
 
 
-LAWS = {"signs": lambda size: 2.0 * rng.integers(2, size=size) - 1, "coins": lambda size: rng.integers(2, size=size).astype(float)}
+LAWS = {
+    "signs": lambda size: 2.0 * rng.integers(2, size=size) - 1,
+    "coins": lambda size: rng.integers(2, size=size).astype(float),
+}
 with figure_style():
     figure = Figure(figsize=(9.2, 3.3), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
@@ -215,7 +233,9 @@ with figure_style():
             else:
                 exact = [abs(coin_mean_bias(K, D, 0.5, average))] * len(MANY)
             panel.loglog(MANY, exact, color=color)
-            print(f"{name}, {average:7}: bias {found[1]:.3f} with 4 workers, {found[-1]:.3f} with 1,024 (closed form {exact[-1]:.3f})")
+            print(
+                f"{name}, {average:7}: bias {found[1]:.3f} with 4 workers, {found[-1]:.3f} with 1,024 (closed form {exact[-1]:.3f})"
+            )
             assert abs(found[-1] / exact[-1] - 1) < 0.1
         panel.set_xscale("log", base=2)
         panel.set_title(name, loc="left")
@@ -292,7 +312,9 @@ def best_loss(k, basis, alpha=1.0):
     found = []
     for lr in RATES:
         reducer = CoefficientMean(k=k, beta=0.9, alpha=alpha, basis=basis)
-        _, _, history = trained(lambda p, **world: Method(p, lr, demo_rule("sgd"), EveryStep(), reducer=reducer, **world))
+        _, _, history = trained(
+            lambda p, **world: Method(p, lr, demo_rule("sgd"), EveryStep(), reducer=reducer, **world)
+        )
         final = history.evaluation["loss"][-1]
         found.append((np.median(np.nan_to_num(final, nan=np.inf)), lr))
     return min(found)
@@ -304,7 +326,9 @@ with figure_style():
     axes = figure.subplots()
     for basis, color, style, marker in zip(BASES, COLORS, STYLES, MARKERS, strict=True):
         best = [best_loss(k, basis) for k in KS]
-        print(f"{basis:8}  " + ", ".join(f"k {k}: {loss:.3f} (lr {lr})" for k, (loss, lr) in zip(KS, best, strict=True)))
+        print(
+            f"{basis:8}  " + ", ".join(f"k {k}: {loss:.3f} (lr {lr})" for k, (loss, lr) in zip(KS, best, strict=True))
+        )
         axes.loglog(KS, [loss for loss, _ in best], marker, color=color, linestyle=style, label=basis)
     axes.set(xlabel="coefficients per block k", ylabel="validation loss (nats)")
     axes.legend()

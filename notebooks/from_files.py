@@ -27,8 +27,13 @@ import syncline as sl
 
 folder = tempfile.mkdtemp() + "/run"
 sl.compare(
-    "digits-skewed", methods=["ddp-adam", "diloco", "mt-dao"], networks=["10gbe", "wan"], seeds=3, steps=96,
-    eval_every=8, out=folder,
+    "digits-skewed",
+    methods=["ddp-adam", "diloco", "mt-dao"],
+    networks=["10gbe", "wan"],
+    seeds=3,
+    steps=96,
+    eval_every=8,
+    out=folder,
 )
 
 # %% [markdown]
@@ -54,7 +59,9 @@ panels[0].legend()
 schema = pq.read_schema(f"{folder}/curves.parquet")
 print({field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in schema})
 summary = pd.read_parquet(f"{folder}/summary.parquet")
-summary.groupby(["network", "method"], sort=False)[["loss", "step_time_s", "bytes_per_worker", "time_to_target_s"]].median()
+summary.groupby(["network", "method"], sort=False)[
+    ["loss", "step_time_s", "bytes_per_worker", "time_to_target_s"]
+].median()
 
 # %% [markdown]
 # `sl.load` reads the same folder as the object that `sl.compare` returned.

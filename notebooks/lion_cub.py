@@ -71,6 +71,7 @@ from syncline.studies.papers.packing import (
     speed_constants,
 )
 from syncline.studies.papers.speed import wire_bits
+from syncline.studies.summaries import summary_figure
 from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.training import rows_of, train
 
@@ -79,6 +80,14 @@ COLORS = ("black", "#D55E00", "#0072B2", "#009E73", "#CC79A7")
 STYLES = ("solid", "dashed", "dashdot", "solid", (0, (1, 1.2)))
 MARKERS = "os^Dv"
 PARTS = {"computing": "#BBBBBB", "bits on links": "#0072B2", "packing": "#D55E00"}
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce lion-cub` lists them.
+
+# %%
+summary_figure("lion-cub")
 
 # %% [markdown]
 # ## What a vote costs
@@ -207,7 +216,9 @@ for b in (4, 8, 32):
     w, h = wire_bits(b, 8), packing_s_per_parameter(b)
     at = float(packing_break_even(w, bits["one-bit"], h, packing_s_per_parameter(1)))
     print(f"one bit is slower than {b:2} bits above {at / 1e9:.0f} Gbit/s that a worker really sees")
-print("and Table 4's steps saw", ", ".join(f"{1e-9 * seen_bits_per_s(of):.0f} at {name}" for name, of in SPEEDS.items()))
+print(
+    "and Table 4's steps saw", ", ".join(f"{1e-9 * seen_bits_per_s(of):.0f} at {name}" for name, of in SPEEDS.items())
+)
 
 # %% [markdown]
 # ## Quantisers and heavy tails
@@ -310,12 +321,17 @@ SCALES = {"L0": 0.0, "L1": 1.0, "L2": 2.0, "L4": 4.0, "Linf": np.inf}
 with figure_style():
     figure = Figure(figsize=(9.2, 3.3), layout="constrained")
     panels = figure.subplots(1, 2)
-    for law, draw, color, style in (("laplace", laplace, "black", "solid"), ("gaussian", gaussian, "#D55E00", "dashed")):
+    for law, draw, color, style in (
+        ("laplace", laplace, "black", "solid"),
+        ("gaussian", gaussian, "#D55E00", "dashed"),
+    ):
         x = draw(1.0)(torch_generator(0, "lion cub notebook", "scale", law), (8, count)).numpy()
         exact = quantiser_error(levels, 2 * grid / levels, law)
         panels[0].loglog(grid, exact.squared, color=color, linestyle=style, label=law)
         rounded = [np.clip(np.rint(x * levels / (2 * m)), -levels, levels) for m in grid]
-        found = [np.square(x - 2 * m / levels * q).mean() / np.square(x).mean() for m, q in zip(grid, rounded, strict=True)]
+        found = [
+            np.square(x - 2 * m / levels * q).mean() / np.square(x).mean() for m, q in zip(grid, rounded, strict=True)
+        ]
         panels[0].loglog(grid[::6], found[::6], "o", color=color, fillstyle="none")
         assert np.allclose(found, exact.squared, rtol=0.05)
         kept = np.array([(np.sign(q.sum(0)) == np.sign(x.sum(0))).mean() for q in rounded])
@@ -328,7 +344,9 @@ with figure_style():
             panels[1].plot(m, sign_kept, ".", color=color)
             if law == "laplace":
                 panels[1].annotate(name, (m, sign_kept), (2, -10), textcoords="offset points", color=color, size=7)
-            print(f"{law:8} {name:4} M {m:5.2f}: zero {float(of.zero):5.1%}, cut off {float(of.clipped):5.1%}, ", end="")
+            print(
+                f"{law:8} {name:4} M {m:5.2f}: zero {float(of.zero):5.1%}, cut off {float(of.clipped):5.1%}, ", end=""
+            )
             print(f"squared error {float(of.squared):6.2%}, signs of the sum kept {sign_kept:.1%}")
         for what, values in (("squared error", -exact.squared), ("signs kept", kept)):
             print(f"{law:8} best for the {what}: M = {grid[int(np.argmax(values))]:.2f}")
@@ -362,13 +380,32 @@ with figure_style():
     left.legend()
     for law, color, marker in (("gaussian", "#D55E00", "s"), ("laplace", "black", "o")):
         shares = [vote_against_sum(int(workers), law) for workers in MANY]
-        right.plot(MANY, [float(of.kept) for of in shares], marker, color=color, linestyle="solid", label=f"{law}, kept")
-        right.plot(MANY, [float(of.flipped) for of in shares], marker, color=color, linestyle="dotted", label="flipped", fillstyle="none")
+        right.plot(
+            MANY, [float(of.kept) for of in shares], marker, color=color, linestyle="solid", label=f"{law}, kept"
+        )
+        right.plot(
+            MANY,
+            [float(of.flipped) for of in shares],
+            marker,
+            color=color,
+            linestyle="dotted",
+            label="flipped",
+            fillstyle="none",
+        )
         for workers in (4, 8):
             of = vote_against_sum(workers, law)
-            print(f"{workers} workers, {law:8}: kept {float(of.kept):.2%}, flipped {float(of.flipped):.2%}, tied {float(of.tied):.2%}")
+            print(
+                f"{workers} workers, {law:8}: kept {float(of.kept):.2%}, flipped {float(of.flipped):.2%}, tied {float(of.tied):.2%}"
+            )
     for workers, kept, flipped in ((4, 0.5829, 0.0452), (8, 0.6421, 0.0868)):
-        right.plot([workers, workers], [kept, flipped], "*", color="#0072B2", markersize=9, label="Table 3" if workers == 4 else None)
+        right.plot(
+            [workers, workers],
+            [kept, flipped],
+            "*",
+            color="#0072B2",
+            markersize=9,
+            label="Table 3" if workers == 4 else None,
+        )
     right.set_xscale("log", base=2)
     right.set(xlabel="workers P", ylabel="votes against the sum's sign")
     right.legend(ncols=2)
@@ -560,7 +597,9 @@ for skew in (0.0, 0.8):
     task.step_gradients(0)
     for name, layer in LAYERS.items():
         g = task.params[name].grad.flatten(1).double()  # c is a tenth of it in the first step
-        uniform = torch.rand(g.shape, dtype=torch.float64, generator=torch_generator(0, "lion cub notebook", skew, name))
+        uniform = torch.rand(
+            g.shape, dtype=torch.float64, generator=torch_generator(0, "lion cub notebook", skew, name)
+        )
         sums = quantised_sums(g, sum_levels(8, 8), uniform)
         rates[skew, layer] = {bar: sign_agreement(sums[bar], g.sum(0)) for bar in ("vote", "L0.01", "L0", "L1", "Qinf")}
         size = float((g.abs().amax(1) / g.abs().mean(1)).median())

@@ -97,7 +97,10 @@ for stages in (4, 8, 16, 32):
     delays = stage_delays(stages)
     steep_first, steep_last = (np.where(np.arange(stages) == k, 10.0, 1.0) for k in (0, stages - 1))
     parts = [effective_delay(delays, c) for c in (np.ones(stages), steep_first, steep_last)]
-    print(f"K = {stages:2d}: tau' {parts[0]:5.2f}, with ten times the curvature in the first stage {parts[1]:5.2f}, ", end="")
+    print(
+        f"K = {stages:2d}: tau' {parts[0]:5.2f}, with ten times the curvature in the first stage {parts[1]:5.2f}, ",
+        end="",
+    )
     print(f"in the last {parts[2]:5.2f}")
 
 # %% [markdown]
@@ -131,7 +134,10 @@ with figure_style():
         right.plot(spreads, line, f"{marker}-", color=color, label=f"latency {latency:g}")
     right.set(xlabel="spread of task times (log-normal)")
     right.legend()
-print(f"latency of half a forward: {utilisation(0.5, 0):.3f}; with a spread of .3 besides: {utilisation(0.5, 0.3):.3f}; ", end="")
+print(
+    f"latency of half a forward: {utilisation(0.5, 0):.3f}; with a spread of .3 besides: {utilisation(0.5, 0.3):.3f}; ",
+    end="",
+)
 print(f"a spread of .3 alone: {utilisation(0, 0.3):.3f}")
 figure
 
@@ -221,7 +227,9 @@ with figure_style():
     for weights, color in zip(("stashed", "current", "corrected"), COLORS, strict=False):
         found, _, _ = by_events(weights)
         ax.semilogy(found, color=color, label=weights)
-        print(f"{weights:9s}: loss {found[-20:].mean():.2e} in the last 20 updates (no delay: {serial[-20:].mean():.2e})")
+        print(
+            f"{weights:9s}: loss {found[-20:].mean():.2e} in the last 20 updates (no delay: {serial[-20:].mean():.2e})"
+        )
     ax.set(xlabel="update", ylabel="loss")
     ax.legend()
 figure

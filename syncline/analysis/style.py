@@ -39,7 +39,13 @@ CYCLE: tuple[MethodStyle, ...] = (
     MethodStyle("#56B4E9", (0, (2, 1.2)), "X"),
 )
 
-DASHES: tuple[Dashes, ...] = ("solid", (0, (4, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
+DASHES: tuple[Dashes, ...] = (
+    "solid",
+    (0, (4, 1.5)),
+    (0, (1, 1.2)),
+    (0, (5, 1.5, 1, 1.5)),
+    (0, (7, 1.5, 1, 1.5, 1, 1.5)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +75,18 @@ METHOD_FAMILIES: dict[str, MethodFamily] = {
     ),
     "compressed": MethodFamily(
         ("demo", "lion-cub", "powersgd", "one-bit", "zero-one", "sign-sgd", "distributed-lion", "top-k", "qsgd", "dion",
-         "galore"),
+         "galore", "ldadam"),
         ("demo", "lion-cub", "powersgd", "one-bit-adam"),
         ("#D55E00", "#E69F00", "#8A3300", "#E03040"), ("^", "v", "<", ">"),
     ),
-    "triggered": MethodFamily(("curvadion", "rmmc"), ("curvadion",), ("#009E73", "#00593F", "#58C9A5", "#7A9A2E"),
-                        ("P", "X", (4, 1, 0), (4, 1, 45))),
-    "rotated": MethodFamily(("basis-rotation", "rotation", "soap"), ("basis-rotation", "soap"),
-                      ("#CC79A7", "#7B2D61", "#E3A9CB", "#A0489A"), ("*", (6, 1, 0), (3, 1, 0), (8, 1, 0))),
+    "triggered": MethodFamily(
+        ("curvadion", "rmmc", "selsync"), ("curvadion",),
+        ("#009E73", "#00593F", "#58C9A5", "#7A9A2E"), ("P", "X", (4, 1, 0), (4, 1, 45)),
+    ),
+    "rotated": MethodFamily(
+        ("basis-rotation", "rotation", "soap", "eshampoo"), ("basis-rotation", "soap"),
+        ("#CC79A7", "#7B2D61", "#E3A9CB", "#A0489A"), ("*", (6, 1, 0), (3, 1, 0), (8, 1, 0)),
+    ),
 }  # fmt: skip
 
 
@@ -116,8 +126,11 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
 
 
 def _of_family(family: MethodFamily, place: int) -> MethodStyle:
-    lap, index = divmod(place, len(DASHES))
-    return MethodStyle(family.shades[index], DASHES[(index + 2 * lap) % len(DASHES)], family.markers[(index + lap) % 4])
+    lap, index = divmod(place, len(family.shades))
+    # Families begin with dashes of their own: of two equal lines the one below is seen through the other.
+    begins = list(METHOD_FAMILIES.values()).index(family)
+    dashes = DASHES[(begins + index + 2 * lap) % len(DASHES)]
+    return MethodStyle(family.shades[index], dashes, family.markers[(index + lap) % len(family.markers)])
 
 
 def _of_cycle(place: int) -> MethodStyle:

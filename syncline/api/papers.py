@@ -20,7 +20,11 @@ def reproduce(paper: str | None = None) -> Result:
     (4.361, 4.361, 'agree')
     """
     from syncline.studies.scoreboard.board import board_of, tables_of
-    from syncline.studies.scoreboard.claims import told_claims
+    from syncline.studies.scoreboard.claims import claims_table, told_claims
 
     rows = board_of(paper)
-    return Result("reproduce", {"rows": rows, "claims": told_claims(paper)}, tables=lambda: tables_of(rows))
+    return Result(
+        "reproduce",
+        {"rows": rows, "claims": told_claims(paper)},
+        tables=lambda: [*tables_of(rows), claims_table(paper)],
+    )

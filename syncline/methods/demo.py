@@ -39,7 +39,6 @@ class DeMoSpec(MethodBase):
         "demo": {"lr": 0.001},
         "demo-sgd": {"base": "sgd", "lr": 0.05},
         "demo-muon": {"base": "muon", "lr": 0.02},
-        "demo-hybrid": {"per_node": 8, "lr": 0.001},
         "demo-periodic": {"label": "demo-periodic", "period": 4, "lr": 0.001},
     }
 
@@ -80,6 +79,12 @@ class DeMoSpec(MethodBase):
 
     @property
     @override
+    def sends_gradients(self) -> bool:
+        """Inside nodes; pairs have a format of their own."""
+        return self.per_node > 1
+
+    @property
+    @override
     def sends_in_backward(self) -> bool:
         """Gradients inside nodes."""
         return self.per_node > 1
@@ -113,8 +118,11 @@ class DeMoSpec(MethodBase):
         pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
         if self.per_node > 1 and workers > 1:
             size = min(self.per_node, workers)
-            pair *= (1 + workers // size) / size if workers > size else 0
-            return f"{self._bytes(1)} N + " + every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
+            pair *= (1 + workers // size) / size
+            gradient = f"{self._bytes(1)} N"
+            if workers == size:
+                return gradient
+            return f"{gradient} + " + every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
         return every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
 
     @override

@@ -75,6 +75,12 @@ class SelSyncSpec(MethodBase):
     def same_for_any_group(self) -> bool:
         return True
 
+    @property
+    @override
+    def sends_gradients(self) -> bool:
+        """Unless it averages parameters."""
+        return self.aggregate == "gradients"
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an average at the expected rate, taken as a period."""

@@ -158,7 +158,7 @@ class GradientChange(Trigger):
         """Delta of each worker ``(R,)``, over all rows together; moves what is remembered on."""
         before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
         for row in rows:
-            kept, square = row.state[GRADIENT_SQUARE], row.g.flatten(1).square().sum(1)
+            kept, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
             kept.copy_(torch.where(kept < 0, square, torch.lerp(kept, square, self.smoothing)))
         after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
         return torch.where(before < 0, torch.inf, (after - before).abs() / before.clamp(min=1e-30))

@@ -123,7 +123,7 @@ METHODS: dict[str, Row] = {
     "mt-dao-paper-phase": Row({**ONE_SLOW, "phase": "paper"}),
     "mt-dao-outer": Row({**ONE_SLOW, "outer": {"lr": 0.7, "momentum": 0.5}}),
     "mt-dao-uncorrected": Row({**ONE_SLOW, "bias_correction": False, "lr": 0.001}),
-    "mt-dao-random": Row({**ONE_SLOW, "base": "sgdm", "lr": 0.1, "phase": "random", "period": 1}),
+    "mt-dao-random": Row({**ONE_SLOW, "base": "sgdm", "lr": 0.05, "phase": "random", "period": 1}),
     "mt-dao-own-periods": Row(
         {
             **ONE_SLOW,
@@ -181,7 +181,13 @@ METHODS: dict[str, Row] = {
         },
     ),
     "selsync": Row(
-        {"kind": "selsync", **ADAM, "threshold": 0.0, "expected_sync_rate": 1.0},
+        {
+            "kind": "selsync",
+            "lr": 0.003,
+            "rule": {"kind": "adam", "eps": 1e-3},
+            "threshold": 0.0,
+            "expected_sync_rate": 1.0,
+        },
         setting={"threshold": 0.02, "smoothing": 0.5},
     ),
     "selsync-gradients": Row(

@@ -109,7 +109,7 @@ def check_bytes(name: str, found: list[dict[bool, dict[str, Outcome]]]) -> None:
 
 SHORT = 20
 
-GROWING = ("ddp-muon", "one-bit-adam-mean")
+GROWING = ("ddp-muon", "ddp-multi-momentum-muon", "one-bit-adam-mean")
 """Muon's iteration multiplies small singular values by up to 3.4, five times; signs of clipped momenta turn."""
 
 

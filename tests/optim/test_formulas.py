@@ -444,7 +444,7 @@ P = [torch.nn.Parameter(torch.zeros(1))]
         (lambda: MTDAO(P, 1.0, betas=(0.9, 0.9), omegas=(0.5,)), "omegas"),
         (lambda: MTDAO(P, 1.0, betas=(0.9, 0.9), omegas=(0.6, 0.6)), "sum is at most 1"),
         (lambda: MTDAO(P, 1.0, momentum_periods=(1, 2)), "one period per beta"),
-        (lambda: MTDAO(P, 1.0, phase="odd"), "'aligned' or 'paper'"),
+        (lambda: MTDAO(P, 1.0, phase="odd"), "'aligned', 'paper' or 'random'"),
         (lambda: MTDAO(P, 1.0, base="lion"), "'adam', 'adopt', 'sgdm' or 'muon'"),
         (lambda: DiLoCo(P, 1.0, outer_lr=0.0), "outer_lr: got 0.0"),
         (lambda: Method(P, 1.0, sgdm(), Periodic({"momentum_1": 2})), "sync: got 'momentum_1'"),

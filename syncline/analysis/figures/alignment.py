@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from syncline.analysis.curves import FloatArray
@@ -187,7 +188,11 @@ def measured_over(
         for ax in axes[len(plots) :]:
             ax.set_visible(False)
         for ax, plot in zip(axes, plots, strict=False):
-            ax.set_yscale("log" if max(_decades(one) for one in plots if one.y == plot.y) >= 1 else "linear")
+            if max(_decades(one) for one in plots if one.y == plot.y) >= 1:
+                ax.set_yscale("log")
+                ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if _decades(plot) < 1.5 else (1,), numticks=12))
+                ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+                ax.yaxis.set_minor_formatter(NullFormatter())
             for mark in plot.marks:
                 ax.axvline(mark, **MARK, zorder=1)
             for label, one in plot.measured.items():
@@ -197,8 +202,8 @@ def measured_over(
                 ax.plot(*one.line, color=style.color, linestyle=style.linestyle, linewidth=1.0, zorder=3, label=label)
             if plot.across:
                 ax.axvline(plot.across[0], color="#333333", linewidth=0.8, zorder=1)
-                note = ax.annotate(plot.across[1], (plot.across[0], 0.97), (3, 0), xycoords=("data", "axes fraction"),
-                                   textcoords="offset points", va="top", fontsize=7)  # fmt: skip
+                note = ax.annotate(plot.across[1], (plot.across[0], 0.03), (4, 0), xycoords=("data", "axes fraction"),
+                                   textcoords="offset points", va="bottom", fontsize=7)  # fmt: skip
                 note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
             ax.set_xlabel(plot.x)
             ax.set_ylabel(plot.y)

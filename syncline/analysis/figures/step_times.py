@@ -35,7 +35,7 @@ def step_times(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, title
     place = {name: len(methods) - 1 - i for i, name in enumerate(methods)}
     highest = max(value for of in panels.values() for row in of.values() for value in row.values())
     with figure_style():
-        fig = new_figure(1.2 + 2.1 * len(panels), 0.9 + 0.2 * len(methods))
+        fig = new_figure(0.8 + 0.065 * max(map(len, methods)) + 2.1 * len(panels), 0.9 + 0.2 * len(methods))
         axes = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, (model, of) in zip(axes, panels.items(), strict=True):
             ax.set_xscale("log")
@@ -55,6 +55,7 @@ def step_times(panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, title
             ax.xaxis.set_minor_formatter(NullFormatter())
             ax.set_xlabel("step / computing")
             ax.set_title(model, loc="left")
+        axes[0].set_ylabel("method")
         handles, labels = axes[0].get_legend_handles_labels()
         fig.legend(
             handles, labels, loc="outside upper center", ncols=len(networks), title=title or None, title_fontsize=9

@@ -289,10 +289,10 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     for name, preset in NETWORKS.items():
         if isinstance(preset.network, Link):
             marks.setdefault(name, float(preset.network.bandwidth_bytes_per_s))
-    latency = format_seconds(float(links[0].latency_s))
+    latency = format_seconds(float(links[0].latency_s)).replace(" us", " µs")
     label = f"speedup over {specs[0].methods[0].name}"
     left_out = len(specs) - len(panels)
-    title = f"lines: {latency} one way, as {links[0].name}; points: each network as it is"
+    title = f"lines: at the latency of {links[0].name} ({latency}); points: at each network's own"
     return speedup_over_bandwidth(
         bandwidths, panels, marks, label=label, title=title + (f"; {left_out} more not drawn" if left_out else "")
     )

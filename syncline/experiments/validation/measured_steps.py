@@ -79,7 +79,7 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
     if not path.is_file():
         raise SpecError(field, name, f"the name of a file in {folder}; {WHERE}")
     points = []
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         for line, row in enumerate(csv.DictReader(file), start=2):
             try:
                 numbers = {name: int(float(row[column])) for name, column in COLUMNS.items()}

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, one_of
+from syncline.experiments.columns import Column, digits_of, table, text_of
 from syncline.studies.scoreboard.board import Scored, board_of
 from syncline.studies.scoreboard.rows import PAPERS
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 HOLDS, FAILS, HOLDS_UNDER, UNKNOWN = "holds", "fails", "holds under", "unknown"
 STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
@@ -78,6 +82,18 @@ def claims_of(paper: str | None = None) -> tuple[PaperClaim, ...]:
         PaperClaim(name, **{**one, "rows": tuple(one.get("rows", ()))})
         for name in ([paper] if paper is not None else [*PAPERS, OURS])
         for one in given.get(name, [])
+    )
+
+
+def claims_table(paper: str | None = None) -> Group:
+    """How many of the papers' claims hold, fail, hold under a condition, or are unknown."""
+    columns: list[Column] = [text_of("paper"), *((state, digits_of(state, "d")) for state in STATES)]
+    rows = [
+        {"paper": name, **{state: sum(claim.state == state for claim in claims_of(name)) for state in STATES}}
+        for name in ([paper] if paper is not None else PAPERS)
+    ]
+    return table(
+        "claims", columns, rows, "Which they are, on what evidence, and what would settle them: docs/claims.md\n"
     )
 
 

@@ -11,11 +11,13 @@ from syncline.analysis.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, mean_bytes_per_step
 from syncline.experiments.projection.memory import memory_of
+from syncline.experiments.projection.project import project
 from syncline.methods import DDP, method_of
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import seed64
+from syncline.specs import ProjectSpec
 from syncline.studies.scoreboard.cells import study_cell
 from syncline.studies.scoreboard.literal import literal_distance
 from syncline.training import rows_of, train
@@ -171,3 +173,18 @@ def losses_by_k(base: str, basis: str) -> dict[str, float]:
 def losses_by_beta() -> dict[str, float]:
     """The same of Signum at k 4 by the momentum's decay."""
     return {f"{beta:g}": digits_loss("signum", 4, 1.0, "dct", beta) for beta in (0.9, 0.99, 0.999)}
+
+
+def hybrid_step_times() -> dict[str, float]:
+    """Seconds per step of gpt-160m on two sites of eight: data parallelism, DeMo among all, DeMo between the sites."""
+    methods = {"ddp": "ddp-adam", "demo": "demo", "hybrid": {"kind": "demo", "per_node": 8, "lr": 0.001}}
+    fields = {
+        "model": "gpt-160m",
+        "tokens_per_worker": 32768,
+        "workers": 16,
+        "networks": ["two-sites"],
+        "compute": {"hardware": "h100"},
+    }
+    spec = {"kind": "project", "name": "hybrid", **fields, "methods": [*methods.values()]}
+    rows = project(ProjectSpec.model_validate(spec))
+    return {name: float(row["step_time_s"]) for name, row in zip(methods, rows, strict=True)}

@@ -24,7 +24,11 @@ PrintedStep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
 def literal_distance(algorithm: str, *knobs: Any) -> float:
     """Largest difference, over all steps and workers, of Syncline's parameters and of the printed algorithm's."""
-    spec, step = ALGORITHMS[algorithm](*knobs)
+    return distance(*ALGORITHMS[algorithm](*knobs))
+
+
+def distance(spec: dict[str, Any], step: PrintedStep) -> float:
+    """The same of a method's fields and of what its algorithm prints."""
     start = _drawn(-1)[:1].repeat(WORKERS, axis=0)
     x, furthest = start.copy(), 0.0
     param = torch.nn.Parameter(torch.from_numpy(start.copy()))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.comm import SimulatedCommunicator
-from syncline.methods import CurvaDion
+from syncline.methods import CurvaDion, SelSyncDion
 from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
@@ -62,6 +62,20 @@ def scheduled(seed: int, skew: float, count: int, schedule: str) -> float:
     rule = MatrixSplit(DionRule(), adam())
     made = partial(DionMethod, lr=RATE, rule=rule, trigger=trigger, factors=False, hold=False)
     return _trained(made, seed, skew)[0]
+
+
+@cache
+def by_gradients(seed: int, skew: float, threshold: float) -> tuple[float, int]:
+    """Final loss of Dion under SelSync's trigger, and how often it averaged."""
+    loss, method = _trained(partial(SelSyncDion, lr=RATE, threshold=threshold), seed, skew)
+    return loss, sum(call.label == "gradient" for call in method.comm.ledger.records)
+
+
+def selsync_losses(skew: float, threshold: float, selsync_threshold: float) -> dict[str, float]:
+    """Median final losses of CurvaDion, and of Dion under SelSync's trigger at a threshold of its own."""
+    selsync = [by_gradients(seed, skew, selsync_threshold)[0] for seed in SEEDS]
+    own = [triggered(seed, skew, threshold).loss for seed in SEEDS]
+    return {"curvadion": float(np.median(own)), "selsync": float(np.median(selsync))}
 
 
 def _trained(make: Any, seed: int, skew: float) -> tuple[float, Any]:

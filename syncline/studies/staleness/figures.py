@@ -105,7 +105,8 @@ def _stages(count: int) -> str:
 def _styles(spec: StalenessSpec) -> dict[str, MethodStyle]:
     """Hues by what is done against lateness: nothing, a remedy, steps without scale, a basis."""
     hues = {late.name: HUES[_against_lateness(late)] for late in spec.methods}
-    return method_styles(hues, hues)
+    # What all have in common tells none from another.
+    return method_styles(hues, hues if len(set(hues.values())) > 1 else None)
 
 
 def _against_lateness(late: LateMethod) -> str:

@@ -29,9 +29,11 @@ from syncline.analysis.figures import (
 )
 from syncline.analysis.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
 from syncline.analysis.figures.alignment import trajectory_grid as ways_on_contours
+from syncline.analysis.figures.papers import paper_summary
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
 from syncline.analysis.figures.staleness import over_stages
+from syncline.analysis.figures.step_times import step_times
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.analysis.figures.votes import votes_over_workers
 from syncline.analysis.figures.wall_clock import time_over_bandwidth
@@ -219,6 +221,22 @@ def _validation(kinds, groups: int, *, error: float = 0.05, names=("1", "2", "16
     return predicted_against_measured(points, errors, title="errors of a mean step")
 
 
+def _beside_computing(methods, networks, panels: int, *, most: float = 20.0) -> Figure:
+    of = {
+        name: {net: 1 + most * n / (1 + place) for n, net in enumerate(networks)} for place, name in enumerate(methods)
+    }
+    return step_times({f"gpt-{160 << panel}m": of for panel in range(panels)}, title="4 workers")
+
+
+def _paper(groups: int, series=("paper", "Syncline"), *, log: bool = False, scale: float = 1.0, **look) -> Figure:
+    bars = {f"group {n}": {name: scale * (1 + n) * 3.0**n for name in series} for n in range(groups)}
+    verdicts = {"agree": 80, "trend": 3, "differ": 14, "not checkable": 60}
+    message = (
+        "What a reader takes away from this picture in ten seconds, in a sentence that is as long as such ones are"
+    )
+    return paper_summary(message, bars, verdicts, value_label="speedup (times)", group_label="network", log=log, **look)
+
+
 def _bowl(x: np.ndarray) -> np.ndarray:
     return x[..., 0] ** 2 + 10 * x[..., 1] ** 2
 
@@ -348,6 +366,18 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "one": partial(_validation, LONG, 1, error=0.4, names=("communication", "compute")),
         "none": partial(_validation, ("a",), 0),
         "far off": partial(_validation, FEW, 2, error=0.0, names=("own",)),
+    },
+    "step times": {
+        "two": partial(_beside_computing, FEW, ("infiniband", "10gbe", "wan"), 2),
+        "eleven": partial(_beside_computing, ELEVEN, ("infiniband", "10gbe", "wan"), 3),
+        "long names": partial(_beside_computing, LONG, ("wan",), 1),
+        "slow": partial(_beside_computing, FEW, ("10gbe", "wan"), 3, most=1e5),
+    },
+    "papers": {
+        "usual": partial(_paper, 4, span=(6.0, 27.0, "printed: 6 to 27")),
+        "one": partial(_paper, 1, ("Syncline",)),
+        "logarithmic": partial(_paper, 5, ("paper", "Syncline", "by a ring of two"), log=True, scale=1e3),
+        "tiny": partial(_paper, 2, scale=1e-7),
     },
     "ways": {
         "twenty": partial(_grid, 4, 5),

@@ -2,10 +2,61 @@
 
 from __future__ import annotations
 
-import pytest
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
 
+import pytest
+from matplotlib.figure import Figure
+
+from syncline.analysis import figures
+from syncline.analysis.figures.axes import new_figure
 from tests.analysis.figures.gallery import GALLERY
 from tests.analysis.figures.legible import defects
+
+
+def test_every_figure_of_the_package_is_in_the_gallery():
+    modules = [
+        importlib.import_module(f"{figures.__name__}.{found.name}") for found in pkgutil.iter_modules(figures.__path__)
+    ]
+    drawing = {
+        name
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+        and inspect.signature(function).return_annotation in ("Figure", Figure)
+    }  # fmt: skip
+    drawn = Path(__file__).with_name("gallery.py").read_text(encoding="utf-8")
+    assert {name for name in drawing - {"new_figure"} if name not in drawn} == set()
+    assert len(drawing) >= 19
+
+
+def spoiled_page() -> Figure:
+    """A page with defects of every kind."""
+    fig = new_figure(2, 2)
+    fig.set_layout_engine("none")
+    ax = fig.add_axes((0.2, 0.2, 0.7, 0.7))
+    ax.plot([0, 1], [0, 1], label="line")
+    ax.fill_between([0, 1], [0, 0], [9, 9])
+    ax.set_ylim(0, 1)
+    fig.text(0.5, 0.95, "one")
+    fig.text(0.52, 0.95, "two")
+    fig.text(0.9, 0.05, "a text that leaves")
+    ax.text(0.4, 0.45, "crossed")
+    ax.set_xlabel("named")
+    ax.legend(loc="center")
+    return fig
+
+
+def test_each_kind_of_defect_is_found():
+    found = " ".join(defects(spoiled_page()))
+    for told in (
+        "texts overlap: 'one' and 'two'", "off the page: 'a text that leaves'", "legend over data: ['line'] over line",
+        "no name: y axis", "band beyond the axes", "text over a line: 'crossed'",
+    ):  # fmt: skip
+        assert told in found
+    assert "no name: x axis" not in found
 
 
 @pytest.mark.parametrize("name", GALLERY)

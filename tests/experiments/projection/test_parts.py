@@ -20,7 +20,13 @@ LINK = network("10gbe")
 def test_on_links_parts_are_priced_as_groups_of_their_own() -> None:
     """All parts go at once on links that no two workers share: the seconds of one of each kind."""
     (row,) = sl.project(
-        model="gpt-160m", workers=[8], networks=["10gbe"], methods=[HYBRID], overlap="none", algorithm="ring"
+        model="gpt-160m",
+        workers=[8],
+        networks=["10gbe"],
+        methods=[HYBRID],
+        overlap="none",
+        algorithm="ring",
+        precision="fp32",
     ).rows
     gradient, between, inside = method_of(HYBRID).exchanges(MODELS["gpt-160m"].tensors, 8)
     expected = collective_s("all_reduce", 4, gradient.payload_bytes, LINK, "ring")

@@ -21,6 +21,12 @@ FIELDS = {"paper", "where", "quantity", "paper_value", "ours", "unit", "kind", "
           "command", "reason", "follows"}  # fmt: skip
 
 
+def test_fields_are_documented():
+    text = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"^## reproduce: .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == FIELDS
+
+
 def slug(text: str) -> str:
     """As an anchor of a heading."""
     return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
