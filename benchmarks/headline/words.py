@@ -57,7 +57,7 @@ def _periodic(rows: dict[tuple[str, str], Row]) -> str:
 def _same_bytes(rows: dict[tuple[str, str], Row]) -> str:
     mine, searched, by_hand, diloco = (rows[name, "wan"] for name in ("mt-dao", "local-adam", BY_HAND, "diloco"))
     return (
-        f"**MT-DAO's lead over Local Adam is the search's.** They send the same bytes in the same calls. Searched, they end at "
+        f"**Most of MT-DAO's lead over Local Adam is the search's.** They send the same bytes in the same calls. Searched, they end at "
         f"{mine.loss:.3f} and {searched.loss:.3f}; Local Adam with MT-DAO's rate and a β₁ of 0.8, by hand, at "
         f"{by_hand.loss:.3f}. DiLoCo, with a third of the bytes and its outer step searched, too, ends at {diloco.loss:.3f}."
     )
