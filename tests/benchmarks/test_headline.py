@@ -50,18 +50,18 @@ def test_losses_are_kept_by_method_seed_and_step(made_up, spec):
 
 
 def test_a_row_has_median_range_and_when_each_target_was_reached(made_up):
-    rows = {(row.method, row.network): row for row in made_up.rows((2.5, 2.01, 1.0))}
+    rows = {(row.method, row.network): row for row in made_up.rows((2.5, 2.02, 1.0))}
     row = rows["ddp-adam", "wan"]
-    assert (row.loss, row.loss_min, row.loss_max) == pytest.approx((2.01, 2.0, 2.02))
-    steps = [0.5 * 400 / (1 - seed / 100) for seed in range(3)]
+    assert (row.loss, row.loss_min, row.loss_max) == pytest.approx((2.02, 2.0, 2.04))
+    steps = [0.5 * 400 / (1 - seed / 100) for seed in range(5)]
     found = row.reached[2.5]
     # Steps of one length, but for what the clock begins and ends with.
-    assert found.median_s == pytest.approx(steps[1] * row.step_time_s, rel=0.01) and found.seeds == 3
+    assert found.median_s == pytest.approx(steps[2] * row.step_time_s, rel=0.01) and found.seeds == 5
     assert (found.low_s, found.high_s) == pytest.approx(
-        (steps[0] * row.step_time_s, steps[2] * row.step_time_s), rel=0.01
+        (steps[0] * row.step_time_s, steps[4] * row.step_time_s), rel=0.01
     )
-    assert row.reached[2.01].seeds == 2 and row.reached[1.0] == Reached(np.inf, np.inf, np.inf, 0)
-    assert made_up.steps_to("ddp-adam", 2.5).median_s == pytest.approx(steps[1])
+    assert row.reached[2.02].seeds == 3 and row.reached[1.0] == Reached(np.inf, np.inf, np.inf, 0)
+    assert made_up.steps_to("ddp-adam", 2.5).median_s == pytest.approx(steps[2])
 
 
 def test_what_is_told_of_a_row():
