@@ -57,6 +57,7 @@ from syncline.studies.alignment import AlignmentSpec
 from syncline.studies.alignment.points import floor_point, quadratics
 from syncline.studies.alignment.random_draws import random_records, random_rows
 from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
+from syncline.studies.summaries import summary_figure
 from syncline.studies.swings import SwingsSpec
 from syncline.studies.swings.study import swing_records
 
@@ -74,6 +75,15 @@ def rule_of(name, beta2, hessian):
 
     return rule
 
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce basis-rotation` lists
+# them.
+
+# %%
+summary_figure("basis-rotation")
 
 # %% [markdown]
 # ## How far a basis is off

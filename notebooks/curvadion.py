@@ -44,9 +44,18 @@ from syncline.methods import CurvaDion
 from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
 from syncline.problems import Digits
 from syncline.seeds import seed64
+from syncline.studies.summaries import summary_figure
 from syncline.training import parameter_groups, rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce curvadion` lists them.
+
+# %%
+summary_figure("curvadion")
 
 # %% [markdown]
 # ## The toy: RMMC on a quadratic

@@ -48,6 +48,7 @@ from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import generator
 from syncline.methods import method_of
+from syncline.studies.summaries import summary_figure
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
@@ -63,6 +64,14 @@ def trained(make_method, steps=128, seeds=SEEDS):
     method = make_method(task.params.values(), comm=comm, worker_axis=True)
     return task, method, train(task, method, seeds, steps)
 
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce demo` lists them.
+
+# %%
+summary_figure("demo")
 
 # %% [markdown]
 # ## The toy: how much of a real momentum do k coefficients hold?

@@ -71,6 +71,7 @@ from syncline.studies.papers.packing import (
     speed_constants,
 )
 from syncline.studies.papers.speed import wire_bits
+from syncline.studies.summaries import summary_figure
 from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.training import rows_of, train
 
@@ -79,6 +80,14 @@ COLORS = ("black", "#D55E00", "#0072B2", "#009E73", "#CC79A7")
 STYLES = ("solid", "dashed", "dashdot", "solid", (0, (1, 1.2)))
 MARKERS = "os^Dv"
 PARTS = {"computing": "#BBBBBB", "bits on links": "#0072B2", "packing": "#D55E00"}
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce lion-cub` lists them.
+
+# %%
+summary_figure("lion-cub")
 
 # %% [markdown]
 # ## What a vote costs

@@ -47,10 +47,19 @@ from syncline.methods import MTDAO, Local
 from syncline.optim import adam
 from syncline.problems import Digits, Rosenbrock
 from syncline.seeds import seed64
+from syncline.studies.summaries import summary_figure
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
 COLORS, MARKERS = ("black", "#D55E00", "#0072B2"), "os^"
+
+# %% [markdown]
+# ## The paper in one picture
+#
+# Its message in its own numbers beside ours, and the verdicts on all of them; `syncline reproduce mt-dao` lists them.
+
+# %%
+summary_figure("mt-dao")
 
 # %% [markdown]
 # ## Half-life against the period

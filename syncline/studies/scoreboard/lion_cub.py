@@ -18,9 +18,6 @@ from syncline.studies.scoreboard.literal import literal_distance
 
 __all__ = ["literal_distance", "study_cell"]
 
-LARGEST, TYPICAL = 1.63e-3, 1e-7
-"""Of the update of lm_head, and where most of its values end (section 4.1)."""
-
 
 def shape_millions(model: str) -> float:
     """Parameters of a GPT-2 of that width and depth, in millions."""
@@ -40,11 +37,6 @@ def independent_ties(workers: int) -> float:
 def table3_sums(entry: str, workers: int, law: str = "gaussian") -> float:
     """The same added up, in percent."""
     return 100 * float(getattr(vote_against_sum(workers, law), entry))  # type: ignore[arg-type]
-
-
-def integer_step(bits: int = 5) -> float:
-    """What the lowest integer of the usual quantiser stands for in lm_head: ``max / (2^(n-1) - 1)``."""
-    return LARGEST / (2 ** (bits - 1) - 1)
 
 
 def largest_integer(workers: int, bits: int = 8) -> int:
