@@ -47,6 +47,10 @@ ELEVEN = (
 )  # fmt: skip
 LONG = ("rotation by the second moment, bilateral, every step", "compensation of strength one thousand, late", "short")
 NETWORKS = {"infiniband": Link(2e-6, 12.5e9), "10gbe": Link(50e-6, 1.25e9), "wan": Link(25e-3, 125e6)}
+DESCRIBED = {
+    "infiniband": "100 Gbit/s, latency 2 µs",
+    "wan": "2 sites, 10gbe inside, 12.5 ms one way, 1 Gbit/s to the core, two network cards in each node",
+}
 SPEEDS = {"infiniband": 0.01, "10gbe": 0.3, "wan": 9.5}
 
 
@@ -158,12 +162,13 @@ def _strip(workers: int, *, scale: float = 1.0) -> Figure:
 
 def _schedules(stages: int, microbatches: int, panels: int) -> Figure:
     tasks = [
-        TaskSpan(stage, kind, microbatch, chunk, start, start + length, kind == "backward")
+        TaskSpan(stage, kind, microbatch, chunk, start, start + length, kind == "weight")
         for stage in range(stages)
         for microbatch in range(microbatches)
         for kind, chunk, start, length in (
             ("forward", microbatch % 2, float(stage + microbatch), 1.0),
-            ("backward", 0, float(stages + microbatches + stage + 2 * microbatch), 2.0),
+            ("backward", 0, float(stages + microbatches + stage + 2 * microbatch), 1.0),
+            ("weight", 0, float(stages + microbatches + stage + 2 * microbatch + 1), 1.0),
         )
     ]
     groups = ["near", "near", "far"]
@@ -281,6 +286,10 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
             *args, NETWORKS, loss_label="validation loss (nats per byte)", **kwargs
         )
     ),
+    "loss against a described clock": {
+        "two": lambda: loss_against_clock(curves(), DESCRIBED, target=2.5, loss_label="loss of the workers' mean"),
+        "one evaluation": lambda: loss_against_clock(curves(evaluations=2, seeds=1), DESCRIBED, time_scale="log"),
+    },
     "loss against one clock": _losses(
         lambda *args, **kwargs: loss_against_clock(*args, {"wan": NETWORKS["wan"]}, **kwargs)
     ),
