@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -33,6 +34,8 @@ LOG_TIME_RATIO = 5.0
 Targets = float | Sequence[float] | None
 """A loss that is to be reached, several, or none."""
 
+LETTERS_OF_A_PANEL = 34
+"""Of a network's description on a line of its panel's title."""
 BAND_ROOM = 0.3
 """How much higher, as a share of what the medians take, a panel may be for the seeds' bands; they are cut there."""
 
@@ -132,7 +135,7 @@ def loss_against_clock(
             for curve in curves:
                 _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
             _target_lines(ax, targets)
-            ax.set_title(f"{name}\n{_describe(link)}", loc="left")
+            ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
         legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
