@@ -99,13 +99,13 @@ def _series(labels=FEW, *, seeds: int = 3, points: int = 200, scale: float = 1.0
     ]
 
 
-def _valley(labels=FEW, *, seeds: int = 3, points: int = 200, scale: float = 1.0) -> Figure:
+def _valley(labels=FEW, *, seeds: int = 3, points: int = 200, scale: float = 1.0, start: float = 1.0) -> Figure:
     turn = np.linspace(0, 1, points)[:, None]
     ways = {
         label: scale * ((1 - turn) * [[-1, 1 + place]] + turn * [[1, 1]] + 0.05 * noise(points, 2))
         for place, label in enumerate(labels)
     }
-    surface = Surface(lambda x, y: (x - scale) ** 2 + 5 * (y - scale) ** 2, (-scale, scale), (scale, scale))
+    surface = Surface(lambda x, y: (x - scale) ** 2 + 5 * (y - scale) ** 2, (-start * scale, scale), (scale, scale))
     return landscape_convergence(_series(labels, seeds=seeds, points=points), surface, ways)
 
 
@@ -216,8 +216,8 @@ def _clocks(methods, panels=("Adam", "ADOPT"), *, hidden: bool = False, scale: f
     )
 
 
-def _validation(kinds, groups: int, *, error: float = 0.05, names=("1", "2", "16")) -> Figure:
-    measured = np.geomspace(0.05, 60, 40)
+def _validation(kinds, groups: int, *, error: float = 0.05, names=("1", "2", "16"), last_s: float = 60.0) -> Figure:
+    measured = np.geomspace(0.05, last_s, 40)
     points = {
         kind: (list(measured * (1 + place)), list(measured * (1 + place) * np.exp(error * noise(40))))
         for place, kind in enumerate(kinds)
@@ -309,6 +309,7 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "eleven": partial(_valley, ELEVEN),
         "long names": partial(_valley, LONG),
         "huge": partial(_valley, scale=1e6),
+        "start at the optimum": partial(_valley, ("ddp-sgdm",), start=-0.95),
         "tiny": partial(_valley, scale=1e-6),
     },
     "collectives": {
@@ -374,6 +375,7 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "four": partial(_validation, ELEVEN, 4, names=("100 Mbit/s", "1 Gbit/s")),
         "one": partial(_validation, LONG, 1, error=0.4, names=("communication", "compute")),
         "none": partial(_validation, ("a",), 0),
+        "within a decade": partial(_validation, FEW, 2, last_s=0.4),
         "far off": partial(_validation, FEW, 2, error=0.0, names=("own",)),
     },
     "step times": {
