@@ -66,12 +66,12 @@ def trace_command(
 
     What the script prints goes to standard error. Its operations are counted, and timed on the hardware.
     """
-    from syncline.backend.tracing.ranks import program_of
+    from syncline.backend.tracing.ranks import script_of
     from syncline.experiments.tracing.tables import trace_tables
-    from syncline.experiments.tracing.trace import Question, trace
+    from syncline.experiments.tracing.trace import ReplayedOn, trace
 
-    program = program_of(script)
-    asked = Question.of(each_network(network) or NETWORKS, hardware, algorithm)
+    program = script_of(script)
+    asked = ReplayedOn.of(each_network(network) or NETWORKS, hardware, algorithm)
     target = out or Path("runs") / f"trace-{program.name}"
     told = trace(program, workers, asked, target, exact=out is not None)
     if as_json:
@@ -99,9 +99,9 @@ def whatif_command(
     """Replay the record of a trace on other networks, or on other hardware."""
     from syncline.experiments.tracing.kept import read_record
     from syncline.experiments.tracing.tables import trace_tables
-    from syncline.experiments.tracing.trace import Question, replayed
+    from syncline.experiments.tracing.trace import ReplayedOn, replayed
 
-    asked = Question.of(each_network(network) or NETWORKS, hardware, algorithm)
+    asked = ReplayedOn.of(each_network(network) or NETWORKS, hardware, algorithm)
     told, _ = replayed(read_record(record), asked)
     if as_json:
         emit(told)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions, AllToAllOptions, ProcessGroupGloo
 
-from syncline.backend.tracing.record import Received, Sent, Started, Waited
+from syncline.backend.tracing.record import MessageAwaited, MessageSent, Started, Waited
 from syncline.backend.tracing.recorder import RECORDER, site
 
 NAME = "syncline"
@@ -236,14 +236,14 @@ class TracedGroup(dist.ProcessGroup):
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """As gloo's."""
         given, call = listed(tensors), RECORDER.new_call()
-        RECORDER.note(Sent(call, self.ranks[to], size_of(given), self._tag(self.own, to), site()))
+        RECORDER.note(MessageSent(call, self.ranks[to], size_of(given), self._tag(self.own, to), site()))
         with RECORDER.silence():
             return TracedWork(self.inner.send(given, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """As gloo's."""
         given, call = listed(tensors), RECORDER.new_call()
-        RECORDER.note(Received(call, self.ranks[source], self._tag(source, self.own), site()))
+        RECORDER.note(MessageAwaited(call, self.ranks[source], self._tag(source, self.own), site()))
         with RECORDER.silence():
             return TracedWork(self.inner.recv(given, source, tag), call)
 

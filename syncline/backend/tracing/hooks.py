@@ -43,10 +43,10 @@ def install() -> None:
 
     register_optimizer_step_pre_hook(begins)
     register_optimizer_step_post_hook(ends)
-    torch.autograd.backward = listening(torch.autograd.backward)
+    torch.autograd.backward = noting_losses(torch.autograd.backward)
 
 
-def checked(backend: Any) -> None:
+def check_backend(backend: Any) -> None:
     """Refuse a backend of which nothing is known here."""
     if backend is not None and str(backend).lower() not in KNOWN:
         raise ValueError(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
@@ -57,7 +57,7 @@ def starting(init: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        checked(backend)
+        check_backend(backend)
         kwargs.pop("device_id", None)
         with RECORDER.silence():
             return init(NAME, *args, **kwargs)
@@ -70,7 +70,7 @@ def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(new)
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        checked(backend)
+        check_backend(backend)
         kwargs.pop("device_id", None)
         with RECORDER.silence():
             return new(ranks, timeout, None, *args, **kwargs)
@@ -78,7 +78,7 @@ def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
     return new_group
 
 
-def listening(backward: Callable[..., Any]) -> Callable[..., Any]:
+def noting_losses(backward: Callable[..., Any]) -> Callable[..., Any]:
     """``autograd.backward`` that notes a loss of one number."""
 
     @functools.wraps(backward)

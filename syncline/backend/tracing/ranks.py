@@ -23,7 +23,7 @@ GRACE_S = 5.0
 """That ranks have to end by themselves after one has failed."""
 
 
-class Program(NamedTuple):
+class ForeignScript(NamedTuple):
     """What is run.
 
     Attributes:
@@ -42,7 +42,7 @@ class Program(NamedTuple):
         return (self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem) or "script"
 
 
-def traced(program: Program, workers: int) -> list[RankRecord]:
+def traced(program: ForeignScript, workers: int) -> list[RankRecord]:
     """Run a program on so many ranks and note what each does; what it prints goes to standard error.
 
     Raises:
@@ -98,16 +98,16 @@ def watched_ranks(running: dict[int, int]) -> tuple[int, str] | None:
                 continue
             code = os.waitstatus_to_exitcode(status)
             failed = rank, f"exited with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
-            end(running, signal.SIGTERM)
+            end_ranks(running, signal.SIGTERM)
     except BaseException:
-        end(running, signal.SIGKILL)
+        end_ranks(running, signal.SIGKILL)
         for pid in running:
             os.waitpid(pid, 0)
         raise
     return failed
 
 
-def end(running: dict[int, int], how: signal.Signals) -> None:
+def end_ranks(running: dict[int, int], how: signal.Signals) -> None:
     """Ask ranks to end, and make those that do not within the grace."""
     for pid in running:
         os.kill(pid, how)
@@ -123,13 +123,13 @@ def end(running: dict[int, int], how: signal.Signals) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def be_rank(program: Program, rank: int, workers: int, port: int, folder: Path) -> None:
+def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path) -> None:
     """The life of a rank, from its birth to its end."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.dup2(2, 1)
-        environment(rank, workers, port)
+        rank_environment(rank, workers, port)
         record = run_recorded(program, rank)
         (folder / f".{rank}").write_bytes(pickle.dumps(record))
         (folder / f".{rank}").rename(folder / f"{rank}")
@@ -146,7 +146,7 @@ def be_rank(program: Program, rank: int, workers: int, port: int, folder: Path) 
         os._exit(code)
 
 
-def environment(rank: int, workers: int, port: int) -> None:
+def rank_environment(rank: int, workers: int, port: int) -> None:
     """As torchrun sets it on one machine."""
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
@@ -156,7 +156,7 @@ def environment(rank: int, workers: int, port: int) -> None:
     }  # fmt: skip
 
 
-def run_recorded(program: Program, rank: int) -> RankRecord:
+def run_recorded(program: ForeignScript, rank: int) -> RankRecord:
     """Run the program as ``python`` would, and listen."""
     import numpy as np
     import torch
@@ -182,7 +182,7 @@ def run_recorded(program: Program, rank: int) -> RankRecord:
     return RECORDER.record
 
 
-def program_of(words: Sequence[str]) -> Program:
+def script_of(words: Sequence[str]) -> ForeignScript:
     """What stands behind ``--``: a file and its arguments, or ``-m`` and a module and its arguments.
 
     Raises:
@@ -191,5 +191,5 @@ def program_of(words: Sequence[str]) -> Program:
     if words[0] == "-m":
         if len(words) < 2:
             raise SpecError("script", "-m", "a module's name behind it")
-        return Program(words[1], tuple(words[2:]), True)
-    return Program(words[0], tuple(words[1:]))
+        return ForeignScript(words[1], tuple(words[2:]), True)
+    return ForeignScript(words[0], tuple(words[1:]))

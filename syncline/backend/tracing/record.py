@@ -40,7 +40,7 @@ class Started(NamedTuple):
     site: str
 
 
-class Sent(NamedTuple):
+class MessageSent(NamedTuple):
     """A message to another rank."""
 
     call: int
@@ -50,7 +50,7 @@ class Sent(NamedTuple):
     site: str
 
 
-class Received(NamedTuple):
+class MessageAwaited(NamedTuple):
     """A message from another rank that is asked for; it is there once it was waited for."""
 
     call: int
@@ -75,7 +75,7 @@ class Lost(NamedTuple):
     loss: float
 
 
-Event: TypeAlias = Computed | Started | Sent | Received | Waited | Stepped | Lost
+Event: TypeAlias = Computed | Started | MessageSent | MessageAwaited | Waited | Stepped | Lost
 
 Operations: TypeAlias = tuple[tuple[float, float], ...]
 """FLOPs and bytes of each operation."""
@@ -108,4 +108,4 @@ class RankRecord:
 
 def payload_bytes(ranks: Iterable[RankRecord]) -> list[int]:
     """Bytes that each rank handed over, messages among them."""
-    return [sum(one.payload_bytes for one in rank.events if isinstance(one, Started | Sent)) for rank in ranks]
+    return [sum(one.payload_bytes for one in rank.events if isinstance(one, Started | MessageSent)) for rank in ranks]

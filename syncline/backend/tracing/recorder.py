@@ -15,7 +15,7 @@ from syncline.backend.tracing.record import Computed, Event, Operations, RankRec
 OURS, TORCHS = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
 
-class Recorder:
+class RankRecorder:
     """Notes events in their order; operations between two of them are one segment, kept once."""
 
     def __init__(self) -> None:
@@ -97,5 +97,5 @@ def site() -> str:
     return ""
 
 
-RECORDER = Recorder()
+RECORDER = RankRecorder()
 """Of this process."""

@@ -13,9 +13,9 @@ from syncline.backend.tracing.record import (
     Computed,
     Event,
     Lost,
+    MessageAwaited,
+    MessageSent,
     RankRecord,
-    Received,
-    Sent,
     Started,
     Stepped,
     Waited,
@@ -23,7 +23,7 @@ from syncline.backend.tracing.record import (
 from syncline.errors import SpecError
 
 KINDS: dict[str, type[Event]] = {
-    "compute": Computed, "collective": Started, "send": Sent, "recv": Received, "wait": Waited, "step": Stepped,
+    "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited, "step": Stepped,
     "loss": Lost,
 }  # fmt: skip
 """Of an event, as a table calls them."""
@@ -46,15 +46,15 @@ def _fields(event: Event) -> dict[str, Any]:
         told = event._asdict() | {"group": event.key[0], "number": event.key[1], "ranks": list(event.ranks)}
         del told["key"]
         return told
-    if isinstance(event, Sent | Received):
+    if isinstance(event, MessageSent | MessageAwaited):
         told = event._asdict() | {"group": event.tag[0], "number": event.tag[3]}
-        told["peer"] = told.pop("to" if isinstance(event, Sent) else "source")
+        told["peer"] = told.pop("to" if isinstance(event, MessageSent) else "source")
         del told["tag"]
         return told
     return event._asdict()
 
 
-def tables_of(ranks: Sequence[RankRecord]) -> dict[str, pa.Table]:
+def tables_of_record(ranks: Sequence[RankRecord]) -> dict[str, pa.Table]:
     """The tables of a record, by name."""
     events = [
         {"rank": rank, "event": NAMES[type(event)]} | _fields(event)
@@ -105,10 +105,10 @@ def _event(row: dict[str, Any]) -> Event:
         return Started(
             row["call"], row["kind"], row["asked"], row["payload_bytes"], tuple(row["ranks"]), key, row["site"]
         )
-    if kind is Sent:
+    if kind is MessageSent:
         tag = row["group"], row["rank"], row["peer"], row["number"]
-        return Sent(row["call"], row["peer"], row["payload_bytes"], tag, row["site"])
-    if kind is Received:
+        return MessageSent(row["call"], row["peer"], row["payload_bytes"], tag, row["site"])
+    if kind is MessageAwaited:
         tag = row["group"], row["peer"], row["rank"], row["number"]
-        return Received(row["call"], row["peer"], tag, row["site"])
+        return MessageAwaited(row["call"], row["peer"], tag, row["site"])
     return kind(*(row[name] for name in kind._fields))

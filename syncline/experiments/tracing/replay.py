@@ -11,10 +11,10 @@ import numpy as np
 
 from syncline.backend.tracing.record import (
     Computed,
+    MessageAwaited,
+    MessageSent,
     Operations,
     RankRecord,
-    Received,
-    Sent,
     Started,
     Stepped,
     Waited,
@@ -80,10 +80,10 @@ def programs_of(
                             group=None if whole else group, stream=f"group {event.key[0]}",
                         )
                     )  # fmt: skip
-            elif isinstance(event, Sent):
+            elif isinstance(event, MessageSent):
                 program.append(Send(event.to, event.payload_bytes, event.tag, step))
                 waits[event.call] = None  # a buffer that has left is free
-            elif isinstance(event, Received):
+            elif isinstance(event, MessageAwaited):
                 waits[event.call] = Recv(event.source, event.tag, step)
             elif isinstance(event, Waited):
                 if (wait := waits.pop(event.call, None)) is not None:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from syncline.backend.tracing.ranks import Program, traced
+from syncline.backend.tracing.ranks import ForeignScript, traced
 from syncline.backend.tracing.record import RankRecord, Started
 from syncline.costmodel import Hardware, Network
 from syncline.errors import SpecError, one_of
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.tracing.kept import tables_of
+from syncline.experiments.tracing.kept import tables_of_record
 from syncline.experiments.tracing.replay import Replayed, losses_of, replay
 from syncline.sim import chrome_trace
 from syncline.specs import hardware, network
@@ -26,7 +26,7 @@ MOST_WORKERS = 256
 """Each is a process of some hundred MB."""
 
 
-class Question(NamedTuple):
+class ReplayedOn(NamedTuple):
     """On what a record is replayed.
 
     Attributes:
@@ -40,7 +40,7 @@ class Question(NamedTuple):
     algorithm: str | None = None
 
     @classmethod
-    def of(cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None) -> Question:
+    def of(cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None) -> ReplayedOn:
         """From what a user writes.
 
         Raises:
@@ -54,7 +54,7 @@ class Question(NamedTuple):
         return cls(joined, hardware(machine, "--hardware"), algorithm)
 
 
-def check_trace(program: Program, workers: int, question: Question) -> None:
+def check_trace(program: ForeignScript, workers: int, question: ReplayedOn) -> None:
     """Refuse before anything starts.
 
     Raises:
@@ -67,7 +67,7 @@ def check_trace(program: Program, workers: int, question: Question) -> None:
     check_joinable(question.networks, workers)
 
 
-def trace(program: Program, workers: int, question: Question, out: Path, exact: bool = False) -> dict[str, Any]:
+def trace(program: ForeignScript, workers: int, question: ReplayedOn, out: Path, exact: bool = False) -> dict[str, Any]:
     """Run a program on so many ranks, keep the record, and replay it.
 
     Args:
@@ -85,7 +85,7 @@ def trace(program: Program, workers: int, question: Question, out: Path, exact: 
     check_trace(program, workers, question)
     with RunFolder(out, exact) as folder:
         ranks = traced(program, workers)
-        for name, table in tables_of(ranks).items():
+        for name, table in tables_of_record(ranks).items():
             folder.long_table(name, [table])
         told, replays = replayed(ranks, question)
         words = [*(["-m"] if program.is_module else []), program.target, *program.args]
@@ -96,7 +96,7 @@ def trace(program: Program, workers: int, question: Question, out: Path, exact: 
     return told | {"folder": str(folder.path)}
 
 
-def replayed(ranks: Sequence[RankRecord], question: Question) -> tuple[dict[str, Any], list[Replayed]]:
+def replayed(ranks: Sequence[RankRecord], question: ReplayedOn) -> tuple[dict[str, Any], list[Replayed]]:
     """A record on every network: rows and sites, and the replays."""
     check_joinable(question.networks, len(ranks))
     replays = [replay(ranks, on, question.hardware, question.algorithm) for on in question.networks]
@@ -132,7 +132,7 @@ def sites_of(ranks: Sequence[RankRecord], on: Network, of: Replayed) -> list[dic
     return sorted(told, key=lambda row: -row["communication_s"])
 
 
-def curves_of(ranks: Sequence[RankRecord], question: Question, replays: Sequence[Replayed]) -> pa.Table:
+def curves_of(ranks: Sequence[RankRecord], question: ReplayedOn, replays: Sequence[Replayed]) -> pa.Table:
     """Loss against the clock of each network, step by step."""
     losses = losses_of(ranks)
     columns: dict[str, list[Any]] = {"network": [], "step": [], "seconds": [], "loss": []}

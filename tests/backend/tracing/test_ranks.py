@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.backend.tracing.record import Sent, Started, Waited
+from syncline.backend.tracing.record import MessageSent, Started, Waited
 from syncline.experiments.tracing.kept import read_record
 
 SCRIPT = Path(__file__).with_name("scripts.py")
@@ -52,7 +52,7 @@ def test_the_record_is_what_the_script_did(traced: tuple[subprocess.CompletedPro
         assert {event.call for event in calls} <= set(waited)
         kinds = Counter(event.kind for event in calls)
         assert kinds["reduce_scatter"] == 4 * 6 * 1 - 6  # three layers of six steps, the root has nothing of its own
-    assert sum(isinstance(event, Sent) for event in ranks[0].events) == 1
+    assert sum(isinstance(event, MessageSent) for event in ranks[0].events) == 1
     one, other = ([event.key for event in rank.events if isinstance(event, Started)] for rank in ranks)
     assert one == other
     sites = {event.site for rank in ranks for event in rank.events if isinstance(event, Started)}

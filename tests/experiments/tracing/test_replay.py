@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.backend.tracing.ranks import Program, program_of
+from syncline.backend.tracing.ranks import ForeignScript, script_of
 from syncline.backend.tracing.record import (
     Computed,
     Event,
     Lost,
+    MessageAwaited,
+    MessageSent,
     RankRecord,
-    Received,
-    Sent,
     Started,
     Stepped,
     Waited,
@@ -24,9 +24,9 @@ from syncline.backend.tracing.record import (
 )
 from syncline.costmodel import HARDWARE, Hardware, Link, collective_s
 from syncline.errors import SpecError
-from syncline.experiments.tracing.kept import read_record, tables_of
+from syncline.experiments.tracing.kept import read_record, tables_of_record
 from syncline.experiments.tracing.replay import losses_of, operations_s, replay
-from syncline.experiments.tracing.trace import Question, check_trace, replayed
+from syncline.experiments.tracing.trace import ReplayedOn, check_trace, replayed
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 LINK = Link(1e-3, 1e6, "link")
@@ -73,8 +73,8 @@ def test_a_call_runs_beside_what_is_computed_before_its_wait() -> None:
 def test_messages_leave_while_their_sender_goes_on() -> None:
     tag = ("all", 0, 1, 0)
     ranks = [
-        rank(Sent(1, 1, 2_000_000, tag, "p.py:1"), Waited(1), Computed(0), Stepped()),
-        rank(Received(1, 0, tag, "p.py:2"), Computed(0), Waited(1), Computed(0), Stepped()),
+        rank(MessageSent(1, 1, 2_000_000, tag, "p.py:1"), Waited(1), Computed(0), Stepped()),
+        rank(MessageAwaited(1, 0, tag, "p.py:2"), Computed(0), Waited(1), Computed(0), Stepped()),
     ]
     assert replay(ranks, LINK, SLOW).row["wall_clock_s"] == pytest.approx(2.001 + 1)
 
@@ -124,10 +124,10 @@ def test_groups_run_beside_each_other() -> None:
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     tag = ("all", 0, 1, 0)
     ranks = [
-        rank(*step(0, 8), Sent(2, 1, 4, tag, "a.py:1"), Waited(2), segments=[SECOND, ((1.0, 2.0), (3.0, 4.0))]),
-        rank(*step(0, 8), Received(2, 0, tag, "a.py:2"), Waited(2)),
+        rank(*step(0, 8), MessageSent(2, 1, 4, tag, "a.py:1"), Waited(2), segments=[SECOND, ((1.0, 2.0), (3.0, 4.0))]),
+        rank(*step(0, 8), MessageAwaited(2, 0, tag, "a.py:2"), Waited(2)),
     ]
-    for name, table in tables_of(ranks).items():
+    for name, table in tables_of_record(ranks).items():
         pq.write_table(table, tmp_path / f"{name}.parquet")
     assert read_record(tmp_path) == ranks
     assert payload_bytes(ranks) == [12, 8] and losses_of(ranks) == [1.0]
@@ -137,23 +137,23 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_sites_tell_which_lines_communicate() -> None:
     both = [rank(*step(0, 5_000_000), *step(1, 5_000_000)) for _ in range(2)]
-    told, _ = replayed(both, Question([LINK], SLOW, "ring"))
+    told, _ = replayed(both, ReplayedOn([LINK], SLOW, "ring"))
     (site,) = told["sites"]
     assert (site["site"], site["calls"], site["bytes"]) == ("train.py:7", 2, 10_000_000)
     assert site["communication_s"] == pytest.approx(2 * 5.002)
 
 
 def test_refusals(tmp_path: Path) -> None:
-    asked = Question.of(["10gbe"], "a100")
+    asked = ReplayedOn.of(["10gbe"], "a100")
     assert asked.hardware == HARDWARE["a100"]
     with pytest.raises(SpecError, match=r"script: got 'none\.py'; expected a Python file"):
-        check_trace(Program("none.py"), 2, asked)
+        check_trace(ForeignScript("none.py"), 2, asked)
     with pytest.raises(SpecError, match="--workers: got 0"):
-        check_trace(Program(str(Path(__file__))), 0, asked)
+        check_trace(ForeignScript(str(Path(__file__))), 0, asked)
     with pytest.raises(SpecError, match="--hardware"):
-        Question.of(["10gbe"], "a1000")
+        ReplayedOn.of(["10gbe"], "a1000")
     with pytest.raises(SpecError, match=r"--algorithm: got 'rang'; .*did you mean 'ring'"):
-        Question.of(["10gbe"], "a100", "rang")
+        ReplayedOn.of(["10gbe"], "a100", "rang")
     with pytest.raises(SpecError, match="script: got '-m'"):
-        program_of(["-m"])
-    assert program_of(["-m", "my.training", "--lr", "1"]) == Program("my.training", ("--lr", "1"), True)
+        script_of(["-m"])
+    assert script_of(["-m", "my.training", "--lr", "1"]) == ForeignScript("my.training", ("--lr", "1"), True)
