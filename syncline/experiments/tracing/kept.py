@@ -23,8 +23,8 @@ from syncline.backend.tracing.record import (
 from syncline.errors import SpecError
 
 KINDS: dict[str, type[Event]] = {
-    "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited, "step": Stepped,
-    "loss": Lost,
+    "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited,
+    "step": Stepped, "loss": Lost,
 }  # fmt: skip
 """Of an event, as a table calls them."""
 
