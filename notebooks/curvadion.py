@@ -171,12 +171,12 @@ with figure_style():
             x -= m
             sizes.append(abs(m))
         panels[1].loglog(of, 1 - sizes[-1] / sizes[-2], "o", color="black", fillstyle="none")
-    panels[1].set(xlabel=r"$\eta\kappa$")
+    panels[1].set(xlabel=r"$\eta\kappa$", ylabel="RMMC")
     n = np.array([64, 256, 1024, 4096, 16_384])
     panels[2].loglog(n, noise_rmmc(MU, n), color="black", label=r"$\sqrt{(1 - \mu^2) / n}$")
     found = [norms_of(rng.normal(size=(1200, int(size))))[200:] for size in n]
     panels[2].loglog(n, [np.sqrt(np.mean(of**2)) for of in found], "o", color="black", fillstyle="none")
-    panels[2].set(xlabel="parameters of a layer n")
+    panels[2].set(xlabel="parameters of a layer n", ylabel="RMMC, root mean square")
     for panel in panels:
         for tau in THRESHOLDS:
             panel.axhline(tau, color="#0072B2", linewidth=0.7)

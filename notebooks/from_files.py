@@ -42,7 +42,7 @@ sl.compare(
 
 # %%
 curves = pd.read_parquet(f"{folder}/curves.parquet").dropna(subset="loss")
-figure, panels = plt.subplots(1, curves["network"].nunique(), sharey=True, figsize=(8, 3))
+figure, panels = plt.subplots(1, curves["network"].nunique(), sharey=True, figsize=(8, 3), layout="constrained")
 for axes, (network, timed) in zip(panels, curves.groupby("network", sort=False)):
     for method, rows in timed.groupby("method", sort=False):
         band = rows.groupby("seconds")["loss"].agg(["median", "min", "max"])

@@ -129,8 +129,7 @@ with figure_style():
         panel.plot(at, crossed, "o", color="#D55E00", markersize=6, zorder=3)
         panel.annotate(f"{at:.2f}", (at, crossed), (6, -11), textcoords="offset points", color="#D55E00")
         panel.set_title(f"{workers} workers", loc="left")
-        panel.set(xlabel=r"model size $N\beta/\alpha$", ylim=(3, 2e8))
-    panels[0].set_ylabel(r"time / latency $\alpha$")
+        panel.set(xlabel=r"model size $N\beta/\alpha$", ylabel=r"time / latency $\alpha$", ylim=(3, 2e8))
     panels[0].legend(loc="upper left")
     many = 2 ** np.arange(2, 11)
     for name, link in links.items():
@@ -199,7 +198,7 @@ with figure_style():
                 panel.annotate(str(b), at, (0, 2), textcoords="offset points", ha="center", size=7)
         panel.set_xticks([6 * group + 2 for group in range(4)], [f"{n / 1e6:.0f}M" for n in SIZES_OF_GPT.values()])
         panel.set_title(speed, loc="left")
-        panel.set(ylabel="step (s)")
+        panel.set(xlabel="parameters", ylabel="step (s)")
     for name, color in PARTS.items():
         panels[0].bar(0, 0, color=color, label=name)
     panels[0].legend(loc="upper left")
@@ -343,7 +342,8 @@ with figure_style():
             panels[0].plot(m, of.squared, ".", color=color)
             panels[1].plot(m, sign_kept, ".", color=color)
             if law == "laplace":
-                panels[1].annotate(name, (m, sign_kept), (2, -10), textcoords="offset points", color=color, size=7)
+                panels[1].annotate(name, (m, sign_kept), (2, -10), textcoords="offset points", color=color, size=7,
+                                   bbox={"color": "white", "alpha": 0.8, "pad": 0.3})
             print(
                 f"{law:8} {name:4} M {m:5.2f}: zero {float(of.zero):5.1%}, cut off {float(of.clipped):5.1%}, ", end=""
             )

@@ -17,7 +17,7 @@ from syncline.errors import SynclineError
 
 # Each module adds its commands to the application, in the order of the help.
 # isort: off
-from syncline.commands import trainings, sweeps, processes, clocks, kept, catalogue, reproduce, doctor  # noqa: F401
+from syncline.commands import trainings, sweeps, processes, clocks, kept, traces, catalogue, reproduce, doctor  # noqa: F401
 # isort: on
 
 __all__ = ["app", "main"]

@@ -227,7 +227,7 @@ def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
     # symlog draws its linear part as long as linscale / (1 - 1 / base) decades.
     ax.set_xscale("symlog", linthresh=first_s, linscale=0.9 * decades * START_SHARE / (1 - START_SHARE))
     ax.set_xlim(0, last_s)
-    place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s)])
+    place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s, TICK_GAP / (1 - START_SHARE))])
     minor = [s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9)) if s >= first_s]
     ax.xaxis.set_minor_locator(FixedLocator(minor))
     ax.xaxis.set_minor_formatter(NullFormatter())
@@ -242,7 +242,7 @@ def place_ticks(axis: Axis, ticks: Sequence[tuple[float, str]]) -> None:
     axis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
 
 
-def time_ticks(first_s: float, last_s: float) -> list[tuple[float, str]]:
+def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tuple[float, str]]:
     """The ticks of a logarithmic time axis: (seconds, text), the roundest first until there are three, none too close.
 
     The roundest are 1 s, 10 s, 1 min and the like; then come threes, which halve a decade; then the rest.
@@ -250,7 +250,7 @@ def time_ticks(first_s: float, last_s: float) -> list[tuple[float, str]]:
     kept: list[tuple[float, str]] = []
     for steps in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
         for seconds, text in _multiples(steps):
-            apart = all(abs(np.log(seconds / other)) >= TICK_GAP * np.log(last_s / first_s) for other, _ in kept)
+            apart = all(abs(np.log(seconds / other)) >= gap * np.log(last_s / first_s) for other, _ in kept)
             if first_s <= seconds <= last_s and apart:
                 kept.append((seconds, text))
         if len(kept) >= 3:

@@ -23,6 +23,7 @@ AxisLimits = tuple[float, float, float, float]
 
 GRID = 400  # points per axis on which contours are computed: finer than a printed panel resolves
 CONTOURS = 12
+NEAR = 0.3  # start and optimum, in widths of the panel: then one is named above and one below
 # Pale greys only, dark at the bottom of the valley, so that lines of every colour stand out.
 _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
@@ -155,7 +156,8 @@ def _draw_landscape(
         style, drawn = styles[name], way[thinned(len(way))]
         (line,) = ax.plot(*drawn.T, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
-    _mark(ax, landscape.start, "o", "start")
+    near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
+    _mark(ax, landscape.start, "o", "start", above=not near)
     _mark(ax, landscape.optimum, "*", "optimum")
     for name, way in ways.items():
         ax.plot(*way[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5, markeredgecolor="white",
@@ -164,10 +166,11 @@ def _draw_landscape(
     ax.set_ylabel(landscape.names[1])
 
 
-def _mark(ax: Axes, at: PlanePoint, marker: str, text: str) -> None:
+def _mark(ax: Axes, at: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
     ax.plot(*at, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
             markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
-    note = ax.annotate(text, at, xytext=(0, 7), textcoords="offset points", ha="center", fontsize=7, zorder=7)
+    note = ax.annotate(text, at, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",
+                       va="bottom" if above else "top", fontsize=7, zorder=7)  # fmt: skip
     note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
 
 

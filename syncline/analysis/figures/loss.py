@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import fill
 from typing import Literal
 
 import numpy as np
@@ -34,9 +34,8 @@ LOG_TIME_RATIO = 5.0
 Targets = float | Sequence[float] | None
 """A loss that is to be reached, several, or none."""
 
-LETTERS = 34
-"""Of a line of a panel's title; what tells more of a network takes several."""
-
+LETTERS_OF_A_PANEL = 34
+"""Of a network's description on a line of its panel's title."""
 BAND_ROOM = 0.3
 """How much higher, as a share of what the medians take, a panel may be for the seeds' bands; they are cut there."""
 
@@ -136,7 +135,7 @@ def loss_against_clock(
             for curve in curves:
                 _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
             _target_lines(ax, targets)
-            ax.set_title(f"{name}\n{_describe(link)}", loc="left")
+            ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
         legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
@@ -278,7 +277,7 @@ def _describe(network: Network | str) -> str:
     if isinstance(network, str):
         return network
     if not isinstance(network, Link):
-        return fill(network.describe(), LETTERS)
+        return network.describe()
     latency = format_seconds(float(network.latency_s)).replace(" us", " µs")
     return f"{format_bandwidth(float(network.bandwidth_bytes_per_s))}, latency {latency}"
 

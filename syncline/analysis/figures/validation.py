@@ -19,6 +19,8 @@ from syncline.errors import SpecError
 PANELS_PER_ROW = 3
 LETTER_IN = 0.055
 """What a letter of a group's name takes."""
+NARROW_GAP = 0.24
+"""Least distance of two labels of the scatter's time axes, as a share of them."""
 BAND = 0.1
 """Relative errors within which the scatter is shaded."""
 
@@ -89,7 +91,7 @@ def _scatter(
     # The kinds that are named first lie above the others.
     for depth, (name, (measured, predicted)) in enumerate(points.items()):
         ax.plot(measured, predicted, zorder=3 + 1 / (1 + depth), **_marks(styles[name]))
-    ticks = time_ticks(low, high)
+    ticks = time_ticks(low, high, NARROW_GAP)
     for axis in (ax.xaxis, ax.yaxis):
         place_ticks(axis, ticks)
         axis.minorticks_off()

@@ -9,6 +9,7 @@ from syncline.analysis.theory import (
     beta_omega,
     coin_mean_bias,
     equal_sizes_bias,
+    flat_drift,
     kept_momentum_bound,
     signum_bound,
     signum_step,
@@ -112,6 +113,20 @@ def lead_over_lemma_2(kind: str) -> float:
         z = omegas @ ((x - betas[:, None] * before) / (1 - betas[:, None]))
         lead += float(np.square(z - omegas @ x).sum())
     return lead / (eta**2 * float(beta_omega(betas, omegas)) ** 2 * float(np.square(gradients).sum()))
+
+
+def coins_over_periods(beta: float, period: int = 32, workers: int = 4) -> float:
+    """Mean square drift of workers on flat ground if coins decide when they average, over that with periods."""
+    rng, shape = generator(0, "scoreboard", "periods", str(beta)), (50, workers, 20)
+    x, u, found = np.zeros(shape), np.zeros(shape), []
+    for step in range(1, 60 * period + 1):
+        u = beta * u + (1 - beta) * rng.normal(size=shape)
+        x = x - u
+        if step % period == 0:
+            u[:], x[:] = u.mean(1, keepdims=True), x.mean(1, keepdims=True)
+        if step > 30 * period:
+            found.append(np.square(x - x.mean(1, keepdims=True)).mean())
+    return float(flat_drift(1 / period, beta, 1.0, 1 / period)) * (1 - 1 / workers) / float(np.mean(found))
 
 
 def largest_speedup() -> float:

@@ -47,6 +47,10 @@ ELEVEN = (
 )  # fmt: skip
 LONG = ("rotation by the second moment, bilateral, every step", "compensation of strength one thousand, late", "short")
 NETWORKS = {"infiniband": Link(2e-6, 12.5e9), "10gbe": Link(50e-6, 1.25e9), "wan": Link(25e-3, 125e6)}
+DESCRIBED = {
+    "infiniband": "100 Gbit/s, latency 2 µs",
+    "wan": "2 sites, 10gbe inside, 12.5 ms one way, 1 Gbit/s to the core, two network cards in each node",
+}
 SPEEDS = {"infiniband": 0.01, "10gbe": 0.3, "wan": 9.5}
 
 
@@ -95,13 +99,13 @@ def _series(labels=FEW, *, seeds: int = 3, points: int = 200, scale: float = 1.0
     ]
 
 
-def _valley(labels=FEW, *, seeds: int = 3, points: int = 200, scale: float = 1.0) -> Figure:
+def _valley(labels=FEW, *, seeds: int = 3, points: int = 200, scale: float = 1.0, start: float = 1.0) -> Figure:
     turn = np.linspace(0, 1, points)[:, None]
     ways = {
         label: scale * ((1 - turn) * [[-1, 1 + place]] + turn * [[1, 1]] + 0.05 * noise(points, 2))
         for place, label in enumerate(labels)
     }
-    surface = Surface(lambda x, y: (x - scale) ** 2 + 5 * (y - scale) ** 2, (-scale, scale), (scale, scale))
+    surface = Surface(lambda x, y: (x - scale) ** 2 + 5 * (y - scale) ** 2, (-start * scale, scale), (scale, scale))
     return landscape_convergence(_series(labels, seeds=seeds, points=points), surface, ways)
 
 
@@ -158,12 +162,13 @@ def _strip(workers: int, *, scale: float = 1.0) -> Figure:
 
 def _schedules(stages: int, microbatches: int, panels: int) -> Figure:
     tasks = [
-        TaskSpan(stage, kind, microbatch, chunk, start, start + length, kind == "backward")
+        TaskSpan(stage, kind, microbatch, chunk, start, start + length, kind == "weight")
         for stage in range(stages)
         for microbatch in range(microbatches)
         for kind, chunk, start, length in (
             ("forward", microbatch % 2, float(stage + microbatch), 1.0),
-            ("backward", 0, float(stages + microbatches + stage + 2 * microbatch), 2.0),
+            ("backward", 0, float(stages + microbatches + stage + 2 * microbatch), 1.0),
+            ("weight", 0, float(stages + microbatches + stage + 2 * microbatch + 1), 1.0),
         )
     ]
     groups = ["near", "near", "far"]
@@ -211,8 +216,8 @@ def _clocks(methods, panels=("Adam", "ADOPT"), *, hidden: bool = False, scale: f
     )
 
 
-def _validation(kinds, groups: int, *, error: float = 0.05, names=("1", "2", "16")) -> Figure:
-    measured = np.geomspace(0.05, 60, 40)
+def _validation(kinds, groups: int, *, error: float = 0.05, names=("1", "2", "16"), last_s: float = 60.0) -> Figure:
+    measured = np.geomspace(0.05, last_s, 40)
     points = {
         kind: (list(measured * (1 + place)), list(measured * (1 + place) * np.exp(error * noise(40))))
         for place, kind in enumerate(kinds)
@@ -281,6 +286,10 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
             *args, NETWORKS, loss_label="validation loss (nats per byte)", **kwargs
         )
     ),
+    "loss against a described clock": {
+        "two": lambda: loss_against_clock(curves(), DESCRIBED, target=2.5, loss_label="loss of the workers' mean"),
+        "one evaluation": lambda: loss_against_clock(curves(evaluations=2, seeds=1), DESCRIBED, time_scale="log"),
+    },
     "loss against one clock": _losses(
         lambda *args, **kwargs: loss_against_clock(*args, {"wan": NETWORKS["wan"]}, **kwargs)
     ),
@@ -300,6 +309,7 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "eleven": partial(_valley, ELEVEN),
         "long names": partial(_valley, LONG),
         "huge": partial(_valley, scale=1e6),
+        "start at the optimum": partial(_valley, ("ddp-sgdm",), start=-0.95),
         "tiny": partial(_valley, scale=1e-6),
     },
     "collectives": {
@@ -365,6 +375,7 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "four": partial(_validation, ELEVEN, 4, names=("100 Mbit/s", "1 Gbit/s")),
         "one": partial(_validation, LONG, 1, error=0.4, names=("communication", "compute")),
         "none": partial(_validation, ("a",), 0),
+        "within a decade": partial(_validation, FEW, 2, last_s=0.4),
         "far off": partial(_validation, FEW, 2, error=0.0, names=("own",)),
     },
     "step times": {

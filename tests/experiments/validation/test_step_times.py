@@ -134,6 +134,13 @@ def test_the_order_of_a_table_and_what_else_is_in_it_choose_nothing(folder, tmp_
     assert {tuple(key(row)) for row in fewer["rows"]} <= {tuple(key(row)) for row in plain["rows"]}
 
 
+def test_a_table_may_begin_with_a_byte_order_mark(tmp_path):
+    marked = written(tmp_path / "marked", made_up()) / SINGLE  # as those that were published do
+    marked.write_bytes(b"\xef\xbb\xbf" + marked.read_bytes())
+    plain = written(tmp_path / "plain", made_up())
+    assert read_points(str(marked.parent), SINGLE, "single_node") == read_points(str(plain), SINGLE, "single_node")
+
+
 def test_known_constants_need_no_calibration(folder):
     result = validate_step_times(spec_of(folder, constants="a100-megatron-deepspeed"))
     assert {row["name"]: row["value"] for row in result["constants"]} == {
