@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import benchmarks.headline
 from benchmarks.headline.kept import RESULTS, TARGETS, Finals, finals, keep_losses
 from benchmarks.headline.sizes import sizes
-from benchmarks.headline.tables import by_network, by_size
+from benchmarks.headline.tables import by_network, by_size, losses
 from benchmarks.headline.words import words
 from syncline.analysis import loss_against_clock, save
 from syncline.analysis.figures.step_times import step_times
@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     part.add_argument("folder", type=Path)
     parts.add_parser("words", help="what the README says")
     parts.add_parser("tables", help="what docs/findings.md says")
+    parts.add_parser("longer", help="likewise, of the longer trainings")
     part = parts.add_parser("figures", help="the two pictures")
     part.add_argument("folder", type=Path)
     parts.add_parser("demo", help="tables and pictures, beside a few trainings made afresh")
@@ -51,9 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif asked.part == "calls":
         keep_calls(asked.folder, asked.name)
     elif asked.part == "words":
-        print(words(finals()))
+        print(words(finals(), finals("headline-long")))
     elif asked.part == "tables":
         print(tables(finals()))
+    elif asked.part == "longer":
+        print(losses(finals("headline-long")))
     elif asked.part == "figures":
         figures(finals(), asked.folder)
     else:
@@ -65,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def tables(of: Finals) -> str:
     """All of them."""
-    return by_network(of) + "\n" + by_size(sizes(of))
+    return "\n".join((losses(of), by_network(of), by_size(sizes(of))))
 
 
 def figures(of: Finals, folder: Path) -> list[Path]:

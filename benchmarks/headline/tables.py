@@ -35,16 +35,24 @@ def reached(one: Reached, seeds: int) -> str:
 
 def loss(row: Row) -> str:
     """The median, and the range over the seeds."""
+    if row.loss_min == row.loss_max:
+        return f"{row.loss:.3f}"
     return f"{row.loss:.3f} ({row.loss_min:.3f} to {row.loss_max:.3f})"
 
 
-def by_network(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
-    """Tables of the losses, and of each network."""
-    rows = finals.rows(tuple(targets))
-    seeds = max(len(one.history.seeds) for one in finals.trained.values())
-    first = finals.spec.networks[0].name
+def losses(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
+    """What no network changes: final losses, bytes, steps to each target."""
+    seeds = len(finals.spec.seeds)
     head = ["method", "final loss", "sent per step", *(f"steps to {target:.2f}" for target in targets)]
-    parts = [markdown(head, (losses_row(finals, row, targets, seeds) for row in rows if row.network == first))]
+    first = finals.spec.networks[0].name
+    rows = (row for row in finals.rows(tuple(targets)) if row.network == first)
+    return markdown(head, (losses_row(finals, row, targets, seeds) for row in rows))
+
+
+def by_network(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
+    """A table of each network: step times, and times to each target."""
+    rows, seeds = finals.rows(tuple(targets)), len(finals.spec.seeds)
+    parts = []
     for link in finals.spec.networks:
         head = [f"on {link.name}", "step", *(f"to {target:.2f}" for target in targets)]
         own = [row for row in rows if row.network == link.name]

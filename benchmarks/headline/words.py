@@ -14,12 +14,17 @@ UNTUNED, BY_HAND = AGAIN
 WIDTH = 120
 
 
-def words(finals: Finals) -> str:
-    """All of it, in Markdown."""
+def words(finals: Finals, longer: Finals) -> str:
+    """All of it, in Markdown.
+
+    Args:
+        finals: the headline's.
+        longer: some of its methods, trained for longer.
+    """
     rows = {(row.method, row.network): row for row in finals.rows()}
     of_size = {(one.model, one.method, one.network): one for one in sizes(finals)}
     parts = [_caption(finals), first_three(finals).rstrip()]
-    sentences = [_periodic(rows), _same_bytes(rows), _search(rows), _size(of_size)]
+    sentences = [_periodic(rows), _same_bytes(rows), _search(rows), _longer(longer), _size(of_size)]
     parts.append("\n".join(textwrap.fill(f"- {one}", WIDTH, subsequent_indent="  ") for one in sentences))
     return "\n\n".join(parts)
 
@@ -85,4 +90,13 @@ def _size(of_size: dict[tuple[str, str, str], Size]) -> str:
         f"cost bytes: {step('gpt-160m', 'curvadion at 1 %')} for CurvaDion at its paper's rate of averages, the shortest step "
         f"of all, {step('gpt-160m', 'curvadion')} at the rate it had here, {step('gpt-160m', 'lion-cub-1bit')} for one bit, "
         f"{step('gpt-160m', 'lion-cub-8bit')} for eight, {step('gpt-160m', 'ddp-adam')} for DDP-Adam:"
+    )
+
+
+def _longer(longer: Finals) -> str:
+    ends = {row.method: f"{row.loss:.3f}" for row in longer.rows()}
+    return (
+        f"**Five times as long** ({longer.spec.steps:,} steps, one seed) DDP-Adam ends at {ends[UNTUNED]}, MT-DAO at "
+        f"{ends['mt-dao']}, DiLoCo at {ends['diloco']}, Local Adam by hand at {ends[BY_HAND]}. With the paper's β of 0.999 and ω of "
+        f"0.95, at the rate that was found for a momentum of some ten steps, MT-DAO ends at {ends['mt-dao-paper']}."
     )
