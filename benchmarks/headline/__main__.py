@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import benchmarks.headline
-from benchmarks.headline.kept import RESULTS, Finals, finals, keep_losses
+from benchmarks.headline.kept import RESULTS, TARGETS, Finals, finals, keep_losses
 from benchmarks.headline.sizes import sizes
 from benchmarks.headline.tables import by_network, by_size
+from benchmarks.headline.words import words
 from syncline.analysis import loss_against_clock, save
 from syncline.analysis.figures.step_times import step_times
 
@@ -30,23 +31,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("search", help="trials.csv of a search's folder")
     part.add_argument("folder", type=Path)
+    part.add_argument("trials", type=int, help="of each method; what more there is was not finished for all")
     part = parts.add_parser("collect", help="NAME.parquet of the folder of a sweep over the bundled spec NAME")
     part.add_argument("name")
-    part.add_argument("folder", type=Path)
+    part.add_argument("folders", type=Path, nargs="+")
     part = parts.add_parser("calls", help="what a method sent whose calls a trigger decides, of a run's folder")
     part.add_argument("name")
     part.add_argument("folder", type=Path)
-    parts.add_parser("tables", help="what the documentation says")
+    parts.add_parser("words", help="what the README says")
+    parts.add_parser("tables", help="what docs/findings.md says")
     part = parts.add_parser("figures", help="the two pictures")
     part.add_argument("folder", type=Path)
     parts.add_parser("demo", help="tables and pictures, beside a few trainings made afresh")
     asked = parser.parse_args(argv)
     if asked.part == "search":
-        keep_trials(asked.folder, RESULTS / "trials.csv")
+        keep_trials(asked.folder, asked.trials, RESULTS / "trials.csv")
     elif asked.part == "collect":
-        keep_losses(list(runs_of(asked.folder)), RESULTS / f"{asked.name}.parquet")
+        keep_losses([run for folder in asked.folders for run in runs_of(folder)], RESULTS / f"{asked.name}.parquet")
     elif asked.part == "calls":
         keep_calls(asked.folder, asked.name)
+    elif asked.part == "words":
+        print(words(finals()))
     elif asked.part == "tables":
         print(tables(finals()))
     elif asked.part == "figures":
@@ -65,8 +70,6 @@ def tables(of: Finals) -> str:
 
 def figures(of: Finals, folder: Path) -> list[Path]:
     """Draw both pictures."""
-    from benchmarks.headline.kept import TARGETS
-
     links = {link.name: link for link in of.spec.networks}
     label = "validation loss (nats per byte)"
     loss = loss_against_clock(of.curves(), links, loss_label=label, target=TARGETS, log_loss=True)
@@ -79,14 +82,15 @@ def figures(of: Finals, folder: Path) -> list[Path]:
     ]
 
 
-def keep_trials(folder: Path, path: Path) -> None:
+def keep_trials(folder: Path, trials: int, path: Path) -> None:
     """A row per trial: its method, its number, its loss, and the knobs that were searched."""
     told = json.loads((folder / "sweep.json").read_text())
     rows: list[dict[str, Any]] = []
     for row in told["rows"]:
         knobs = {name.removeprefix("method."): value for name, value in row.items() if name.startswith("method.")}
         trial = 1 + sum(one["method"] == row["method"] for one in rows)
-        rows.append({"method": row["method"], "trial": trial, "loss": row["loss"], **knobs})
+        if trial <= trials:
+            rows.append({"method": row["method"], "trial": trial, "loss": row["loss"], **knobs})
     names = [*FIRST, *sorted({name for row in rows for name in row} - set(FIRST))]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")

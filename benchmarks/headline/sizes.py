@@ -14,6 +14,9 @@ MODELS = ("gpt-160m", "gpt-1.3b")
 TOKENS = 32_768
 """Per worker and step, as in the bundled projection of gpt-160m."""
 
+AGAIN = ("ddp-adam-untuned", "local-adam-by-hand")
+"""They differ from others in what no clock sees."""
+
 PAPERS_RATE = 0.01
 """Of CurvaDion's averages, in its Table 3."""
 
@@ -38,8 +41,12 @@ def trigger_rate(finals: Finals, method: str = "curvadion") -> float:
 def sizes(finals: Finals) -> list[Size]:
     """The toy's steps as they were timed, and those of larger models; of CurvaDion also at the rate of its paper."""
     toy = f"this GPT ({round(sum(finals.trained['ddp-adam'].elements) / 1e6, 2):g}M)"
-    rows = [Size(toy, row.method, row.network, row.step_time_s, row.compute_s) for row in finals.rows()]
-    methods = [one.model_dump() for one in finals.spec.methods]
+    rows = [
+        Size(toy, row.method, row.network, row.step_time_s, row.compute_s)
+        for row in finals.rows()
+        if row.method not in AGAIN
+    ]
+    methods = [one.model_dump() for one in finals.spec.methods if one.name not in AGAIN]
     for one in methods:
         if one["kind"] == "curvadion":
             one["expected_sync_rate"] = trigger_rate(finals)
@@ -53,7 +60,7 @@ def sizes(finals: Finals) -> list[Size]:
             "kind": "project", "name": "headline-sizes", "model": model, "tokens_per_worker": TOKENS,
             "workers": finals.spec.workers, "steps": 9984, "methods": [*methods, *papers],
             "networks": list(finals.spec.networks), "compute": {"hardware": "h100"},
-            "overlap": finals.spec.overlap, "algorithm": finals.spec.algorithm,
+            "overlap": finals.spec.overlap, "algorithm": finals.spec.algorithm, "precision": "bf16",
         }  # fmt: skip
         for row in project_all([validate(ProjectSpec, fields)], thresholds=False):
             rows.append(Size(model, row["method"], row["network"], row["step_time_s"], row["compute_s"]))

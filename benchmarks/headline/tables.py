@@ -84,3 +84,19 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table, a line each."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def first_three(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
+    """Who reaches each target first on each network, and how many methods reach it with most seeds."""
+    rows = finals.rows(tuple(targets))
+    cells = []
+    for link in finals.spec.networks:
+        own = [row for row in rows if row.network == link.name]
+        line = [link.name]
+        for target in targets:
+            there = sorted((row.reached[target].median_s, row.method) for row in own)
+            there = [one for one in there if math.isfinite(one[0])]
+            first = ", ".join(f"{name} {seconds(at_s)}" for at_s, name in there[:3])
+            line.append(f"{first}; {len(there)} of {len(own)}" if there else "none")
+        cells.append(line)
+    return markdown(["first at a loss of", *(f"{target:.2f}" for target in targets)], cells)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.headline.__main__ import tables
 from benchmarks.headline.demo import in_columns
 from benchmarks.headline.kept import RESULTS, TARGETS, Finals, Reached, Row, calls, finals, keep_losses, tensors_of_gpt
-from benchmarks.headline.tables import by_network, loss, reached, seconds
+from benchmarks.headline.sizes import AGAIN
+from benchmarks.headline.tables import by_network, first_three, loss, reached, seconds
+from benchmarks.headline.words import words
 from syncline.experiments.trained import train_method
 from syncline.specs import CompareSpec, load_spec
 
+ROOT = Path(__file__).parents[2]
 STEPS = np.arange(0, 401, 20)
 
 
@@ -103,7 +109,8 @@ def test_the_search_was_on_another_text_and_another_seed(spec):
     searched = load_spec(RESULTS / "search.yaml", (), CompareSpec)
     assert searched.problem == replace(spec.problem, held_out="first-half") and spec.problem.held_out == "second-half"
     assert not set(searched.seeds) & set(spec.seeds)
-    assert [method.name for method in searched.methods] == [method.name for method in spec.methods]
+    names = [method.name for method in spec.methods if method.name not in AGAIN]
+    assert [method.name for method in searched.methods] == names
     assert (searched.steps, searched.workers, searched.schedule) == (spec.steps, spec.workers, spec.schedule)
 
 
@@ -116,3 +123,32 @@ def test_the_longer_trainings_differ_in_length_alone(spec):
     assert differing <= {"name", "description", "source", "methods", "seeds", "steps", "schedule", "eval_every"}
     stretched = [getattr(longer.schedule, name) / getattr(spec.schedule, name) for name in dict(spec.schedule)]
     assert stretched == [longer.steps / spec.steps] * 2
+
+
+def test_who_is_first_is_told_by_the_median_and_only_of_those_that_get_there(made_up):
+    head, _, *lines = first_three(made_up, (2.5, 2.15)).splitlines()
+    assert head == "| first at a loss of | 2.50 | 2.15 |"
+    rows = {row.method: row for row in made_up.rows((2.5, 2.15)) if row.network == "wan"}
+    (told,) = [line.strip("| ").split(" | ") for line in lines if line.startswith("| wan ")]
+    there = sorted((rows[name].reached[2.15].median_s, name) for name in ("ddp-adam", "ddp-lion"))
+    assert told[2] == ", ".join(f"{name} {seconds(at_s)}" for at_s, name in there) + "; 2 of 13"
+    assert told[1].endswith("; 5 of 13")
+
+
+def test_readme_and_findings_say_what_is_kept():
+    kept = finals()
+    assert words(kept) in (ROOT / "README.md").read_text()
+    findings = (ROOT / "docs" / "findings.md").read_text()
+    missing = [line for line in tables(kept).splitlines() if line not in findings]
+    assert not missing
+
+
+def test_what_was_chosen_is_the_lowest_rate_of_the_trials_near_the_best(spec):
+    trials = list(csv.DictReader((RESULTS / "trials.csv").open()))
+    for method in spec.methods:
+        if method.name not in AGAIN:
+            own = [row for row in trials if row["method"] == method.name]
+            assert [int(row["trial"]) for row in own] == list(range(1, 13))
+            best = min(float(row["loss"]) for row in own)
+            rates = [float(row["lr"]) for row in own if float(row["loss"]) <= best + 0.05]
+            assert method.lr == pytest.approx(min(rates), rel=5e-3)
