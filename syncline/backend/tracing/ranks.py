@@ -152,8 +152,12 @@ def rank_environment(rank: int, workers: int, port: int) -> None:
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
         "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(workers), "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "trace",
-        "TORCHELASTIC_RESTART_COUNT": "0", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+        "TORCHELASTIC_RESTART_COUNT": "0",
     }  # fmt: skip
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    if loopback:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
 
 
 def run_recorded(program: ForeignScript, rank: int) -> RankRecord:
@@ -164,7 +168,7 @@ def run_recorded(program: ForeignScript, rank: int) -> RankRecord:
     from syncline.backend.tracing import hooks, operations
     from syncline.backend.tracing.recorder import RECORDER
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     random.seed(rank)  # a process of its own has a state of its own; here each has the same in every recording
     np.random.seed(rank)  # noqa: NPY002 - the script's own state
     hooks.install()
