@@ -141,7 +141,7 @@ def eshampoo(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def galore(
@@ -175,7 +175,7 @@ def ldadam(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def lion_cub(
@@ -275,7 +275,7 @@ def selsync(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     **options: Any,
 ) -> MethodBase: ...
 def selsync_dion(
@@ -293,7 +293,7 @@ def selsync_dion(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any = "dense",
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
 ) -> MethodBase: ...
 def sign_sgd(
