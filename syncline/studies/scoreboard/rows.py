@@ -162,7 +162,8 @@ def _texts(text: str) -> list[dict[str, Any]]:
     """YAML in which every value is a text: 1.020 keeps its digits."""
     import yaml
 
-    groups: list[dict[str, Any]] = yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    reader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # of plain text alone, which nothing is made of
+    groups: list[dict[str, Any]] = reader.get_single_data()
     return groups
 
 
