@@ -11,6 +11,7 @@ import typer
 from syncline.commands import completion
 from syncline.commands.shell import (
     FLAG,
+    AlgorithmOption,
     JsonOption,
     NetworksOption,
     OutOption,
@@ -89,15 +90,7 @@ def project_command(
             autocompletion=completion.among("none", "ddp", "async"),
         ),
     ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
-            autocompletion=completion.algorithms,
-        ),
-    ] = None,
+    algorithm: AlgorithmOption = None,
     precision: Annotated[
         str | None,
         typer.Option(

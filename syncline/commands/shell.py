@@ -70,6 +70,16 @@ def network_option(more: str) -> Any:
     return typer.Option("--network", metavar="NET", help=help_, autocompletion=completion.networks)
 
 
+AlgorithmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
+        autocompletion=completion.algorithms,
+    ),
+]
+
 NetworkOption = Annotated[list[str] | None, network_option("the spec's by default")]
 NetworksOption = Annotated[list[str] | None, network_option("repeatable, or names with commas")]
 

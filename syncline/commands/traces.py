@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from syncline.commands import completion
 from syncline.commands.shell import (
+    AlgorithmOption,
     JsonOption,
     NetworksOption,
     OutOption,
@@ -34,15 +35,6 @@ MachineOption = Annotated[
         "--hardware", metavar="NAME", help="See 'syncline list hardware'.", autocompletion=completion.hardware
     ),
 ]
-CarrierOption = Annotated[
-    str | None,
-    typer.Option(
-        "--algorithm",
-        metavar="NAME",
-        help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
-        autocompletion=completion.algorithms,
-    ),
-]
 
 
 @app.command(
@@ -58,7 +50,7 @@ def trace_command(
     workers: Annotated[int, typer.Option("--workers", metavar="P", help="Ranks, one process each.")] = 4,
     network: NetworksOption = None,
     hardware: MachineOption = "a100",
-    algorithm: CarrierOption = None,
+    algorithm: AlgorithmOption = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -67,19 +59,15 @@ def trace_command(
     What the script prints goes to standard error. Its operations are counted, and timed on the hardware.
     """
     from syncline.backend.tracing.ranks import script_of
-    from syncline.experiments.tracing.tables import trace_tables
     from syncline.experiments.tracing.trace import ReplayedOn, trace
 
     program = script_of(script)
     asked = ReplayedOn.of(each_network(network) or NETWORKS, hardware, algorithm)
     target = out or Path("runs") / f"trace-{program.name}"
     told = trace(program, workers, asked, target, exact=out is not None)
-    if as_json:
-        emit(told)
-        return
-    for one in trace_tables(told):
-        new_console().print(one)
-    say(f"record in {told['folder']}/; on other networks: syncline whatif {told['folder']} --network NET")
+    _show(told, as_json)
+    if not as_json:
+        say(f"record in {told['folder']}/; on other networks: syncline whatif {told['folder']} --network NET")
 
 
 @app.command(
@@ -93,18 +81,25 @@ def whatif_command(
     record: Annotated[Path, typer.Argument(metavar="RECORD", help="The folder of a trace.")],
     network: NetworksOption = None,
     hardware: MachineOption = "a100",
-    algorithm: CarrierOption = None,
+    algorithm: AlgorithmOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replay the record of a trace on other networks, or on other hardware."""
     from syncline.experiments.tracing.kept import read_record
-    from syncline.experiments.tracing.tables import trace_tables
     from syncline.experiments.tracing.trace import ReplayedOn, replayed
 
     asked = ReplayedOn.of(each_network(network) or NETWORKS, hardware, algorithm)
     told, _ = replayed(read_record(record), asked)
+    _show(told, as_json)
+
+
+def _show(told: dict[str, Any], as_json: bool) -> None:
+    """Rows as one object, or tables."""
+    from syncline.experiments.tracing.tables import trace_tables
+
     if as_json:
         emit(told)
         return
+    console = new_console()
     for one in trace_tables(told):
-        new_console().print(one)
+        console.print(one)

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from syncline.costmodel.collectives.policies import POLICIES, all_by_library
-from syncline.costmodel.collectives.table import TABLE, knows_library
+from syncline.costmodel.collectives.policies import POLICIES, all_by_library, unless_named
+from syncline.costmodel.collectives.table import TABLE
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
 from syncline.errors import SpecError, one_of
@@ -19,14 +19,19 @@ from syncline.units import parse_bandwidth, parse_bytes
 ALGORITHM_NAMES = tuple(dict.fromkeys(name for of in TABLE.values() for name in of))
 
 
-def _algorithm(value: Any, path: str) -> str | None:
+def known_algorithm(value: Any, path: str) -> str | None:
+    """The name of a policy or an algorithm, or none.
+
+    Raises:
+        SpecError: another name.
+    """
     known = (*POLICIES, *ALGORITHM_NAMES)
     if value is not None and value not in known:
         raise SpecError(path, value, one_of(known, str(value)))
     return None if value is None else str(value)
 
 
-AlgorithmField = Annotated[str | None, parsed(_algorithm)]
+AlgorithmField = Annotated[str | None, parsed(known_algorithm)]
 """A policy or an algorithm; a collective that has no such algorithm takes its first, as with none."""
 
 BandwidthField = Annotated[float, parsed(parse_bandwidth), Field(gt=0)]
@@ -63,7 +68,7 @@ class ClockSpec(Spec):
 
         Elsewhere ``auto``, the fastest of each size, as a library tuned for the network would take.
         """
-        return self.algorithm or (None if knows_library(network) else "auto")
+        return unless_named(self.algorithm, network)
 
     def clock_warnings(
         self, methods: Iterable[MethodBase], networks: Sequence[Network], trains: bool = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from syncline.costmodel import Exchange, ModelShape
+from syncline.costmodel import Exchange, Hardware, ModelShape
 from syncline.errors import SpecError, within
 from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
@@ -207,6 +207,11 @@ class ProjectSpec(ClockSpec, Experiment):
     compute: ComputeSpec = ComputeSpec()
     faults: FaultsSpec = FaultsSpec()
     memory: MemorySpec = MemorySpec()
+
+    @property
+    def memory_machine(self) -> Hardware | None:
+        """Whose memory a worker has to fit into; none: nobody says."""
+        return self.memory.hardware or self.compute.hardware
 
     @property
     def number_format(self) -> str:

@@ -164,6 +164,11 @@ def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, netw
     return chosen_algorithm(name, kind, workers, nbytes, network)
 
 
+def unless_named(name: str | None, network: Network | Topology) -> str | None:
+    """What carries collectives: what is named; else a library's own on a network that knows one, else ``auto``."""
+    return name or (None if knows_library(network) else "auto")
+
+
 def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
     """Whether gloo or NCCL carries every collective as it runs, so that no start rule applies."""
 

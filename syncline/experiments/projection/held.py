@@ -56,7 +56,7 @@ def room_of(specs: Sequence[ProjectSpec]) -> Room:
     """The room in each setting."""
 
     def asked(spec: ProjectSpec) -> tuple[float, float, float]:
-        machine, tokens = spec.memory.hardware or spec.compute.hardware, spec.tokens_per_worker
+        machine, tokens = spec.memory_machine, spec.tokens_per_worker
         limit = machine.memory_bytes if machine else None
         activations = activations_of(spec.model, tokens, spec.memory, spec.number_format)
         sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0

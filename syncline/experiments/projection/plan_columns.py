@@ -39,8 +39,7 @@ TIMES = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s",
 FITS = (None, False, True)
 
 CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS}
-"""What of the memory's columns are places in these.
-"""
+"""What of the memory's columns are places in these."""
 
 ENDS = ("", "_low", "_high")
 """What a threshold's columns are called behind its name: it, and its bounds."""
@@ -220,7 +219,7 @@ def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
     specs = plan.specs
     machines: dict[int, tuple[Hardware | None, list[int]]] = {}
     for index, one in enumerate(specs):
-        machine = plan.spec.memory.hardware or one.compute.hardware
+        machine = one.memory_machine
         machines.setdefault(id(machine), (machine, []))[1].append(index)
     columns: dict[str, list[NDArray[Any]]] = {}
     for how in plan.held:

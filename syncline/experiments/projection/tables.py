@@ -147,7 +147,7 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
         return note
     sizes = {}
     for spec in specs:
-        machine = spec.memory.hardware or spec.compute.hardware
+        machine = spec.memory_machine
         if machine is not None and machine.memory_bytes is not None:
             sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
     what = " or ".join(f"the {size} of {name}" for name, size in sizes.items())

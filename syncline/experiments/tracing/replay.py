@@ -21,7 +21,7 @@ from syncline.backend.tracing.record import (
     payload_bytes,
 )
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
-from syncline.costmodel.collectives.table import knows_library
+from syncline.costmodel.collectives.policies import unless_named
 from syncline.errors import SpecError
 from syncline.sim import Collective, Compute, Instruction, Recv, Send, Timeline, Wait, run_events
 
@@ -121,8 +121,7 @@ def replay(ranks: Sequence[RankRecord], network: Network, hardware: Hardware, al
     Raises:
         SpecError: ranks that the network cannot join, or that have nothing in common.
     """
-    algorithm = algorithm or (None if knows_library(network) else "auto")
-    programs = programs_of(ranks, hardware, carrier(network, len(ranks), algorithm))
+    programs = programs_of(ranks, hardware, carrier(network, len(ranks), unless_named(algorithm, network)))
     timeline = run_events(programs, network)
     steps = max((rank.steps for rank in ranks), default=0)
     if not len(timeline.end_s):
@@ -136,6 +135,7 @@ def replay(ranks: Sequence[RankRecord], network: Network, hardware: Hardware, al
     # The first step has what comes before it; a mean step is one of those after.
     step_s = float(np.diff(step_end_s).mean()) if steps > 1 else wall_s
     exposed_s = float((timeline.end_s - timeline.start_s)[waits].sum()) / len(ranks)
+    losses = losses_of(ranks)
     row = {
         "network": network.name,
         "hardware": hardware.name,
@@ -145,7 +145,7 @@ def replay(ranks: Sequence[RankRecord], network: Network, hardware: Hardware, al
         "wall_clock_s": wall_s,
         "exposed_communication_s": exposed_s / max(steps, 1),
         "bytes_per_worker": float(np.mean(payload_bytes(ranks))) / max(steps, 1),
-        "loss": losses_of(ranks)[-1] if losses_of(ranks) else None,
+        "loss": losses[-1] if losses else None,
     }
     return Replayed(timeline, step_end_s, row)
 

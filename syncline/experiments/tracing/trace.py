@@ -12,13 +12,13 @@ import pyarrow as pa
 from syncline.backend.tracing.ranks import ForeignScript, traced
 from syncline.backend.tracing.record import RankRecord, Started
 from syncline.costmodel import Hardware, Network
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.tracing.kept import tables_of_record
 from syncline.experiments.tracing.replay import Replayed, losses_of, replay
 from syncline.sim import chrome_trace
 from syncline.specs import hardware, network
-from syncline.specs.clock import ALGORITHM_NAMES, POLICIES
+from syncline.specs.clock import known_algorithm
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import check_distinct
 
@@ -46,12 +46,9 @@ class ReplayedOn(NamedTuple):
         Raises:
             SpecError: names the option that cannot be used.
         """
-        known = (*POLICIES, *ALGORITHM_NAMES)
-        if algorithm is not None and algorithm not in known:
-            raise SpecError("--algorithm", algorithm, one_of(known, algorithm))
         joined = [network(one, f"--network.{number}") for number, one in enumerate(networks)]
         check_distinct("--network", [one.name for one in joined])
-        return cls(joined, hardware(machine, "--hardware"), algorithm)
+        return cls(joined, hardware(machine, "--hardware"), known_algorithm(algorithm, "--algorithm"))
 
 
 def check_trace(program: ForeignScript, workers: int, question: ReplayedOn) -> None:
