@@ -5,14 +5,16 @@
     python -m benchmarks.shaped run --hosts 4 --rate 100Mbit/s --delay 5ms -- COMMAND...
     python -m benchmarks.shaped fit results/shaped.json --at 1Gbit/s,1ms
     python -m benchmarks.shaped validate validate-compute --hosts 2,4 --costs results/shaped.json --at 1Gbit/s,1ms
+    python -m benchmarks.shaped trace --at 1Gbit/s,1ms --costs results/shaped.json --lines 100Mbit/s,10ms 1Gbit/s,5ms
     python -m benchmarks.shaped clean
 
 `check` says whether this machine can, and what it lacks. `measure` times gloo's collectives from a common start, at
 every combination of hosts, rate and delay. `run` runs a command on every host with RANK, WORLD_SIZE, MASTER_ADDR and
 MASTER_PORT set, and reports what the devices counted. `fit` learns the software's costs from measurements at one
 setting and predicts others. `validate` predicts trainings with such costs, then runs them on every network that the
-specs name, as `syncline validate` does on one machine's loopback. `clean` removes what a killed run has left. Exit
-code 77: skipped, with the reason.
+specs name, as `syncline validate` does on one machine's loopback. `trace` records unmodified scripts, replays the
+records on lines, and measures the scripts there. `clean` removes what a killed run has left. Exit code 77: skipped,
+with the reason.
 """
 
 from __future__ import annotations
@@ -64,6 +66,14 @@ def parser() -> argparse.ArgumentParser:
     trainings.add_argument("--repeats", type=int, default=5, help="trainings of each that count")
     trainings.add_argument("--out", type=Path, required=True, help="the folder to write")
     trainings.add_argument("--page", type=Path, metavar="FILE", help="a page of it, .md, with a picture beside")
+    scripts = commands.add_parser("trace", help="replay the records of scripts, then run the scripts")
+    scripts.add_argument("--lines", nargs="+", required=True, metavar="RATE,DELAY", help="on which they run")
+    scripts.add_argument("--scripts", type=Path, nargs="+", metavar="FILE", help="all of benchmarks/shaped/scripts")
+    scripts.add_argument("--costs", type=Path, nargs="+", required=True, help="what `measure --out` has written, .json")
+    scripts.add_argument("--at", required=True, metavar="RATE,DELAY", help="the setting that costs are learned from")
+    scripts.add_argument("--repeats", type=int, default=3, help="runs of each")
+    scripts.add_argument("--out", type=Path, help="a .json or .csv")
+    scripts.add_argument("--page", type=Path, metavar="FILE", help="a page of it, .md, with a picture beside")
     for name, text in (("measure", "time gloo's collectives"), ("run", "run a command on every host")):
         sub = commands.add_parser(name, help=text)
         several = ", or several with commas between" if name == "measure" else ""
@@ -183,6 +193,27 @@ def validated(options: argparse.Namespace) -> int:
     return 0
 
 
+def scripts_traced(options: argparse.Namespace) -> int:
+    lacks = missing()
+    if lacks:
+        raise Unavailable(lacks)
+    from benchmarks.shaped import traced
+
+    lines = []
+    for given in options.lines:
+        rate, _, delay = given.partition(",")
+        lines.append((parse_bandwidth(rate, "--lines"), parse_seconds(delay, "--lines")))
+    learned = _split([row for file in options.costs for row in rows_of(file)], options.at)[0]
+    rows = traced.validate(options.scripts or traced.SCRIPTS, lines, learn(learned), options.repeats)
+    if options.out:
+        write(rows, options.out, _command())
+    if options.page:
+        rate, _, delay = options.at.partition(",")
+        costs = f"What gloo's software takes is from {len(learned)} collectives at {rate} and {delay} alone."
+        traced.page_of(rows, _command(), versions(), costs, options.page)
+    return 0
+
+
 def _command() -> str:
     return f"python -m benchmarks.shaped {' '.join(sys.argv[1:])}"
 
@@ -230,7 +261,8 @@ def main(arguments: list[str] | None = None) -> int:
         return SKIPPED if lacks else 0
     try:
         with interruptible():
-            return {"measure": measured, "run": ran, "fit": fitted, "validate": validated}[options.command](options)
+            do = {"measure": measured, "run": ran, "fit": fitted, "validate": validated, "trace": scripts_traced}
+            return do[options.command](options)
     except Unavailable as error:
         print(f"skipped: {error}", file=sys.stderr)
         return SKIPPED

@@ -312,14 +312,24 @@ class Network:
         }
 
 
-PRIORITIES = {"none": [], "nice": ["nice", "-n", "-10"], "rr": ["chrt", "-r", "5"], "network": []}
-"""How the hosts' processes run: like others, before them, in real time (below the relay, and it only), or with gloo's
-threads alone in real time, so that computing does not hold them up where hosts share cores."""
+PRIORITIES = {
+    "none": [],
+    "nice": ["nice", "-n", "-10"],
+    "rr": ["chrt", "-r", "5"],
+    "network": [],
+    "both": ["chrt", "-r", "1"],
+}
+"""How the hosts' processes run: like others, before them, in real time (below the relay, and it only), with gloo's
+threads alone in real time, so that computing does not hold them up where hosts share cores, or with those first and
+computing before all others, where the machine has something else to do."""
+
+OF_NETWORKS = ("network", "both")
+"""Those where gloo's threads go before computing."""
 
 
 def possible_priority(priority: str) -> str:
     """The priority, or ``none`` where this machine does not grant real time."""
-    if priority in ("rr", "network"):
+    if priority in ("rr", *OF_NETWORKS):
         probe = ["chrt", "-r", str(REAL_TIME), "true"]
         if not shutil.which("chrt") or subprocess.run(probe, capture_output=True, check=False).returncode:
             return "none"
@@ -346,7 +356,7 @@ def run_on_hosts(
          **network.environment(host)} for host in range(network.hosts)
     ]  # fmt: skip
     commands = [[*PRIORITIES[priority], *network.command(host, command)] for host in range(network.hosts)]
-    on_poll = hurry_networks if priority == "network" else None
+    on_poll = hurry_networks if priority in OF_NETWORKS else None
     return run_commands(commands, environments, timeout_s, on_poll, [options] * network.hosts)
 
 
@@ -361,7 +371,7 @@ def _hurry_network(process: int) -> None:
         for thread in Path(f"/proc/{process}/task").iterdir():
             if NETWORK_THREADS in (thread / "comm").read_text():
                 number = int(thread.name)
-                if os.sched_getscheduler(number) == os.SCHED_OTHER:
+                if os.sched_getparam(number).sched_priority < REAL_TIME:
                     os.sched_setscheduler(number, os.SCHED_RR, os.sched_param(REAL_TIME))
             for child in (thread / "children").read_text().split():
                 _hurry_network(int(child))

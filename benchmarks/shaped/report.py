@@ -37,7 +37,8 @@ def prose(*sentences: str) -> str:
     return textwrap.fill(" ".join(sentences), 120) + "\n"
 
 
-def _versions(told: Row) -> str:
+def versions_line(told: Row) -> str:
+    """When, where, and with what."""
     machine = f"{told['cores']} cores of {told['machine']}, Linux {told['kernel']}"
     return f"On {told['date']}, {machine}, Python {told['python']}, torch {told['torch']}, Syncline {told['syncline']}."
 
@@ -90,7 +91,7 @@ def collectives(told: Sequence[Row], learned: Sequence[Row], rows: Sequence[Row]
         "# Collectives of gloo over links of a known rate and delay\n",
         "".join(f"    {one['command']}\n" for one in told),
         prose(
-            _versions(told[0]),
+            versions_line(told[0]),
             f"Medians over {min(repetitions)} to {max(repetitions)} repetitions, from a common start to the end of the",
             "last rank. Latency and bandwidth are as configured. What the software takes was learned at",
             f"{format_bandwidth(at['bytes_per_s'])} and {format_seconds(at['delay_s'])} one way alone",
@@ -170,7 +171,7 @@ def trainings(folder: Path, command: str, told: Row, page: Path) -> None:
         "# Training steps over links of a known rate and delay\n",
         f"    {command}\n",
         prose(
-            _versions(told),
+            versions_line(told),
             "Each repetition of a training was predicted before it ran: by the simulator's traffic, by what steps",
             "take between the same processes with no network between them, and by the cost model with latency and",
             "bandwidth as configured and software costs from collectives at one setting.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,21 +19,41 @@ from syncline.commands.shell import (
     emit,
     examples,
     new_console,
+    print_tables,
     say,
+    show_files,
 )
+from syncline.commands.usage import Missing
+
+if TYPE_CHECKING:
+    from syncline.api.result import Result
 
 PANEL = "A script of your own"
 
-NETWORKS = ["infiniband", "10gbe", "wan"]
-"""If none is named."""
-
 ScriptArgument = Annotated[
-    list[str], typer.Argument(metavar="-- SCRIPT ...", help="A file, or -m and a module's name; its arguments.")
+    list[str] | None,
+    typer.Argument(metavar="-- SCRIPT ...", help="A file, or -m and a module's name; its arguments."),
 ]
 MachineOption = Annotated[
     str,
     typer.Option(
-        "--hardware", metavar="NAME", help="See 'syncline list hardware'.", autocompletion=completion.hardware
+        "--hardware",
+        metavar="NAME",
+        help="See 'syncline list hardware'; or measured[:SCALE], what recording took; a100 by default.",
+        autocompletion=completion.hardware,
+    ),
+]
+TargetOption = Annotated[
+    float | None,
+    typer.Option("--target-loss", metavar="X", help="Say when it is reached; of several the highest final loss."),
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="ahead|waits",
+        help="Whether the host goes ahead of its device, as a GPU's, or waits, as a CPU; by the hardware.",
+        autocompletion=completion.among("ahead", "waits"),
     ),
 ]
 
@@ -43,14 +64,31 @@ MachineOption = Annotated[
     epilog=examples(
         "syncline trace --workers 4 -- train.py --epochs 1",
         "syncline trace --network 10gbe --network wan --hardware h100 -- -m my.training",
+        "syncline trace --shapes --workers 256 --network dgx-h100 -- train.py",
+        "syncline trace --script 'train.py --every 1' --script 'train.py --every 8'",
     ),
 )
 def trace_command(
-    script: ScriptArgument,
+    script: ScriptArgument = None,
+    several: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--script", metavar="WORDS", help="In place of --, repeatable: scripts to compare, as one types them."
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="P", help="Ranks, one process each.")] = 4,
     network: NetworksOption = None,
     hardware: MachineOption = "a100",
     algorithm: AlgorithmOption = None,
+    host: HostOption = None,
+    target_loss: TargetOption = None,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="By shapes alone: no values and no losses, of hundreds of ranks.")
+    ] = False,
+    ranks: Annotated[
+        str | None,
+        typer.Option("--ranks", metavar="R,R,...", help="With --shapes: which are recorded; found unless named."),
+    ] = None,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,48 +96,111 @@ def trace_command(
 
     What the script prints goes to standard error. Its operations are counted, and timed on the hardware.
     """
-    from syncline.backend.tracing.ranks import script_of
-    from syncline.experiments.tracing.trace import ReplayedOn, trace
+    from syncline.api.traces import NETWORKS, folder_name, replayed
+    from syncline.backend.tracing.ranks import script_of, traced
+    from syncline.backend.tracing.shapes import Shaping, ranks_named
+    from syncline.experiments.tracing.scenario import ReplayedOn
+    from syncline.experiments.tracing.trace import MOST_SHAPED, MOST_WORKERS, trace
 
-    program = script_of(script)
-    asked = ReplayedOn.of(each_network(network) or NETWORKS, hardware, algorithm)
-    target = out or Path("runs") / f"trace-{program.name}"
-    told = trace(program, workers, asked, target, exact=out is not None)
-    _show(told, as_json)
+    programs = [script_of(words) for words in _scripts(script, several)]
+    asked = ReplayedOn.of(
+        each_network(network) or list(NETWORKS), hardware, algorithm, host=host, target_loss=target_loss
+    )
+    target = out or Path("runs") / folder_name(programs)
+    if ranks is not None and not shapes:
+        from syncline.errors import SpecError
+
+        raise SpecError("--ranks", ranks, "--shapes beside it, as with real math all ranks are recorded")
+    run = Shaping(ranks_named(ranks)) if shapes else traced
+    most = MOST_SHAPED if shapes else MOST_WORKERS
+    told = trace(programs, workers, asked, target, exact=out is not None, run=run, most=most)
+    result = replayed("trace", told, asked)
+    _show(result, as_json)
     if not as_json:
-        say(f"record in {told['folder']}/; on other networks: syncline whatif {told['folder']} --network NET")
+        say(f"on other networks, and what decides: syncline whatif {shlex.quote(str(result.folder))} --network NET")
+
+
+def _scripts(script: list[str] | None, several: list[str] | None) -> list[list[str]]:
+    """The words of each script."""
+    if bool(script) == bool(several):
+        raise Missing("script", "one script behind --, or --script with what one types, once for each")
+    try:
+        words = [shlex.split(one) for one in several or ()]
+    except ValueError as error:
+        from syncline.errors import SpecError
+
+        raise SpecError("--script", several, f"words as one types them ({error})") from None
+    if several and not all(words):
+        raise Missing("--script", "a file, or -m and a module's name; its arguments")
+    return words or [list(script or ())]
 
 
 @app.command(
     "whatif",
     rich_help_panel=PANEL,
     epilog=examples(
-        "syncline whatif runs/trace-train --network two-sites", "syncline whatif runs/trace-train --hardware h100"
+        "syncline whatif runs/trace-train --network two-sites",
+        "syncline whatif runs/trace-train --scale-bandwidth .5 --overlap off",
+        "syncline whatif runs/trace-train runs/trace-other --network wan",
     ),
 )
 def whatif_command(
-    record: Annotated[Path, typer.Argument(metavar="RECORD", help="The folder of a trace.")],
+    records: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORD...", help="Folders of traces; the first is the baseline.", autocompletion=completion.runs
+        ),
+    ],
     network: NetworksOption = None,
     hardware: MachineOption = "a100",
     algorithm: AlgorithmOption = None,
+    host: HostOption = None,
+    bandwidth: Annotated[
+        float, typer.Option("--scale-bandwidth", metavar="X", help="Factor on the bandwidth of all links.")
+    ] = 1.0,
+    latency: Annotated[
+        float, typer.Option("--scale-latency", metavar="X", help="Factor on the latency of all links.")
+    ] = 1.0,
+    compute: Annotated[
+        float, typer.Option("--scale-compute", metavar="X", help="Factor on the speed of computing.")
+    ] = 1.0,
+    overlap: Annotated[
+        str,
+        typer.Option(
+            "--overlap",
+            metavar="on|off",
+            help="off: what a collective brings is waited for at once.",
+            autocompletion=completion.among("on", "off"),
+        ),
+    ] = "on",
+    target_loss: TargetOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="A new folder for results; none by default.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replay the record of a trace on other networks, or on other hardware."""
-    from syncline.experiments.tracing.kept import read_record
-    from syncline.experiments.tracing.trace import ReplayedOn, replayed
+    """Replay records of traces on other networks or hardware, and say what decides their step times.
 
-    asked = ReplayedOn.of(each_network(network) or NETWORKS, hardware, algorithm)
-    told, _ = replayed(read_record(record), asked)
-    _show(told, as_json)
+    Nothing is run. Several records are compared.
+    """
+    from syncline.api.traces import NETWORKS, replayed
+    from syncline.errors import SpecError, one_of
+    from syncline.experiments.tracing.scenario import Changes, ReplayedOn
+    from syncline.experiments.tracing.trace import whatif
+
+    if overlap not in ("on", "off"):
+        raise SpecError("--overlap", overlap, one_of(("on", "off"), overlap))
+    changes = Changes(bandwidth, latency, compute, overlap == "on")
+    asked = ReplayedOn.of(each_network(network) or list(NETWORKS), hardware, algorithm, host, changes, target_loss)
+    _show(replayed("whatif", whatif(records, asked, out, exact=out is not None), asked), as_json)
 
 
-def _show(told: dict[str, Any], as_json: bool) -> None:
-    """Rows as one object, or tables."""
-    from syncline.experiments.tracing.tables import trace_tables
-
+def _show(result: Result, as_json: bool) -> None:
+    """The object, or tables and where the files are."""
     if as_json:
-        emit(told)
+        emit(result)
         return
-    console = new_console()
-    for one in trace_tables(told):
-        console.print(one)
+    console: Any = new_console()
+    print_tables(console, result)
+    if result.folder is not None:
+        show_files(console, result.folder)

@@ -3,6 +3,7 @@
 The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` hold it until they are done; `Send`
 and `Collective` only start something, and it goes on. Collectives run on a network stream, those of one stream one
 after another, and messages leave on a send stream likewise; what is on different streams happens at the same time.
+Programs on several compute streams are those of `syncline.sim.queued`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.starts import Floats
+from syncline.sim.timeline import is_computing
 
 Effect: TypeAlias = Callable[[], object]
 """The math that happens when an instruction completes: the order of events decides what it sees."""
@@ -44,29 +46,34 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Queue a message: it leaves when those before it on the same stream have, and the program goes on."""
+    """Queue a message: it leaves when those before it on the same stream have, and the program goes on.
+
+    The label is for people, the tag unless given.
+    """
 
     to: int
     nbytes: float
     tag: Hashable = ""
     step: int = -1
     stream: str = "send"
+    label: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.nbytes) and self.nbytes >= 0):
             raise SpecError("send.nbytes", self.nbytes, "a finite number of bytes, at least 0")
-        if self.stream == "compute":
+        if is_computing(self.stream):
             raise SpecError("send.stream", self.stream, "another stream than that of the computing")
 
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """Wait for the message that ``source`` sends with this tag."""
+    """Wait for the message that ``source`` sends with this tag; the label is for people, the tag unless given."""
 
     source: int
     tag: Hashable = ""
     step: int = -1
     effect: Effect | None = None
+    label: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,8 @@ class Collective:
         group: the workers that take part, in the order that the algorithm numbers them; all in theirs if none.
         stream: on which it runs.
         rounds: to run, instead of those of the algorithm, of workers 0, 1, ... that stand for those of the group.
+        takes_s: seconds that it takes, instead of being played message by message: it begins when the last of its group
+            has come to it and is over for all at once. It shares no channel, and its spans tell its size.
     """
 
     kind: str
@@ -112,9 +121,12 @@ class Collective:
     group: tuple[int, ...] | None = None
     stream: str = "network"
     rounds: Sequence[Round] | None = field(default=None, compare=False, repr=False)
+    takes_s: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.stream == "compute":
+        if self.takes_s is not None and not (math.isfinite(self.takes_s) and self.takes_s >= 0):
+            raise SpecError("collective.takes_s", self.takes_s, "seconds, finite and at least 0, or none")
+        if is_computing(self.stream):
             raise SpecError("collective.stream", self.stream, "another stream than that of the computing")
 
 

@@ -84,8 +84,17 @@ class Words:
         return [words[code] for code in self.codes.tolist()]
 
 
+COMPUTING = "compute"
+"""The stream of a worker's program; programs that are on several have others, whose names begin with it and a space."""
+
 WAITING = ("wait", "recv")
 """What spans on the compute stream are in which nothing computes."""
+
+
+def is_computing(stream: str) -> bool:
+    """Whether a stream computes, rather than being one of the network's."""
+    return stream == COMPUTING or stream.startswith(f"{COMPUTING} ")
+
 
 STREAMS = ("compute", "network", "send")
 """A worker's program, its collectives, and its messages to single workers, unless programs name streams of their own
@@ -113,7 +122,8 @@ class Timeline:
     Args:
         workers: P.
         worker: whose span it is, from 0.
-        stream: one of ``STREAMS``, or one that the program names.
+        stream: one of ``STREAMS``, or one that the program names; one that computes is ``compute``, or its name begins
+            with that and a space. How long such another waits is left out.
         what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else what is computed:
             ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
             pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
@@ -182,7 +192,7 @@ class Timeline:
     @cached_property
     def step_end_s(self) -> Floats:
         """When each worker's program is through with each step, ``(T, P)`` seconds; NaN where it has no part in it."""
-        mine = (self.stream == "compute") & (self.step >= 0)
+        mine = self.on_compute & (self.step >= 0)
         ends = np.full((self.step.max(initial=-1) + 1, self.workers), np.nan)
         np.fmax.at(ends, (self.step[mine], self.worker[mine]), self.end_s[mine])
         return ends
@@ -190,7 +200,12 @@ class Timeline:
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
         """In which spans the worker computes."""
-        return (self.stream == "compute") & ~self.what.isin(WAITING)
+        return self.on_compute & ~self.what.isin(WAITING)
+
+    @property
+    def on_compute(self) -> NDArray[np.bool_]:
+        """In which spans a stream that computes is."""
+        return self.stream.isin([word for word in self.stream.words.tolist() if is_computing(word)])
 
     def compute_s(self) -> Floats:
         """Seconds that each worker computes, ``(P,)``."""
@@ -214,7 +229,7 @@ class Timeline:
         return total
 
     def _covered_s(self, worker: int) -> float:
-        mine = np.flatnonzero((self.worker == worker) & (self.stream != "compute"))
+        mine = np.flatnonzero((self.worker == worker) & ~self.on_compute)
         mine = mine[np.argsort(self.start_s[mine], kind="stable")]
         start, end = self.start_s[mine], np.maximum.accumulate(self.end_s[mine])
         before = np.concatenate(([0.0], end))[:-1]  # until when the spans before cover the time

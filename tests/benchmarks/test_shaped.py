@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.shaped import measure, network
+from benchmarks.shaped import measure, network, traced
 from benchmarks.shaped.__main__ import SKIPPED, main
 from benchmarks.shaped.network import Network, Unavailable
 from syncline.costmodel.collectives.gloo.times import SHAPED, GlooCosts
@@ -208,3 +208,19 @@ def test_what_a_killed_run_has_left_is_removed():
     subprocess.run(["ip", "netns", "add", name], check=True)
     assert main(["clean"]) == 0
     assert name not in namespaces()
+
+
+def test_a_row_of_a_script_is_of_medians_and_its_page_says_all(tmp_path):
+    found = [np.array([0.9, 1.1]), np.array([1.0, 1.0]), np.array([1.2, 1.0])]
+    rows = [
+        traced.row_of(Path(f"{name}.py"), (12.5e6, 1e-3), found, np.array([1.05, 1.05]), 0.75) for name in ("a", "b")
+    ]
+    row = rows[0]
+    assert (row["script"], row["steps"], row["repetitions"]) == ("a", 3, 3)
+    assert row["measured_s"] == pytest.approx(1.0) and row["error"] == pytest.approx(0.05)
+    page = tmp_path / "page.md"
+    traced.page_of(rows, "the command", measure.versions(), "Costs.", page)
+    told = page.read_text()
+    assert "| **all** | 2 | 5.00% | 5.00% | +5.00% |" in told and "    the command" in told
+    assert "| b | 100 Mbit/s, 1 ms | 1.05 s | 1 s | +5.00%" in told
+    assert page.with_suffix(".png").stat().st_size

@@ -12,7 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions, AllToAllOptions, ProcessGroupGloo
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BroadcastOptions,
+    ProcessGroupGloo,
+)
 
 from syncline.backend.tracing.record import MessageAwaited, MessageSent, Started, Waited
 from syncline.backend.tracing.recorder import RECORDER, site
@@ -32,7 +38,7 @@ class TracedWork(dist.Work):
         """Until the values are there."""
         with RECORDER.silence():
             self.inner.wait()
-        RECORDER.note(Waited(self.call))
+        RECORDER.note(Waited(self.call, RECORDER.stream))
         return True
 
     def synchronize(self) -> None:
@@ -40,7 +46,7 @@ class TracedWork(dist.Work):
         self.wait()
 
     def block_current_stream(self) -> None:
-        """The same: the host is the device."""
+        """The same: nothing but the stream waits, where streams are told apart."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -123,7 +129,7 @@ class TracedGroup(dist.ProcessGroup):
     def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], asked: str = "") -> TracedWork:
         call = RECORDER.new_call()
         key = self.key, RECORDER.number(self.key)
-        RECORDER.note(Started(call, kind, asked or kind, nbytes, self.ranks, key, site()))
+        RECORDER.note(Started(call, kind, asked or kind, nbytes, self.ranks, key, site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(run(), call)
 
@@ -156,9 +162,22 @@ class TracedGroup(dist.ProcessGroup):
         return self._collective("broadcast", size_of(given), lambda: self.inner.reduce(given, opts), "reduce")
 
     def allgather(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
-        """As gloo's."""
+        """As gloo's; parts of several shapes, which NCCL takes, by a broadcast of each."""
         how = opts or AllgatherOptions()
+        if len({part.shape for part in outs[0]}) > 1:
+            return self._collective("all_gather", size_of(given), lambda: self._gathered_one_by_one(outs[0], given[0]))
         return self._collective("all_gather", size_of(given), lambda: self.inner.allgather(outs, given, how))
+
+    def _gathered_one_by_one(self, parts: Sequence[Tensor], given: Tensor) -> Any:
+        work = None
+        for root, part in enumerate(parts):
+            if root == self.own:
+                part.copy_(given)
+            how = BroadcastOptions()
+            how.rootRank = root
+            work = self.inner.broadcast([part], how)
+            work.wait()
+        return work
 
     def all_gather_single(self, out: Tensor, given: Tensor, opts: Any = None) -> TracedWork:
         """Into one tensor."""
@@ -229,21 +248,18 @@ class TracedGroup(dist.ProcessGroup):
             "all_reduce", 4, lambda: self.inner.allreduce([torch.zeros(1)], AllreduceOptions()), "barrier"
         )
 
-    def monitored_barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: who is late is what a record cannot know."""
-        raise NotImplementedError(f"{site()}: monitored_barrier() asks who is late; a record cannot know that")
-
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """As gloo's."""
         given, call = listed(tensors), RECORDER.new_call()
-        RECORDER.note(MessageSent(call, self.ranks[to], size_of(given), self._tag(self.own, to), site()))
+        nbytes, key = size_of(given), self._tag(self.own, to)
+        RECORDER.note(MessageSent(call, self.ranks[to], nbytes, key, site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(self.inner.send(given, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """As gloo's."""
         given, call = listed(tensors), RECORDER.new_call()
-        RECORDER.note(MessageAwaited(call, self.ranks[source], self._tag(source, self.own), site()))
+        RECORDER.note(MessageAwaited(call, self.ranks[source], self._tag(source, self.own), site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(self.inner.recv(given, source, tag), call)
 
@@ -256,4 +272,4 @@ def traced_group(options: Any, group_options: Any = None) -> TracedGroup:
     """What torch asks for when a script makes a group."""
     ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
     inner = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timedelta(minutes=10))
-    return TracedGroup(inner, options.group_rank, ranks, options.group_id)
+    return TracedGroup(inner, options.group_rank, ranks, RECORDER.group_name(options.group_id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,24 +12,36 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from syncline.backend.tracing.cuda_devices import from_torch
 from syncline.backend.tracing.group import NAME, traced_group
 from syncline.backend.tracing.record import Lost, Stepped
-from syncline.backend.tracing.recorder import RECORDER
+from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.streams import install_streams
 
 KNOWN = ("gloo", "nccl", "undefined", "cpu:gloo", "cuda:nccl", "cpu:gloo,cuda:nccl", NAME)
 """Backends that a script may ask for: it gets ours."""
 
+FOR_NCCL = ("device_id", "pg_options")
+"""Arguments that mean nothing to gloo."""
 
-def install() -> None:
-    """Listen to everything in this process, from now on."""
-    dist.Backend.register_backend(NAME, traced_group, extended_api=True, devices=["cpu"])
-    for module, name, make in (
-        (distributed_c10d, "init_process_group", starting),
-        (distributed_c10d, "new_group", grouping),
+
+def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) -> None:
+    """Listen to everything in this process, from now on.
+
+    Args:
+        make_group: what torch asks for when a script makes a group.
+        losses: whether there are values to note.
+    """
+    install_streams()
+    dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
+    for name, make in (
+        ("init_process_group", starting),
+        ("new_group", grouping),
+        ("get_backend", told_backend),
+        ("monitored_barrier", asking_who_is_late),
     ):
-        made = make(getattr(module, name))
-        setattr(module, name, made)
-        setattr(dist, name, made)
+        plain = getattr(distributed_c10d, name)
+        replace_everywhere(plain, make(plain))
     depth = 0  # an optimizer may step others; the outermost one's is the step
 
     def begins(*_: Any) -> None:
@@ -43,7 +56,21 @@ def install() -> None:
 
     register_optimizer_step_pre_hook(begins)
     register_optimizer_step_post_hook(ends)
-    torch.autograd.backward = noting_losses(torch.autograd.backward)
+    if losses:
+        torch.autograd.backward = noting_losses(torch.autograd.backward)
+
+
+def replace_everywhere(old: Any, new: Any) -> None:
+    """Put one function in another's place, also where torch's modules have imported it by name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("torch"):
+            for name, value in list(vars(module).items()):
+                if value is old:
+                    setattr(module, name, new)
+
+
+ASKED: dict[str, str] = {}
+"""Backends that the script asked for, by group."""
 
 
 def check_backend(backend: Any) -> None:
@@ -58,7 +85,10 @@ def starting(init: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         check_backend(backend)
-        kwargs.pop("device_id", None)
+        for name in FOR_NCCL:
+            kwargs.pop(name, None)
+        RECORDER.worlds += 1
+        ASKED["default"] = str(backend or "nccl").lower()
         with RECORDER.silence():
             return init(NAME, *args, **kwargs)
 
@@ -71,11 +101,38 @@ def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(new)
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         check_backend(backend)
-        kwargs.pop("device_id", None)
+        for name in FOR_NCCL:
+            kwargs.pop(name, None)
         with RECORDER.silence():
-            return new(ranks, timeout, None, *args, **kwargs)
+            made = new(ranks, timeout, None, *args, **kwargs)
+        if isinstance(made, dist.ProcessGroup) and backend is not None:
+            ASKED[made.group_name] = str(backend).lower()
+        return made
 
     return new_group
+
+
+def told_backend(get: Callable[..., Any]) -> Callable[..., Any]:
+    """``get_backend``, which tells the script what it asked for."""
+
+    @functools.wraps(get)
+    def get_backend(group: Any = None) -> Any:
+        told = get(group)
+        if told != NAME or from_torch(1):
+            return told
+        asked = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
+        return "nccl" if asked == "undefined" else asked.rpartition(":")[2]
+
+    return get_backend
+
+
+def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
+    """``monitored_barrier``, which is refused: who is late is what a record cannot know."""
+
+    def monitored_barrier(*_: Any, **__: Any) -> None:
+        raise NotImplementedError(f"{site()}: monitored_barrier() asks who is late; a record cannot know that")
+
+    return monitored_barrier
 
 
 def noting_losses(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +143,7 @@ def noting_losses(backward: Callable[..., Any]) -> Callable[..., Any]:
         loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
         if loss.numel() == 1:
             with RECORDER.silence():
-                value = float(loss.detach())
+                value = float(getattr(loss, "traced_loss", loss).detach())  # as it was before a GradScaler
             RECORDER.note(Lost(value))
         return backward(tensors, *args, **kwargs)
 

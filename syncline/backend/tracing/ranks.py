@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import multiprocessing.util
 import os
 import pickle
-import random
 import runpy
-import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from syncline.backend.tracing.record import RankRecord
-from syncline.errors import SpecError, SynclineError
-
-GRACE_S = 5.0
-"""That ranks have to end by themselves after one has failed."""
+from syncline.backend.tracing.columns import read_rank, write_rank
+from syncline.backend.tracing.forks import begin_alike, begin_as_a_process, forked
+from syncline.backend.tracing.record import RankRecord, say_notes
+from syncline.backend.tracing.watch import leave_words, tells_where, watched_ranks
+from syncline.errors import SpecError
 
 
 class ForeignScript(NamedTuple):
@@ -30,50 +32,62 @@ class ForeignScript(NamedTuple):
         target: a file, or a module's name.
         args: its own.
         is_module: whether it is a module's name.
+        function: to call in place of a script, as cloudpickle has it; ``target`` is its name.
     """
 
     target: str
     args: tuple[str, ...] = ()
     is_module: bool = False
+    function: bytes | None = None
 
     @property
     def name(self) -> str:
         """For a folder."""
+        if self.function is not None:
+            return self.target.strip("<>")
         return (self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem) or "script"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As `script_of` takes them."""
+        return (*(("-m",) if self.is_module else ()), self.target, *self.args)
 
 
 def traced(program: ForeignScript, workers: int) -> list[RankRecord]:
     """Run a program on so many ranks and note what each does; what it prints goes to standard error.
 
     Raises:
-        SynclineError: a rank failed, whose traceback is on standard error.
+        SynclineError: a rank failed, whose traceback is on standard error, or all wait for ever.
     """
     import_before_forking()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    from syncline.backend.tracing.measured import share_medians
+
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         ranks: dict[int, int] = {}
         for rank in range(workers):
-            pid = os.fork()
+            pid = forked()
             if not pid:
                 be_rank(program, rank, workers, port, Path(folder))
             ranks[pid] = rank
-        failed = watched_ranks(dict(ranks))
-        if failed is not None:
-            rank, how = failed
-            raise SynclineError(f"rank {rank} of {workers} {how}; its own words are above")
-        return [pickle.loads((Path(folder) / f"{rank}").read_bytes()) for rank in range(workers)]
+        watched_ranks(dict(ranks), Path(folder))
+        records = [read_rank(Path(folder) / f"{rank}", rank) for rank in range(workers)]
+    share_medians(records)
+    return say_notes(records)
 
 
 def import_before_forking() -> None:
-    """What scripts import of torch, once for all ranks."""
+    """What scripts import of torch, once for all ranks; of the environment, in which torch names a folder, nothing."""
+    before = set(os.environ)
     import torch
     import torch.distributed.fsdp
     import torch.distributed.optim
     import torch.distributed.pipelining
     import torch.distributed.tensor
     import torch.nn.parallel  # noqa: F401
+
+    for name in set(os.environ) - before:
+        del os.environ[name]
 
 
 def free_port() -> int:
@@ -83,67 +97,43 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def watched_ranks(running: dict[int, int]) -> tuple[int, str] | None:
-    """Wait for all; if one fails, end the others.
-
-    Returns:
-        The first rank that failed, and how; None if none did.
-    """
-    failed: tuple[int, str] | None = None
-    try:
-        while running:
-            pid, status = os.wait()
-            rank = running.pop(pid, None)
-            if rank is None or not status or failed:
-                continue
-            code = os.waitstatus_to_exitcode(status)
-            failed = rank, f"exited with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
-            end_ranks(running, signal.SIGTERM)
-    except BaseException:
-        end_ranks(running, signal.SIGKILL)
-        for pid in running:
-            os.waitpid(pid, 0)
-        raise
-    return failed
-
-
-def end_ranks(running: dict[int, int], how: signal.Signals) -> None:
-    """Ask ranks to end, and make those that do not within the grace."""
-    for pid in running:
-        os.kill(pid, how)
-    if how == signal.SIGKILL:
-        return
-    until_s = time.monotonic() + GRACE_S
-    while running and time.monotonic() < until_s:
-        for pid in list(running):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                running.pop(pid)
-        time.sleep(0.01)
-    for pid in list(running):
-        os.kill(pid, signal.SIGKILL)
-
-
 def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path) -> None:
     """The life of a rank, from its birth to its end."""
     code = 1
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.dup2(2, 1)
+        begin_as_a_process()
+        where = tells_where(folder, rank)
         rank_environment(rank, workers, port)
         record = run_recorded(program, rank)
-        (folder / f".{rank}").write_bytes(pickle.dumps(record))
-        (folder / f".{rank}").rename(folder / f"{rank}")
+        write_rank(folder / f"{rank}", rank, record)
+        end_as_python_does()
+        where.close()
         code = 0
     except SystemExit as asked:
         code = asked.code if isinstance(asked.code, int) else 1
-        if isinstance(asked.code, str):
-            print(asked.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
+        leave_words(folder, rank, f"{asked.code}\n" if isinstance(asked.code, str) else "")
+    except BaseException as error:
+        leave_words(folder, rank, "".join(traceback.format_exception(without_our_frames(error))))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def end_as_python_does() -> None:
+    """Threads that are waited for, exit functions, processes that the script started."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+    logging.shutdown()
+
+
+def without_our_frames(error: BaseException) -> BaseException:
+    """An error whose traceback begins in the script."""
+    ours = str(Path(__file__).parent)
+    while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename.startswith((ours, "<frozen runpy")):
+        error.__traceback__ = error.__traceback__.tb_next
+    return error
 
 
 def rank_environment(rank: int, workers: int, port: int) -> None:
@@ -152,7 +142,7 @@ def rank_environment(rank: int, workers: int, port: int) -> None:
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
         "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(workers), "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "trace",
-        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
     }  # fmt: skip
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
@@ -162,28 +152,46 @@ def rank_environment(rank: int, workers: int, port: int) -> None:
 
 def run_recorded(program: ForeignScript, rank: int) -> RankRecord:
     """Run the program as ``python`` would, and listen."""
-    import numpy as np
-    import torch
-
-    from syncline.backend.tracing import hooks, operations
+    from syncline.backend.tracing import clocks, cuda, eager, hooks, measured, operations
     from syncline.backend.tracing.recorder import RECORDER
 
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    random.seed(rank)  # a process of its own has a state of its own; here each has the same in every recording
-    np.random.seed(rank)  # noqa: NPY002 - the script's own state
+    begin_alike(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
+    os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
+    eager.install_eager()
+    clocks.install_clocks()
     operations.register_attention()
-    sys.argv = [program.target, *program.args]
-    with operations.OperationCounter(RECORDER.operation, RECORDER.listens):
-        if program.is_module:
-            sys.path.insert(0, os.getcwd())
-            runpy.run_module(program.target, run_name="__main__", alter_sys=True)
-        else:
-            sys.path.insert(0, str(Path(program.target).resolve().parent))
-            runpy.run_path(program.target, run_name="__main__")
+    RECORDER.clock.begin(measured.counting_s())
+    counter = operations.OperationCounter(RECORDER.operation, RECORDER.listens, RECORDER.host_waits)
+    with counter.know_steps(RECORDER.known_operations, RECORDER.others), cuda.install_cuda():
+        run_script(program)
     RECORDER.flush()
+    RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
     RECORDER.record.cpu_s = time.process_time()
     return RECORDER.record
+
+
+_LEFT: list[object] = []
+"""What the script of this process leaves, until it ends: torch can hang where a model with hooks in Python is freed, as
+it then waits for a thread of its group, which waits for Python. Where Python ends, nobody waits."""
+
+
+def run_script(program: ForeignScript) -> None:
+    """Run a program as ``python`` would, in this process; one that exits with 0 has ended well."""
+    if program.function is not None:
+        pickle.loads(program.function)()
+        return
+    sys.argv = [program.target, *program.args]
+    try:
+        if program.is_module:
+            sys.path.insert(0, os.getcwd())
+            _LEFT.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))
+        else:
+            sys.path.insert(0, str(Path(program.target).resolve().parent))
+            _LEFT.append(runpy.run_path(program.target, run_name="__main__"))
+    except SystemExit as asked:
+        if asked.code:
+            raise
 
 
 def script_of(words: Sequence[str]) -> ForeignScript:

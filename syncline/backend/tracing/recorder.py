@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from syncline.backend.tracing.record import Computed, Event, Operations, RankRecord, Waited
+from syncline.backend.tracing.measured import SegmentClock
+from syncline.backend.tracing.record import (
+    Computed,
+    Event,
+    HostWaited,
+    Marked,
+    Operations,
+    RankRecord,
+    Waited,
+)
 
-OURS, TORCHS = str(Path(__file__).parent), str(Path(torch.__file__).parent)
+OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
+"""Folders of libraries whose lines are nobody's: the package's, whose optimizers a script may use, and torch's."""
 
 
 class RankRecorder:
@@ -20,16 +30,27 @@ class RankRecorder:
 
     def __init__(self) -> None:
         self.record = RankRecord()
-        self.inside = 0
-        self.calls = 0
+        self.inside = self.worlds = 0
+        self.calls = self.marks = self.streams = 0
+        self.stream = 0
+        self.clock = SegmentClock()
+        self._begun = False
+        self.last_site = ""
         self._operations: list[tuple[float, float]] = []
+        self._uncounted = 0  # of these, so that counting them has taken nothing
         self._segments: dict[Operations, int] = {}
         self._numbers: dict[Any, int] = {}
         self._hidden: list[int] = []
 
     def operation(self, flops: float, nbytes: float) -> None:
         """An operation was dispatched."""
+        self._begun = True
         self._operations.append((flops, nbytes))
+
+    def known_operations(self, costs: Sequence[tuple[float, float]]) -> None:
+        """Operations come that nobody will count."""
+        self._operations += costs
+        self._uncounted += len(costs)
 
     def listens(self) -> bool:
         """Whether operations are the script's own."""
@@ -38,27 +59,50 @@ class RankRecorder:
     @contextmanager
     def silence(self) -> Iterator[None]:
         """Operations in here are not the script's."""
+        self.clock.stop()
         self.inside += 1
         try:
             yield
         finally:
             self.inside -= 1
+            if not self.inside:
+                self.clock.go(anew=not self._begun)
+
+    def stop(self) -> None:
+        """Operations from now on are not the script's: in a process that a rank has forked."""
+        self.inside += 1
 
     def note(self, event: Event) -> None:
         """Something other than computing happened."""
+        self.clock.stop()
         self.flush()
         self.record.events.append(event)
+        if not self.inside:
+            self.clock.go(anew=not self._begun)
 
     def flush(self) -> None:
         """What was computed since the last event, as one."""
         if not self._operations:
             return
+        self.clock.stop()
         operations = tuple(self._operations)
         self._operations.clear()
         if operations not in self._segments:
             self._segments[operations] = len(self.record.segments)
             self.record.segments.append(operations)
-        self.record.events.append(Computed(self._segments[operations]))
+        segment = self._segments[operations]
+        self.clock.take(segment, len(operations) - self._uncounted)
+        self._uncounted = 0
+        self.record.events.append(Computed(segment, self.stream))
+
+    def remark(self, text: str) -> None:
+        """Something that people should know of the record, once."""
+        if text not in self.record.notes:
+            self.record.notes.append(text)
+
+    def group_name(self, name: str) -> str:
+        """Torch's, which begin anew with each world that a script makes after it has destroyed one."""
+        return name if self.worlds <= 1 else f"{name} of world {self.worlds}"
 
     def number(self, key: Any) -> int:
         """How often this was asked for before."""
@@ -71,10 +115,40 @@ class RankRecorder:
         self.calls += 1
         return self.calls
 
+    def new_stream(self) -> int:
+        """The number of a stream of this rank."""
+        self.streams += 1
+        return self.streams
+
+    def queue_on(self, stream: int) -> int:
+        """What comes now is queued on this stream; returns on which it was."""
+        before = self.stream
+        if stream != before:
+            self.flush()
+            self.stream = stream
+            if not self.inside:
+                self.clock.go(anew=not self._begun)
+        return before
+
+    def mark(self, stream: int) -> int:
+        """A mark behind what is queued on a stream."""
+        self.marks += 1
+        self.note(Marked(self.marks, stream))
+        return self.marks
+
+    def host_waits(self) -> None:
+        """The host waits for what is queued on the stream that it is at, as when it reads a value."""
+        if not self.inside:
+            self.note(HostWaited(self.mark(self.stream)))
+
+    def others(self) -> int:
+        """A number that changes with each call and each mark: what a rank does beside computing."""
+        return self.calls + self.marks
+
     def wait_unseen(self, call: int) -> None:
         """Somebody in C++ waits for a call's future, unseen: in a backward pass that is over when it ends, else now."""
         if torch._C._current_graph_task_id() == -1:
-            self.note(Waited(call))
+            self.note(Waited(call, self.stream))
             return
         if not self._hidden:
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
@@ -83,18 +157,19 @@ class RankRecorder:
     def _end_of_backward(self) -> None:
         hidden, self._hidden = self._hidden, []
         for call in hidden:
-            self.note(Waited(call))
+            self.note(Waited(call, self.stream))
 
 
 def site() -> str:
-    """The line of the script, or of a library that is not torch, which called."""
+    """The line of the script, or of a library that is not torch, which called; where C++ has, the last that did."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((OURS, TORCHS, "<")):
-            return f"{name}:{frame.f_lineno}"
+            RECORDER.last_site = f"{name}:{frame.f_lineno}"
+            break
         frame = frame.f_back
-    return ""
+    return RECORDER.last_site
 
 
 RECORDER = RankRecorder()

@@ -1,114 +1,131 @@
-"""A record as tables, and back: ``events`` in their order by rank, ``operations`` by segment."""
+"""A record in a folder: ``trace.parquet``, its events in their order by rank, and ``operations.parquet``, by segment.
+
+What is said once of the whole record is a header, JSON in the metadata of ``trace.parquet``: its format, how many ranks
+it has, its groups, and what was done otherwise than the script says. Rank by rank it is written and read, so that two
+ranks' rows are never in memory together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from syncline.backend.tracing.record import (
-    Computed,
-    Event,
-    Lost,
-    MessageAwaited,
-    MessageSent,
-    RankRecord,
-    Started,
-    Stepped,
-    Waited,
-)
-from syncline.errors import SpecError
+from syncline.backend.tracing.columns import EVENTS, OPERATIONS, TracedGroups, rank_of_tables, tables_of_rank
+from syncline.backend.tracing.record import MessageAwaited, MessageSent, RankRecord, Started, notes_of
+from syncline.errors import SpecError, within
 
-KINDS: dict[str, type[Event]] = {
-    "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited,
-    "step": Stepped, "loss": Lost,
-}  # fmt: skip
-"""Of an event, as a table calls them."""
+FORMAT = 1
+"""Of the file; a reader knows this one alone."""
 
-NAMES = {kind: name for name, kind in KINDS.items()}
-
-EVENTS = pa.schema([
-    ("rank", pa.int32()), ("event", pa.string()), ("segment", pa.int32()), ("call", pa.int64()), ("kind", pa.string()),
-    ("asked", pa.string()), ("payload_bytes", pa.int64()), ("ranks", pa.list_(pa.int32())), ("group", pa.string()),
-    ("number", pa.int64()), ("peer", pa.int32()), ("site", pa.string()), ("loss", pa.float64()),
-])  # fmt: skip
-
-OPERATIONS = pa.schema([
-    ("rank", pa.int32()), ("segment", pa.int32()), ("flops", pa.float64()), ("bytes", pa.float64())
-])  # fmt: skip
+HEADER = b"syncline.trace"
+FILES = {"trace": EVENTS, "operations": OPERATIONS}
 
 
-def _fields(event: Event) -> dict[str, Any]:
-    if isinstance(event, Started):
-        told = event._asdict() | {"group": event.key[0], "number": event.key[1], "ranks": list(event.ranks)}
-        del told["key"]
-        return told
-    if isinstance(event, MessageSent | MessageAwaited):
-        told = event._asdict() | {"group": event.tag[0], "number": event.tag[3]}
-        told["peer"] = told.pop("to" if isinstance(event, MessageSent) else "source")
-        del told["tag"]
-        return told
-    return event._asdict()
-
-
-def tables_of_record(ranks: Sequence[RankRecord]) -> dict[str, pa.Table]:
-    """The tables of a record, by name."""
-    events = [
-        {"rank": rank, "event": NAMES[type(event)]} | _fields(event)
-        for rank, record in enumerate(ranks)
-        for event in record.events
-    ]
-    operations = [
-        {"rank": rank, "segment": segment, "flops": flops, "bytes": nbytes}
-        for rank, record in enumerate(ranks)
-        for segment, several in enumerate(record.segments)
-        for flops, nbytes in several
-    ]
+def parts_of_record(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
+    """The tables of a record by file, rank by rank."""
+    groups = groups_of(ranks)
+    header = {
+        "format": FORMAT, "ranks": len(ranks), "groups": [[name, list(of)] for name, of in groups.listed],
+        "notes": notes_of(ranks),
+    }  # fmt: skip
+    told = {HEADER: json.dumps(header)}
     return {
-        "events": pa.Table.from_pylist(events, schema=EVENTS),
-        "operations": pa.Table.from_pylist(operations, schema=OPERATIONS),
+        "trace": (tables_of_rank(rank, one, groups)[0].replace_schema_metadata(told) for rank, one in enumerate(ranks)),
+        "operations": (tables_of_rank(rank, one, groups)[1] for rank, one in enumerate(ranks)),
     }
+
+
+def groups_of(ranks: Sequence[RankRecord]) -> TracedGroups:
+    """All groups of a record."""
+    groups = TracedGroups()
+    for record in ranks:
+        for event in record.events:
+            if isinstance(event, Started):
+                groups.number(event.key[0], event.ranks)
+            elif isinstance(event, MessageSent | MessageAwaited):
+                groups.number(event.tag[0])
+    return groups
 
 
 def read_record(folder: Path) -> list[RankRecord]:
     """The record that a folder has.
 
     Raises:
-        SpecError: there is none.
+        SpecError: there is none, or one that this version does not know, with what is wrong with it.
     """
-    files = {name: folder / f"{name}.parquet" for name in ("events", "operations")}
-    for file in files.values():
-        if not file.exists():
-            raise SpecError("record", str(folder), f"the folder of a trace, with {file.name}")
-    try:
-        events, operations = (pq.read_table(file).to_pylist() for file in files.values())
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SpecError("record", str(folder), f"tables that can be read ({error})") from None
-    ranks = [RankRecord() for _ in range(1 + max((row["rank"] for row in events), default=-1))]
-    for row in events:
-        ranks[row["rank"]].events.append(_event(row))
-    of: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for row in operations:
-        of.setdefault((row["rank"], row["segment"]), []).append((row["flops"], row["bytes"]))
-    for (rank, _), several in sorted(of.items()):
-        ranks[rank].segments.append(tuple(several))
+    for name in FILES:
+        if not (folder / f"{name}.parquet").is_file():
+            raise SpecError("record", str(folder), f"the folder of a trace, with {name}.parquet")
+    with within(f"record.{folder / 'trace.parquet'}"), _opened(folder, "trace") as trace:
+        header = _header(trace)
+        with _opened(folder, "operations") as operations:
+            rows = zip(_by_rank(trace, header["ranks"]), _by_rank(operations, header["ranks"]), strict=True)
+            ranks = [rank_of_tables(rank, *both, header["groups"]) for rank, both in enumerate(rows)]
+    for one in ranks:
+        one.notes = list(header["notes"])
     return ranks
 
 
-def _event(row: dict[str, Any]) -> Event:
-    kind = KINDS[row["event"]]
-    if kind is Started:
-        key = row["group"], row["number"]
-        return Started(
-            row["call"], row["kind"], row["asked"], row["payload_bytes"], tuple(row["ranks"]), key, row["site"]
-        )
-    if kind is MessageSent:
-        tag = row["group"], row["rank"], row["peer"], row["number"]
-        return MessageSent(row["call"], row["peer"], row["payload_bytes"], tag, row["site"])
-    if kind is MessageAwaited:
-        tag = row["group"], row["peer"], row["rank"], row["number"]
-        return MessageAwaited(row["call"], row["peer"], tag, row["site"])
-    return kind(*(row[name] for name in kind._fields))
+def _opened(folder: Path, name: str) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(folder / f"{name}.parquet")
+    except (OSError, pa.ArrowException) as error:
+        line = str(error).splitlines()[0]
+        raise SpecError(name, str(folder / f"{name}.parquet"), f"a file of Parquet ({line})") from None
+    for field in FILES[name]:
+        at = file.schema_arrow.get_field_index(field.name)
+        got = file.schema_arrow.field(at).type if at >= 0 else "no such column"
+        if got != field.type:
+            raise SpecError(f"{name}.{field.name}", str(got), f"a column of type {field.type}")
+    return file
+
+
+def _header(trace: pq.ParquetFile) -> dict[str, Any]:
+    text = (trace.schema_arrow.metadata or {}).get(HEADER)
+    if text is None:
+        raise SpecError("header", None, f"the header of a record, {HEADER.decode()!r} in the file's metadata")
+    try:
+        header = json.loads(text)
+        if header["format"] != FORMAT:
+            raise SpecError("header.format", header["format"], f"{FORMAT}, which this version of Syncline reads")
+        ranks = int(header["ranks"])
+        groups = [(str(name), tuple(int(rank) for rank in of)) for name, of in header["groups"]]
+        notes = [str(one) for one in header.get("notes", [])]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecError("header", text.decode(errors="replace"), f"format, ranks and groups ({error!r})") from None
+    for _, of in groups:
+        if not all(0 <= rank < ranks for rank in of):
+            raise SpecError("header.groups", list(of), f"ranks below {ranks}")
+    return {"ranks": ranks, "groups": groups, "notes": notes}
+
+
+def _by_rank(file: pq.ParquetFile, ranks: int) -> Iterator[pa.Table]:
+    """The rows of each rank, which come in the order of ranks; row groups are read as they are needed."""
+    schema, left, group = file.schema_arrow, None, 0
+    for rank in range(ranks):
+        mine: list[pa.Table] = []
+        while left is not None or group < file.num_row_groups:
+            if left is None:
+                try:
+                    left = file.read_row_group(group)
+                except (OSError, pa.ArrowException) as error:
+                    raise SpecError("rows", f"row group {group}", f"rows that can be read ({error})") from None
+                group += 1
+            own = pc.sum(pc.less_equal(left["rank"], rank)).as_py() or 0
+            mine.append(left.slice(0, own))
+            if own < len(left):
+                left = left.slice(own)
+                break
+            left = None
+        rows = pa.concat_tables(mine) if mine else schema.empty_table()
+        if len(rows) and not pc.all(pc.equal(rows["rank"], rank)).as_py():
+            raise SpecError("rank", "ranks out of order", f"rows of ranks 0, 1, ... {ranks - 1}, one after another")
+        yield rows
+    if left is not None or group < file.num_row_groups:
+        raise SpecError("rank", "rows of more ranks", f"rows of the {ranks} ranks of the header")

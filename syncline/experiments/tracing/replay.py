@@ -1,41 +1,26 @@
-"""A record as programs of the event simulation, and what they take on a network."""
+"""What a record takes on a network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from syncline.backend.tracing.record import (
-    Computed,
-    MessageAwaited,
-    MessageSent,
-    Operations,
-    RankRecord,
-    Started,
-    Stepped,
-    Waited,
-    payload_bytes,
-)
+from syncline.allocator import no_collection
+from syncline.backend.tracing.record import RankRecord, Started
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
 from syncline.costmodel.collectives.policies import unless_named
+from syncline.costmodel.collectives.table import OF_GLOO, first_on
 from syncline.errors import SpecError
-from syncline.sim import Collective, Compute, Instruction, Recv, Send, Timeline, Wait, run_events
+from syncline.experiments.tracing.computing import MeasuredComputing
+from syncline.experiments.tracing.prices import group_price
+from syncline.experiments.tracing.programs import known_host, programs_of
+from syncline.sim import Timeline, run_events
 
-
-def operations_s(operations: Operations, hardware: Hardware) -> float:
-    """Seconds of operations one after another, each bounded by arithmetic or by memory.
-
-        sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
-
-    Source: S. Williams et al., "Roofline" (2009).
-    """
-    rate = hardware.peak_flops * hardware.mfu
-    memory = hardware.memory_bytes_per_s or np.inf
-    return float(sum(max(flops / rate, nbytes / memory) for flops, nbytes in operations))
+MOST_PLAYED = 32
+"""Ranks whose collectives are played message by message; of more, each takes what its closed form says."""
 
 
 def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
@@ -50,48 +35,19 @@ def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Sta
     return lambda event: chosen(event.kind, len(event.ranks), event.payload_bytes)
 
 
-def programs_of(
-    ranks: Sequence[RankRecord], hardware: Hardware, algorithm: Callable[[Started], str | None]
-) -> list[list[Instruction]]:
-    """What each rank does, as instructions; the host waits where the script does, as on a CPU.
+def lanes(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
+    """The stream that a collective runs on: one of its group's, of which gloo has two, as it has two threads."""
 
-    Args:
-        ranks: the record.
-        hardware: that computes.
-        algorithm: of each collective.
-    """
-    programs: list[list[Instruction]] = []
-    for rank in ranks:
-        seconds = [operations_s(one, hardware) for one in rank.segments]
-        program: list[Instruction] = []
-        waits: dict[int, Instruction | None] = {}
-        step = 0
-        for event in rank.events:
-            if isinstance(event, Computed):
-                program.append(Compute(seconds[event.segment], step=step))
-            elif isinstance(event, Started):
-                group = event.ranks
-                waits[event.call] = Wait(event.key, step=step) if len(group) > 1 else None
-                if len(group) > 1:
-                    whole = len(group) == len(ranks)
-                    program.append(
-                        Collective(
-                            event.kind, event.payload_bytes, event.key, event.site, step, algorithm(event),
-                            group=None if whole else group, stream=f"group {event.key[0]}",
-                        )
-                    )  # fmt: skip
-            elif isinstance(event, MessageSent):
-                program.append(Send(event.to, event.payload_bytes, event.tag, step))
-                waits[event.call] = None  # a buffer that has left is free
-            elif isinstance(event, MessageAwaited):
-                waits[event.call] = Recv(event.source, event.tag, step)
-            elif isinstance(event, Waited):
-                if (wait := waits.pop(event.call, None)) is not None:
-                    program.append(wait)
-            elif isinstance(event, Stepped):
-                step += 1
-        programs.append(program)
-    return programs
+    def stream(event: Started) -> str:
+        name = f"group {event.key[0]}"
+        by = algorithm(event) or first_on(event.kind, network)
+        return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if by in OF_GLOO[event.kind] else name
+
+    return stream
+
+
+GLOO_THREADS = 2
+"""Of each group, which torch starts: collectives of one group run two at a time."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +57,19 @@ class Replayed:
     Args:
         timeline: what happened.
         step_end_s: when each step ended on the last rank that had it.
-        row: of the command.
     """
 
     timeline: Timeline
     step_end_s: np.ndarray
-    row: dict[str, Any]
 
 
-def replay(ranks: Sequence[RankRecord], network: Network, hardware: Hardware, algorithm: str | None = None) -> Replayed:
+def replay(
+    ranks: Sequence[RankRecord],
+    network: Network,
+    hardware: Hardware | MeasuredComputing,
+    algorithm: str | None = None,
+    host: str | None = None,
+) -> Replayed:
     """What a record takes on a network.
 
     Args:
@@ -117,40 +77,21 @@ def replay(ranks: Sequence[RankRecord], network: Network, hardware: Hardware, al
         network: that joins them.
         hardware: that computes.
         algorithm: of all collectives; none: ``auto``, or what the network's library runs.
+        host: ``ahead`` or ``waits``; none: as hosts of the hardware do.
 
     Raises:
         SpecError: ranks that the network cannot join, or that have nothing in common.
     """
-    programs = programs_of(ranks, hardware, carrier(network, len(ranks), unless_named(algorithm, network)))
-    timeline = run_events(programs, network)
+    wanted = unless_named(algorithm, network)
+    price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None
+    with no_collection():
+        carried = carrier(network, len(ranks), wanted)
+        programs = programs_of(ranks, hardware, carried, lanes(network, carried), known_host(host, hardware), price)
+        timeline = run_events(programs, network)
     steps = max((rank.steps for rank in ranks), default=0)
     if not len(timeline.end_s):
         raise SpecError("script", "no computing and no communication", "one that computes or communicates")
-    computing = timeline.stream == "compute"
     ends = np.zeros(steps + 1)
-    np.maximum.at(ends, np.minimum(timeline.step[computing], steps), timeline.end_s[computing])
+    np.maximum.at(ends, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
     step_end_s = np.maximum.accumulate(ends)[:steps]
-    waits = computing & (timeline.what == "wait")
-    wall_s = float(timeline.end_s.max())
-    # The first step has what comes before it; a mean step is one of those after.
-    step_s = float(np.diff(step_end_s).mean()) if steps > 1 else wall_s
-    exposed_s = float((timeline.end_s - timeline.start_s)[waits].sum()) / len(ranks)
-    losses = losses_of(ranks)
-    row = {
-        "network": network.name,
-        "hardware": hardware.name,
-        "workers": len(ranks),
-        "steps": steps,
-        "step_time_s": step_s,
-        "wall_clock_s": wall_s,
-        "exposed_communication_s": exposed_s / max(steps, 1),
-        "bytes_per_worker": float(np.mean(payload_bytes(ranks))) / max(steps, 1),
-        "loss": losses[-1] if losses else None,
-    }
-    return Replayed(timeline, step_end_s, row)
-
-
-def losses_of(ranks: Sequence[RankRecord]) -> list[float]:
-    """The losses, means over the ranks that have them."""
-    of = [rank.losses for rank in ranks if rank.losses]
-    return [float(np.mean(each)) for each in zip(*of, strict=False)] if of else []
+    return Replayed(timeline, step_end_s)

@@ -1,46 +1,231 @@
-"""What ``syncline trace`` shows to people."""
+"""What ``syncline trace`` and ``whatif`` show to people."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import os.path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.experiments.columns import Column, number_of, seconds_of, table, text_of
-from syncline.units import format_bytes
+from syncline.experiments.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
+from syncline.experiments.display import (
+    bounds_note,
+    clock_columns,
+    clock_note,
+    lost_or_number,
+    network_title,
+    speedup_column,
+)
+from syncline.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from syncline.costmodel import Network
+    from syncline.experiments.tracing.scenario import ReplayedOn
+
 MOST_SITES = 5
+"""Lines of a script that a table has, of each network."""
 
-ROWS: list[Column] = [
-    text_of("network"),
-    ("step\ntime", seconds_of("step_time_s")),
-    ("waits", seconds_of("exposed_communication_s")),
-    ("bytes\n/step", lambda row: format_bytes(row["bytes_per_worker"])),
-    ("all\nof it", seconds_of("wall_clock_s")),
-    ("last\nloss", number_of("loss")),
-]
-SITES: list[Column] = [
-    ("line", lambda row: Path(row["site"]).name),
-    ("network", lambda row: row["network"]),
-    ("calls", number_of("calls")),
-    ("bytes", lambda row: format_bytes(row["bytes"])),
-    ("on the\nnetwork", seconds_of("communication_s")),
-]
+LEAST_OF_STEP = 1e-3
+"""Of a step: a line that takes less of the network is in no table; ``--json`` has all."""
+
+LEAST_ELASTICITY, LEAST_SHARE, MOST_LINES_TOLD = 0.01, 0.1, 3
+"""What is not worth a word."""
+
+ReplayRows = Sequence[Mapping[str, Any]]
 
 
-def trace_tables(told: dict[str, Any]) -> list[Group]:
-    """The rows, and the lines of the script that take longest."""
-    rows, sites = told["rows"], told["sites"]
+def trace_tables(told: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
+    """The rows, the lines of the scripts that are waited for, and what decides."""
+    rows = list(told["rows"])
+    several = len({row["method"] for row in rows}) > 1
+    tables = _compared(rows, question) if several else [_of_one(rows, question)]
+    times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
+    sites = [row for of in _by(told["sites"], "network", "method") for row in _longest(of, times)]
+    if sites:
+        tables.append(_sites(sites, several))
+    if told.get("links"):
+        tables.append(_links(told["links"], several))
+    if told.get("sensitivities"):
+        tables.append(_decides(told["sensitivities"], rows, several))
+    return tables
+
+
+def _of_one(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
+    """One script: a row per network."""
     first = rows[0]
-    title = f"{first['workers']} workers, {first['steps']} steps, computing on {first['hardware']}"
-    note = "Means per worker; waits: for the network with nothing to compute. Computing: operations, by their roofline."
-    longest = [row for name in dict.fromkeys(row["network"] for row in rows)
-               for row in [one for one in sites if one["network"] == name][:MOST_SITES]]  # fmt: skip
-    out = [table(title, ROWS, rows, note)]
-    if longest:
-        out.append(
-            table("lines that communicate", SITES, longest, "In all; a mean over the workers.", section="network")
+    columns = [
+        text_of("network"),
+        *_changed(question),
+        *clock_columns(rows),
+        *_losses(rows),
+    ]
+    title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_machine(question)}"
+    return table(title, columns, rows, _note(rows, question))
+
+
+def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
+    """Several scripts: a table per network."""
+    columns = [
+        ("script", lambda row: row["method"]),
+        *_changed(question),
+        *_losses(rows),
+        *clock_columns(rows),
+        speedup_column(rows),
+        *_reached(rows),
+    ]
+    note = f"{_note(rows, question)}\nSpeedups: over {rows[0]['method']}."
+    return [
+        table(
+            f"{_title(on, rows)}, {_machine(question)}",
+            columns,
+            [row for row in rows if row["network"] == on.name],
+            note if on is question.networks[-1] else "",
         )
-    return out
+        for on in question.networks
+    ]
+
+
+def _title(on: Network, rows: ReplayRows) -> str:
+    workers, steps = {row["workers"] for row in rows}, {row["steps"] for row in rows}
+    if len(workers) == len(steps) == 1:
+        return network_title(on, *workers, *steps)
+    return f"{on.name}: {on.describe()}"
+
+
+def _machine(question: ReplayedOn) -> str:
+    changed = question.changes.describe()
+    return f"computing on {question.hardware.name}" + (f"; {changed}" if changed else "")
+
+
+def _changed(question: ReplayedOn) -> list[Column]:
+    """What a step took before, where something is changed."""
+    return [("before", seconds_of("unchanged_step_time_s"))] if question.changes.describe() else []
+
+
+def _losses(rows: ReplayRows) -> list[Column]:
+    return [("loss", lost_or_number("loss"))] if any(row["last_loss"] is not None for row in rows) else []
+
+
+def _reached(rows: ReplayRows) -> list[Column]:
+    target = rows[0]["target_loss"]
+    if target is None:
+        return []
+    return [
+        (f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
+        ("speedup\nto it", times_of("time_to_target_speedup")),
+    ]
+
+
+def _note(rows: list[dict[str, Any]], question: ReplayedOn) -> str:
+    steps = "" if rows[0]["steps"] < 2 else " Means are of the steps after the first."
+    loss = " Loss: of the last tenth of the steps." if rows[0]["last_loss"] is not None else ""
+    return f"{clock_note(rows)}{steps}{loss}{bounds_note(rows)}"
+
+
+def _by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
+    """ReplayRows with the same values together."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(found.values())
+
+
+def _longest(rows: ReplayRows, times: Mapping[tuple[str, str], float]) -> ReplayRows:
+    least_s = LEAST_OF_STEP * times[rows[0]["method"], rows[0]["network"]]
+    return [row for row in rows if row["communication_s"] > least_s][:MOST_SITES]
+
+
+def _sites(sites: ReplayRows, several: bool) -> Group:
+    name = line_names([row["site"] for row in sites])
+    columns: list[Column] = [
+        ("line", lambda row: name(row["site"])),
+        *([("script", lambda row: row["method"])] if several else []),
+        ("network", lambda row: row["network"]),
+        ("calls", lambda row: f"{row['calls']:.4g}"),
+        ("bytes", lambda row: format_bytes(row["bytes"])),
+        ("on the\nnetwork", seconds_of("communication_s")),
+        ("waited\nfor", seconds_of("exposed_communication_s")),
+    ]
+    note = (
+        "Means per worker and step. Waited for: with nothing to compute, wherever the script waits for what the line "
+        "began."
+    )
+    left = range(2 + several)
+    return table("lines that communicate", columns, list(sites), note, left=left, section="network")  # type: ignore[arg-type]
+
+
+def _links(links: ReplayRows, several: bool) -> Group:
+    columns: list[Column] = [
+        ("link", lambda row: row["link"]),
+        *([("script", lambda row: row["method"])] if several else []),
+        ("network", lambda row: row["network"]),
+        ("ways", lambda row: f"{row['channels']:,}"),
+        ("bytes\nof each", lambda row: format_bytes(row["bytes"])),
+        ("of the\nbusiest", lambda row: format_bytes(row["most_bytes"])),
+        ("busy", lambda row: f"{row['busy']:.0%}"),
+    ]
+    note = "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
+    left = range(2 + several)
+    return table("links", columns, list(links), note, left=left, section="network")  # type: ignore[arg-type]
+
+
+def line_names(sites: Sequence[str]) -> Callable[[str], str]:
+    """A line of a script without the folder, where no other file has that name.
+
+    >>> line_names(["/a/b/train.py:7"])("/a/b/train.py:7"), line_names(["/a/x.py:1", "/b/x.py:1"])("/b/x.py:1")
+    ('train.py:7', 'b/x.py:1')
+    """
+    files = {site.rpartition(":")[0] for site in sites}
+    bases = [os.path.basename(file) for file in files]
+
+    def name(site: str) -> str:
+        file, colon, line = site.rpartition(":")
+        base = os.path.basename(file)
+        if bases.count(base) > 1:
+            base = os.path.join(os.path.basename(os.path.dirname(file)), base)
+        return f"{base}{colon}{line}" if file else site or "-"
+
+    return name
+
+
+def _decides(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
+    """In words, some lines per record and network."""
+    from rich.console import Group
+    from rich.constrain import Constrain
+    from rich.text import Text
+
+    times = {(row["method"], row["network"]): row["step_time_s"] for row in replays}
+    lines: list[Any] = [Text("what decides a step", style="bold")]
+    for of in _by(rows, "method", "network"):
+        key = of[0]["method"], of[0]["network"]
+        begin = f"{key[0]} on {key[1]}" if several else key[1]
+        lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(of, times[key]))}"), NOTE_WIDTH))
+    return Group(*lines, Text(""))
+
+
+def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
+    """Sentences of the sensitivities of a record on a network, what decides most first."""
+    of = {by: [row for row in rows if row["by"] == by] for by in ("compute", "bandwidth", "latency", "site", "rank")}
+    rates = of["compute"]
+    for by in ("bandwidth", "latency"):
+        links = of[by]  # the first is all of them together
+        rates = rates + (links[1:] if len(links) > 1 else links)
+    told = [
+        f"{abs(row['elasticity']):.2f}% {'shorter' if row['elasticity'] < 0 else 'longer'} with 1% more {_what(row)}"
+        for row in sorted(rates, key=lambda row: -abs(row["elasticity"]))
+        if abs(row["elasticity"]) >= LEAST_ELASTICITY
+    ]
+    out = [f"{format_seconds(step_time_s)}; {', '.join(told)}."] if told else []
+    name = line_names([row["name"] for row in of["site"]])
+    for row in sorted(of["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
+        out.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
+    late, *others = sorted(of["rank"], key=lambda row: -row["share"])
+    if late["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # all come last now and then
+        out.append(f"{late['share']:.0%} of all waiting is for rank {late['name']} to come.")
+    return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    what = {"compute": "speed of computing"}.get(row["by"], row["by"])
+    return what if row["name"] in ("all links", "hardware") else f"{what} of {row['name']}"

@@ -1,148 +1,137 @@
-"""``syncline trace``: run a foreign script once, and say what it would take on networks; ``whatif``: say it again."""
+"""``syncline trace``: run foreign scripts once, and say what they would take on networks; ``whatif``: say it again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
+from typing import Any
 
 from syncline.backend.tracing.ranks import ForeignScript, traced
-from syncline.backend.tracing.record import RankRecord, Started
-from syncline.costmodel import Hardware, Network
+from syncline.backend.tracing.record import RankRecord, notes_of
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.tracing.kept import tables_of_record
-from syncline.experiments.tracing.replay import Replayed, losses_of, replay
-from syncline.sim import chrome_trace
-from syncline.specs import hardware, network
-from syncline.specs.clock import known_algorithm
+from syncline.experiments.tracing.clocks import TraceRecord, sites_of
+from syncline.experiments.tracing.links import links_of_record
+from syncline.experiments.tracing.named import read_names, script_names, write_records
+from syncline.experiments.tracing.rows import TimedReplay, loss_rows, replay_rows, timed_replays
+from syncline.experiments.tracing.scenario import ReplayedOn
+from syncline.experiments.tracing.sensitivities import sensitivities
+from syncline.experiments.tracing.written import write_replays
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import check_distinct
 
-MOST_WORKERS = 256
-"""Each is a process of some hundred MB."""
+MOST_WORKERS, MOST_SHAPED = 256, 1024
+"""Each is a process of some hundred MB; by shapes, what it does is kept in some MB."""
+
+TraceAnswer = dict[str, Any]
 
 
-class ReplayedOn(NamedTuple):
-    """On what a record is replayed.
-
-    Attributes:
-        networks: one row each.
-        hardware: that computes.
-        algorithm: of all collectives; none: ``auto``, or what a network's library runs.
-    """
-
-    networks: Sequence[Network]
-    hardware: Hardware
-    algorithm: str | None = None
-
-    @classmethod
-    def of(cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None) -> ReplayedOn:
-        """From what a user writes.
-
-        Raises:
-            SpecError: names the option that cannot be used.
-        """
-        joined = [network(one, f"--network.{number}") for number, one in enumerate(networks)]
-        check_distinct("--network", [one.name for one in joined])
-        return cls(joined, hardware(machine, "--hardware"), known_algorithm(algorithm, "--algorithm"))
-
-
-def check_trace(program: ForeignScript, workers: int, question: ReplayedOn) -> None:
+def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most: int = MOST_WORKERS) -> None:
     """Refuse before anything starts.
 
     Raises:
         SpecError: a script that is not there, too many workers, a network that cannot join them.
     """
-    if not program.is_module and not Path(program.target).is_file():
+    if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
-    if not 1 <= workers <= MOST_WORKERS:
-        raise SpecError("--workers", workers, f"a number from 1 to {MOST_WORKERS}, as each is a process")
+    if not 1 <= workers <= most:
+        raise SpecError("--workers", workers, f"a number from 1 to {most}")
     check_joinable(question.networks, workers)
 
 
-def trace(program: ForeignScript, workers: int, question: ReplayedOn, out: Path, exact: bool = False) -> dict[str, Any]:
-    """Run a program on so many ranks, keep the record, and replay it.
+def trace(
+    programs: Sequence[ForeignScript],
+    workers: int,
+    question: ReplayedOn,
+    out: Path,
+    exact: bool = False,
+    run: Callable[[ForeignScript, int], list[RankRecord]] = traced,
+    most: int = MOST_WORKERS,
+) -> TraceAnswer:
+    """Run programs on so many ranks, one after another, keep their records, and replay them.
 
     Args:
-        program: what is run.
+        programs: what is run; the first is the baseline of speedups.
         workers: ranks, one process each.
-        question: on what it is replayed.
+        question: on what they are replayed.
         out: the folder to write; see ``RunFolder`` for ``exact``.
+        exact: likewise.
+        run: what runs a program on so many ranks.
+        most: ranks that it can run.
 
     Returns:
-        ``rows``, one per network, ``sites``, one per network and line of the script, and ``folder``.
+        ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
+        program and link, ``losses``, one per program and step, ``notes`` of what was done otherwise than a program
+        says, and ``folder``.
 
     Raises:
         SynclineError: what `check_trace` refuses, or a rank that failed.
     """
-    check_trace(program, workers, question)
+    for program in programs:
+        check_trace(program, workers, question, most)
     with RunFolder(out, exact) as folder:
-        ranks = traced(program, workers)
-        for name, table in tables_of_record(ranks).items():
-            folder.long_table(name, [table])
-        told, replays = replayed(ranks, question)
-        words = [*(["-m"] if program.is_module else []), program.target, *program.args]
-        folder.json("run", environment() | {"script": words, "workers": workers} | told)
-        folder.long_table("curves", [curves_of(ranks, question, replays)])
-        first = replays[0]
-        folder.trace(chrome_trace(first.timeline))
+        records = [
+            TraceRecord(name, run(program, workers))
+            for name, program in zip(script_names(programs), programs, strict=True)
+        ]
+        write_records(folder, records)
+        words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
+        told = _written(folder, "trace", records, question, {"scripts": words})
     return told | {"folder": str(folder.path)}
 
 
-def replayed(ranks: Sequence[RankRecord], question: ReplayedOn) -> tuple[dict[str, Any], list[Replayed]]:
-    """A record on every network: rows and sites, and the replays."""
-    check_joinable(question.networks, len(ranks))
-    replays = [replay(ranks, on, question.hardware, question.algorithm) for on in question.networks]
-    sites = [row for on, one in zip(question.networks, replays, strict=True) for row in sites_of(ranks, on, one)]
-    return {"rows": [one.row for one in replays], "sites": sites}, replays
+def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = None, exact: bool = False) -> TraceAnswer:
+    """Replay records, and say what decides their step times.
+
+    Args:
+        folders: of traces; the first record is the baseline of speedups.
+        question: on what they are replayed.
+        out: the folder to write; none: nothing is. See ``RunFolder`` for ``exact``.
+
+    Returns:
+        What `trace` does, with ``sensitivities``; ``folder`` if one was written.
+
+    Raises:
+        SpecError: a folder that has no record, networks that cannot join the ranks.
+    """
+    records = [record for folder in folders for record in read_names(folder)]
+    if len({record.name for record in records}) < len(records):  # the same script, several times
+        records = [record._replace(name=record.folder) for record in records]
+    check_distinct("record", [record.name for record in records])
+    for record in records:
+        check_joinable(question.networks, len(record.ranks))
+    if out is None:
+        return told_of(records, question, whatif=True)[0]
+    with RunFolder(out, exact) as folder:
+        told = _written(folder, "whatif", records, question, {"records": [str(one.resolve()) for one in folders]})
+    return told | {"folder": str(folder.path)}
 
 
-def sites_of(ranks: Sequence[RankRecord], on: Network, of: Replayed) -> list[dict[str, Any]]:
-    """Which lines of the script communicate: calls, bytes and seconds on the network of a rank; the longest first."""
-    timeline = of.timeline
-    spans = timeline.stream != "compute"
-    seconds: dict[str, float] = {}
-    for label, took_s in zip(
-        timeline.label[spans].tolist(), (timeline.end_s - timeline.start_s)[spans].tolist(), strict=True
-    ):
-        seconds[label] = seconds.get(label, 0.0) + took_s
-    counts: dict[str, tuple[int, int]] = {}
-    for rank in ranks:
-        for event in rank.events:
-            if isinstance(event, Started) and len(event.ranks) > 1:
-                calls, nbytes = counts.get(event.site, (0, 0))
-                counts[event.site] = calls + 1, nbytes + event.payload_bytes
-    told = [
-        {
-            "network": on.name,
-            "site": site,
-            "calls": calls / len(ranks),
-            "bytes": nbytes / len(ranks),
-            "communication_s": seconds.get(site, 0.0) / len(ranks),
-        }
-        for site, (calls, nbytes) in counts.items()
-    ]
-    return sorted(told, key=lambda row: -row["communication_s"])
+def _written(
+    folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, beside: TraceAnswer
+) -> TraceAnswer:
+    told, timed = told_of(records, question, command == "whatif")
+    write_replays(folder, timed, told["rows"], question)
+    kept = {name: value for name, value in told.items() if name != "losses"}  # curves have them
+    folder.json("run", environment() | {"command": command} | beside | {"question": question.fields()} | kept)
+    return told
 
 
-def curves_of(ranks: Sequence[RankRecord], question: ReplayedOn, replays: Sequence[Replayed]) -> pa.Table:
-    """Loss against the clock of each network, step by step."""
-    losses = losses_of(ranks)
-    columns: dict[str, list[Any]] = {"network": [], "step": [], "seconds": [], "loss": []}
-    for on, one in zip(question.networks, replays, strict=True):
-        per_step = len(losses) // max(len(one.step_end_s), 1)  # several backward passes may make a step
-        for step, end_s in enumerate(one.step_end_s.tolist()):
-            columns["network"].append(on.name)
-            columns["step"].append(step + 1)
-            columns["seconds"].append(end_s)
-            columns["loss"].append(
-                float(np.mean(losses[step * per_step : (step + 1) * per_step])) if per_step else None
-            )
-    return pa.table(columns, schema=CURVES)
-
-
-CURVES = pa.schema([("network", pa.string()), ("step", pa.int64()), ("seconds", pa.float64()), ("loss", pa.float64())])
+def told_of(
+    records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
+) -> tuple[TraceAnswer, list[TimedReplay]]:
+    """What is told of records, and their replays."""
+    timed = timed_replays(records, question)
+    sites = {(one.record.name, one.on.name): sites_of(one.record, one.on, one.replayed) for one in timed}
+    told: TraceAnswer = {
+        "rows": replay_rows(timed, question),
+        "sites": [row for of in sites.values() for row in of],
+        "links": [row for one in timed for row in links_of_record(one.record, one.on, one.clock.step_time_s, question)],
+        "losses": loss_rows(records),
+        "notes": [{"script": one.name, "note": note} for one in records for note in notes_of(one.ranks)],
+    }
+    if whatif:
+        told["sensitivities"] = [
+            row for one in timed for row in sensitivities(one, question, sites[one.record.name, one.on.name])
+        ]
+    return told, timed

@@ -152,7 +152,8 @@ def _joined(parts: Sequence[_Part], present: Bools, nbytes: float, end_s: Floats
     steps, workers = present.shape
     weight = np.array([len(part.clock.step_end_s) * len(part.members) for part in parts]) / present.sum()
 
-    means = [field.name for field in dataclasses.fields(Clock) if field.type == "float" and field.name not in TOTALS]
+    names = [field.name for field in dataclasses.fields(Clock) if field.type == "float" and field.name not in TOTALS]
+    means: dict[str, Any] = {name: float(weight @ [getattr(part.clock, name) for part in parts]) for name in names}
     step_end_s = np.concatenate([part.clock.step_end_s for part in parts])
     wall_s = float(step_end_s[-1])
     return dataclasses.replace(
@@ -164,7 +165,7 @@ def _joined(parts: Sequence[_Part], present: Bools, nbytes: float, end_s: Floats
         wall_s=wall_s,
         evaluator="events" if any(part.clock.evaluator == "events" for part in parts) else "lockstep",
         timeline=_timeline(parts, workers),
-        **{name: float(weight @ [getattr(part.clock, name) for part in parts]) for name in means},
+        **means,
     )
 
 

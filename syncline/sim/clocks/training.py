@@ -20,6 +20,7 @@ from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
 from syncline.sim.collectives.alone import collective_finish_s
 from syncline.sim.events.run import run_events
+from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
@@ -48,6 +49,7 @@ class Clock:
         wall_s: when the last worker is through with the last step.
         evaluator: ``events`` or ``lockstep``, whichever was used.
         timeline: the spans of the first steps.
+        failed: what failures cost, where machines may fail.
     """
 
     step_end_s: Floats
@@ -62,6 +64,7 @@ class Clock:
     wall_s: float
     evaluator: str
     timeline: Timeline
+    failed: FailureCosts | None = None
 
 
 def clock(

@@ -6,62 +6,36 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology
-from syncline.errors import SynclineError
 from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.names import NOTHING, Choice, Named, Names, Operation, Taken, Told
 from syncline.sim.events.plain import FEWEST, Messages, assemble_plain, is_plain
 from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import COMPUTE, END, FIRST, JOIN, JUMP, RECV, SEND, THEN, WAIT, WRONG, CoreState
-from syncline.sim.programs import Alike, Collective, Compute, First, Instruction, Program, Recv, Send, Wait
-from syncline.sim.timeline import Words
-
-Told = tuple[int, int, int, int]
-"""What a span is called: its stream, what, label and step."""
-
-NOTHING: Told = 0, 0, 0, 0
-
-Operation = tuple[int, int, int, int, int, float]
-"""An operation: its code, whether it has an effect, three numbers, and seconds or bytes."""
-
-
-class Choice(NamedTuple):
-    """A `First`: the message of each option, -1 for one that waits for none."""
-
-    first: First
-    messages: list[int]
-
-
-class Taken(NamedTuple):
-    """What a `First` came to: which option, and the operation behind it."""
-
-    first: First
-    option: int
-    back: int
-
-
-class Names:
-    """Numbers of strings."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def __call__(self, name: str) -> int:
-        """The number of a string."""
-        return self.numbers.setdefault(name, len(self.numbers))
-
-    def words(self, numbers: NDArray[np.int64]) -> Words:
-        """The strings of these numbers."""
-        used = np.zeros(len(self.numbers), dtype=bool)
-        used[numbers] = True
-        table = [name for name, is_used in zip(self.numbers, used.tolist(), strict=True) if is_used]
-        return Words((np.cumsum(used, dtype=np.int32) - 1)[numbers], np.array(table, dtype=np.str_))
+from syncline.sim.events.state import (
+    COMPUTE,
+    END,
+    FIRST,
+    HOLD,
+    JOIN,
+    JUMP,
+    MARK,
+    RECV,
+    SEND,
+    THEN,
+    WAIT,
+    WRONG,
+    CoreState,
+)
+from syncline.sim.programs import Alike, Collective, Compute, Program, Recv, Send, Wait
+from syncline.sim.queued import OnStream, Queued, StreamMark, StreamWait
+from syncline.sim.timeline import COMPUTING
 
 
 class Assembly:
@@ -79,7 +53,7 @@ class Assembly:
         self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, len(starts_s)
         self.starts_s = starts_s
         self.names = Names()
-        self.instructions: list[Instruction | None] = []  # of each operation
+        self.instructions: list[OnStream | None] = []  # of each operation
         self.told: list[Told] = []
         self.choices: list[Choice] = []
         self.taken: list[Taken] = []
@@ -105,7 +79,7 @@ class Assembly:
         Returns:
             The kind of collective that comes first of all; None if that is not known before.
         """
-        _, table = self.state.take("workers", self.workers)
+        self.state.take("workers", self.workers)[1]["of"] = np.arange(self.workers)
         same: dict[int, list[int]] = {}
         every = isinstance(programs, Alike) or (self.workers > 0 and all(map(is_, programs, repeat(programs[0]))))
         if every and _is_shared(programs[0], range(self.workers)):
@@ -124,7 +98,11 @@ class Assembly:
             if assemble_plain(self, plain, programs):
                 own = sorted(set(own) - set(plain))
         for worker in own:
-            table[worker]["at"] = self._one(worker, programs[worker])
+            program = programs[worker]
+            if isinstance(program, Queued):
+                self._lanes(worker, program)
+            else:
+                self.state["workers"][worker]["at"] = self._one(worker, program)
         self._flush()
         return None
 
@@ -138,11 +116,54 @@ class Assembly:
         self._flush()
         return begin
 
-    def _one(self, worker: int, program: Program, back: int = -1) -> int:
+    def _lanes(self, worker: int, program: Queued) -> None:
+        """Assemble what a worker has queued on its streams: each is as a program of its own."""
+        own, lanes = self.named(worker), program.lanes()
+        number = self.state.used["parts"] + self._part_count
+        for lane in lanes.values():
+            for instruction in lane:
+                if type(instruction) is Collective:
+                    own.parts[instruction.key], own.joined[instruction.key] = number, instruction
+                    number += 1
+        for stream, lane in lanes.items():
+            row = worker
+            if stream != COMPUTING:
+                row, new = self.state.take("workers", 1)
+                new["of"] = worker
+            own.lane = stream
+            self.state["workers"][row]["at"] = self._one(worker, lane, queued=True)
+        self.state.take("marks", len(own.marks))
+        own.lane = COMPUTING
+
+    def _lane(self, worker: int, own: Named, lane: Sequence[Any], parts: list[tuple[int, ...]]) -> None:
+        """Assemble what a stream does; what is most of it here, as there is much."""
+        rows, instructions, told, names = self._rows, self.instructions, self.told, self.names
+        marks, first, hidden = own.marks, self.state.used["marks"], own.lane != COMPUTING
+        stream, wait = names(own.lane), names("wait")
+        for instruction in lane:
+            kind = type(instruction)
+            if kind is Compute:
+                rows.append((COMPUTE, instruction.effect is not None, 0, 0, 0, instruction.seconds))
+                told.append((stream, names(instruction.what), names(instruction.label), instruction.step))
+            elif kind is StreamMark:
+                rows.append((MARK, 0, marks.setdefault(instruction.key, first + len(marks)), 0, 0, 0.0))
+                told.append(NOTHING)
+            elif kind is StreamWait:
+                rows.append((HOLD, 0, marks.setdefault(instruction.key, first + len(marks)), hidden, 0, 0.0))
+                told.append(NOTHING if hidden else (stream, wait, names(instruction.label), instruction.step))
+            else:
+                self._add(worker, own, instruction, parts)
+                continue
+            instructions.append(instruction)
+
+    def _one(self, worker: int, program: Sequence[OnStream], back: int = -1, queued: bool = False) -> int:
         own, begin = self.named(worker), len(self.instructions)
         parts: list[tuple[int, ...]] = []
-        for instruction in program:
-            self._add(worker, own, instruction, parts)
+        if queued:
+            self._lane(worker, own, program, parts)
+        else:
+            for instruction in program:
+                self._add(worker, own, instruction, parts)
         own.check(worker)
         self._end(back)
         if parts:
@@ -163,12 +184,12 @@ class Assembly:
         self.spans += 1
         return begin
 
-    def _told(self, row: Operation, instruction: Instruction | None, told: Told) -> None:
+    def _told(self, row: Operation, instruction: OnStream | None, told: Told) -> None:
         self._rows.append(row)
         self.instructions.append(instruction)
         self.told.append(told)
 
-    def _add(self, worker: int, own: Named, instruction: Instruction, parts: list[tuple[int, ...]]) -> None:
+    def _add(self, worker: int, own: Named, instruction: OnStream, parts: list[tuple[int, ...]]) -> None:
         row, told = self._row(worker, own, instruction, parts)
         self._told(row, instruction, told)
 
@@ -177,12 +198,17 @@ class Assembly:
     ) -> tuple[Operation, Told]:
         kind, names = type(instruction), self.names
         if kind is Compute:
-            told = names("compute"), names(instruction.what), names(instruction.label), instruction.step
+            told = names(own.lane), names(instruction.what), names(instruction.label), instruction.step
             return (COMPUTE, instruction.effect is not None, 0, 0, 0, instruction.seconds), told
         if kind is Send:
             own.sends.add(instruction.stream)
             to = instruction.to
-            told = names(instruction.stream), names("send"), names(str(instruction.tag)), instruction.step
+            told = (
+                names(instruction.stream),
+                names("send"),
+                names(instruction.label or str(instruction.tag)),
+                instruction.step,
+            )
             if to == worker or not 0 <= to < self.workers:
                 return self._never(f"worker {worker} sends {instruction.tag!r} to {to}; expected another worker"), told
             port = self.port(instruction.stream) + worker
@@ -190,19 +216,20 @@ class Assembly:
             message = self.message(worker, to, instruction.tag)
             return (SEND, 0, message, port, 0, instruction.nbytes), told
         if kind is Recv:
-            told = names("compute"), names("recv"), names(str(instruction.tag)), instruction.step
+            told = names("compute"), names("recv"), names(instruction.label or str(instruction.tag)), instruction.step
             message = self.message(instruction.source, worker, instruction.tag)
-            return (RECV, instruction.effect is not None, message, 0, 0, 0.0), told
+            return (RECV, instruction.effect is not None, message, own.lane != COMPUTING, 0, 0.0), told
         if kind is Collective:
             collective = self.resolved(instruction)
             told = names(collective.stream), names(collective.kind), names(collective.label), collective.step
             key = instruction.key
             own.streams.add(instruction.stream)
-            if key in own.parts:
+            number = self.state.used["parts"] + self._part_count + len(parts)
+            if own.parts.get(key, number) != number:
                 line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
                 return self._never(line), told
             what = self.kinds.of(collective)
-            number = own.parts[key] = self.state.used["parts"] + self._part_count + len(parts)
+            own.parts[key] = number
             own.joined[key] = instruction
             place = self.kinds.place(what, worker)
             port = self.port(instruction.stream) + worker
@@ -224,7 +251,7 @@ class Assembly:
         collective = own.joined[key]
         step = collective.step if wait.step is None else wait.step
         told = names("compute"), names("wait"), names(collective.label), step
-        return (WAIT, wait.effect is not None, own.parts[key], 0, 0, 0.0), told
+        return (WAIT, wait.effect is not None, own.parts[key], own.lane != COMPUTING, 0, 0.0), told
 
     def _shared(self, workers: NDArray[np.int64], program: Program) -> None:
         """One program of several workers, which names no worker: each has parts of its own in the same operations."""
@@ -324,7 +351,8 @@ class Assembly:
 
     def resolved(self, collective: Collective) -> Collective:
         """A collective with the algorithm that carries it, where the network says which."""
-        if not knows_library(self.over) or collective.algorithm is not None or collective.rounds is not None:
+        told = collective.rounds is not None or collective.takes_s is not None
+        if told or collective.algorithm is not None or not knows_library(self.over):
             return collective
         known = self._resolved.get(id(collective))
         if known is None:
@@ -335,21 +363,6 @@ class Assembly:
 
 def _is_shared(program: Program, workers: Sequence[int]) -> bool:
     """Whether a program is of several workers, and names none."""
+    if isinstance(program, Queued):
+        return False
     return len(workers) > 1 and all(type(one) in (Compute, Collective, Wait) for one in program)
-
-
-class Named:
-    """What a worker's program has named so far."""
-
-    __slots__ = ("joined", "parts", "sends", "streams")
-
-    def __init__(self) -> None:
-        self.parts: dict[Hashable, int] = {}
-        self.joined: dict[Hashable, Collective] = {}
-        self.sends: set[str] = set()
-        self.streams: set[str] = set()
-
-    def check(self, worker: int) -> None:
-        """Refuse messages on a stream of collectives."""
-        for stream in sorted(self.sends & self.streams):
-            raise SynclineError(f"worker {worker} sends on {stream!r}; expected another stream than its collectives'")

@@ -14,7 +14,7 @@ from syncline.sim.events.compiled import core_function
 from syncline.sim.events.gloo import gloo_advance
 from syncline.sim.events.heap import NORMAL, number, push
 from syncline.sim.events.ranks import advance, serve
-from syncline.sim.events.state import BEGIN, DISAGREE, ENTER, FAR, FOREIGN, OF_RANK, ROOM
+from syncline.sim.events.state import BEGIN, DISAGREE, ENTER, FAR, FOREIGN, GO_ON, OF_RANK, ROOM, TAKEN
 
 JOINED, DONE = 1, 2
 
@@ -32,10 +32,26 @@ def record(addresses, w, operation, start, nbytes):
 def complete(addresses, w, nbytes):
     """The instruction that a worker is at is done, and held its program until now."""
     worker = views.workers(addresses)[w]
-    record(addresses, w, worker.at, worker.start, nbytes)
-    if views.operations(addresses)[worker.at].effect:
+    operation = views.operations(addresses)[worker.at]
+    if not operation.b:
+        record(addresses, worker.of, worker.at, worker.start, nbytes)
+    if operation.effect:
         views.core(addresses).effect = worker.at
     worker.at += 1
+
+
+@core_function("int64", "int64")
+def release(addresses, waits):
+    """All streams that wait for the same go on; that of which this is the number, from 1, is to go on at once."""
+    w = waits - 1
+    complete(addresses, w, 0.0)
+    workers = views.workers(addresses)
+    other = workers[w].next
+    while other:
+        complete(addresses, other - 1, 0.0)
+        push(addresses, views.core(addresses).now, NORMAL, number(addresses), GO_ON, other - 1, 0)
+        other = workers[other - 1].next
+    return w
 
 
 @core_function("void", "int64, int64")
@@ -108,7 +124,7 @@ def create(addresses, p):
             views.ports(addresses)[port].head = -1
     instance = instances[i]
     instance.what, instance.key, instance.left = what, parts[p].key, plan.workers
-    instance.operation = parts[p].operation
+    instance.operation, instance.came = parts[p].operation, 0
     ranks, messages = views.rank_table(addresses), views.messages(addresses)
     for place in range(plan.workers):
         of, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
@@ -150,10 +166,9 @@ def finish(addresses, r):
         plan.free = rank.instance
     if part.after >= 0:
         push(addresses, core.now, NORMAL, number(addresses), ENTER, part.after, 0)
-    if part.waited:
-        part.waited = 0
-        complete(addresses, part.worker, 0.0)
-        return part.worker
+    if part.waits:
+        waits, part.waits = part.waits, 0
+        return release(addresses, waits)
     return -1
 
 
@@ -173,6 +188,13 @@ def enter(addresses, p):
     core, part = views.core(addresses), views.parts(addresses)[p]
     part.start = core.now
     plan = views.plans(addresses)[part.what]
+    if plan.told:
+        i = views.rank_table(addresses)[part.rank].instance
+        instance = views.instances(addresses)[i]
+        instance.came += 1
+        if instance.came == plan.workers:
+            push(addresses, core.now + plan.takes, NORMAL, number(addresses), TAKEN, i, 0)
+        return -1
     call = plan.call
     if plan.openings:
         idle = core.now - views.ports(addresses)[part.port].idle_since
@@ -183,6 +205,17 @@ def enter(addresses, p):
         push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
         return -1
     return finish(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
+
+
+@core_function("void", "int64")
+def finish_all(addresses, i):
+    """The seconds of a collective that is told by them are over."""
+    instance = views.instances(addresses)[i]
+    rank0, workers = instance.rank0, instance.left
+    for r in range(rank0, rank0 + workers):
+        w = finish(addresses, r)
+        if w >= 0:
+            push(addresses, views.core(addresses).now, NORMAL, number(addresses), GO_ON, w, 0)
 
 
 @core_function("int64", "int64")

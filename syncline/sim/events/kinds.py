@@ -74,7 +74,7 @@ class Kinds:
         if self._last[0] is collective:
             return self._last[1]
         of = collective
-        agreed = of.kind, of.nbytes, of.algorithm, of.group, of.stream, id(of.rounds)
+        agreed = of.kind, of.nbytes, of.algorithm, of.group, of.stream, id(of.rounds), of.takes_s
         what = self._numbers.get(agreed)
         if what is None:
             what = self._numbers[agreed] = len(self._kinds)
@@ -100,6 +100,8 @@ class Kinds:
 
     def is_numbered(self, of: Collective, place: int) -> bool:
         """Whether a port in waits for it: of one among all, nobody is ahead who has not joined it."""
+        if of.takes_s is not None:
+            return False
         if of.group is None or place < 0:
             return True
         plan = plan_of(self._rounds(of), len(of.group))
@@ -121,6 +123,9 @@ class Kinds:
         kind = self._kinds[what]
         of, group = kind.collective, kind.group
         ranks = self._workers if group is None else len(group)
+        if of.takes_s is not None:
+            self._take(what, of, ranks)
+            return
         by_gloo = is_gloo(of.kind, of.algorithm)
         if of.rounds is None:
             self._open(what, of, ranks)
@@ -140,6 +145,15 @@ class Kinds:
             self._store(what, plan, route0)
             if by_nccl and told:
                 self._plan_nccl(what, of)
+
+    def _take(self, what: int, of: Collective, ranks: int) -> None:
+        """A plan without messages."""
+        rank0, places = self._state.take("places", ranks)
+        places.view(np.uint8)[:] = 0
+        places["nbytes"] = of.nbytes
+        record = self._state["plans"][what]
+        record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
+        record["told"], record["takes"] = 1, of.takes_s
 
     def _store(
         self, what: int, plan: Plan, route0: int, from0: int = 0, which: NDArray[np.int64] | None = None

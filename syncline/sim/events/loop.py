@@ -11,7 +11,18 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import views
-from syncline.sim.events.collectives import DONE, begin_rounds, complete, enter, finish, join, number_parts, record
+from syncline.sim.events.collectives import (
+    DONE,
+    begin_rounds,
+    complete,
+    enter,
+    finish,
+    finish_all,
+    join,
+    number_parts,
+    record,
+    release,
+)
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import cleared, gloo_got, gloo_left
@@ -34,10 +45,12 @@ from syncline.sim.events.state import (
     FIRST,
     FLOW,
     GO_ON,
+    HOLD,
     IDLE,
     JOIN,
     JUMP,
     LATE,
+    MARK,
     OF_PROGRAM,
     OF_RANK,
     QUEUE,
@@ -46,6 +59,7 @@ from syncline.sim.events.state import (
     ROOM,
     SEND,
     SETTLE,
+    TAKEN,
     THEN,
     TIMER,
     TWICE,
@@ -60,9 +74,11 @@ BY_RECV, BY_FIRST = 1, 2
 
 @core_function("int64", "int64")
 def go_on(addresses, w):
-    """Run a worker's program until something has to be waited for; why Python has the word, if it has."""
+    """Run a stream of a worker's program until something has to be waited for; why Python has the word, if it has."""
     core, worker = views.core(addresses), views.workers(addresses)[w]
-    operations, messages, parts = views.operations(addresses), views.messages(addresses), views.parts(addresses)
+    operations, messages, parts, marks = (
+        views.operations(addresses), views.messages(addresses), views.parts(addresses), views.marks(addresses)
+    )  # fmt: skip
     if not core.keeps_start:
         worker.start = core.now
     core.keeps_start = 0
@@ -86,7 +102,7 @@ def go_on(addresses, w):
                 return TWICE
             message.kind, message.sent, message.offered, message.arrived = OF_PROGRAM, 1, 0, 0
             message.nbytes, message.port, message.route = operation.x, operation.b, operation.c
-            message.operation, message.sender = at, w
+            message.operation, message.sender = at, worker.of
             message.turn = core.sends
             core.sends += 1
             worker.at = at + 1
@@ -94,6 +110,7 @@ def go_on(addresses, w):
         elif code == RECV:
             m = operation.a
             message = messages[m]
+            message.reads = w
             if not message.sent:
                 message.reader = BY_RECV
                 return IDLE
@@ -113,9 +130,22 @@ def go_on(addresses, w):
         elif code == WAIT:
             part = parts[worker.parts + operation.a]
             if part.state != DONE:
-                part.waited = 1
+                worker.next, part.waits = part.waits, w + 1
                 return IDLE
             complete(addresses, w, 0.0)
+        elif code == MARK:
+            mark = marks[operation.a]
+            mark.done = 1
+            worker.at = at + 1
+            if mark.waits:
+                waits, mark.waits = mark.waits, 0
+                push(addresses, core.now, NORMAL, number(addresses), GO_ON, release(addresses, waits), 0)
+        elif code == HOLD:
+            mark = marks[operation.a]
+            if not mark.done:
+                worker.next, mark.waits = mark.waits, w + 1
+                return IDLE
+            worker.at = at + 1
         elif code == JUMP:
             worker.at = operation.a
         elif code == END:
@@ -209,6 +239,7 @@ def run_core(addresses, until, until_key):
             message.arrived = 1
             w = message.receiver
             if message.reader == BY_RECV:
+                w = message.reads
                 message.sent = message.reader = 0
                 complete(addresses, w, message.nbytes)
                 core.resume = w
@@ -227,6 +258,8 @@ def run_core(addresses, until, until_key):
                 r = a
         elif kind == CLEARED:
             cleared(addresses, messages[a].turn)
+        elif kind == TAKEN:
+            finish_all(addresses, a)
         elif kind == QUEUE:
             put(addresses, messages[a].port, a)
         if r >= 0:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.state import COMPUTE, END, RECV, SEND
 from syncline.sim.programs import Compute, Program, Recv, Send
+from syncline.sim.queued import Queued
 
 if TYPE_CHECKING:
     from syncline.sim.events.assembly import Assembly
@@ -120,7 +121,7 @@ class Plain:
 
 def is_plain(program: Program) -> bool:
     """Whether a program only computes, sends and receives."""
-    return set(map(type, program)) <= CODES.keys()
+    return not isinstance(program, Queued) and set(map(type, program)) <= CODES.keys()
 
 
 def spelled(tags: Sequence[Hashable], numbers: Ints, name: Callable[[str], int]) -> Ints:
@@ -214,6 +215,10 @@ def _told(into: Assembly, of: Plain, sent: Ends, got: Ends) -> Ints:
     for code, ends, what in ((SEND, sent, "send"), (RECV, got, "recv")):
         told[at[code], 1] = names(what)
         told[at[code], 2] = spelled(list(of.column(code, "tag")), ends.tags, names)
+        labels = list(of.column(code, "label"))
+        if any(labels):
+            labelled = np.flatnonzero(list(map(bool, labels)))
+            told[at[code][labelled], 2] = _words(compress(labels, labels), names)
     for i, name in enumerate(("what", "label"), 1):
         told[at[COMPUTE], i] = _words(of.column(COMPUTE, name), names)
     for code in at:

@@ -46,7 +46,7 @@ def run_events(
     same instant happens in one fixed order.
 
     Args:
-        programs: one per worker.
+        programs: one per worker; `Queued` where it is on several streams.
         network: the link that every worker has, or one per worker; a network; or a topology.
         starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
         rule: ``eager`` or ``rendezvous``.

@@ -40,7 +40,8 @@ from syncline.sim.events.state import (
     TWICE,
     CoreState,
 )
-from syncline.sim.programs import Delay, Instruction, Program, Stuck
+from syncline.sim.programs import Delay, Program, Stuck
+from syncline.sim.queued import OnStream
 from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
@@ -96,11 +97,12 @@ class Simulation:
 
     def _begin(self, starts: NDArray[np.float64]) -> None:
         """Every worker begins in its time, those that begin together in their order."""
-        core, leaves = self.core, _power(self.workers)
+        of = self.state["workers"]["of"][: self.state.used["workers"]]
+        core, leaves = self.core, _power(len(of))
         self.state.take("heap", 2 * leaves)
-        self.state.take("waits", self.workers)
+        self.state.take("waits", len(of))
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1
-        write_starts(self.state.address, np.array(starts))
+        write_starts(self.state.address, starts[of])
         self._give()
 
     def run(self) -> Timeline:
@@ -160,7 +162,7 @@ class Simulation:
     def _operation(self, worker: int) -> Any:
         return self.state["operations"][self.state["workers"][worker]["at"]]
 
-    def _instruction(self, worker: int) -> Instruction | None:
+    def _instruction(self, worker: int) -> OnStream | None:
         return self.assembly.instructions[self.state["workers"][worker]["at"]]
 
     def _effect(self, at: int) -> None:
@@ -310,15 +312,16 @@ class Simulation:
 
     # The end.
 
-    def _refusal(self, why: int, worker: int) -> str:
-        """Why a program cannot go on."""
-        instruction: Any = self._instruction(worker)
+    def _refusal(self, why: int, row: int) -> str:
+        """Why a stream's program cannot go on."""
+        instruction: Any = self._instruction(row)
+        worker = int(self.state["workers"][row]["of"])
         if why == REFUSED:
-            return self.assembly.wrong[int(self._operation(worker)["a"])]
+            return self.assembly.wrong[int(self._operation(row)["a"])]
         if why == TWICE:
             wanted = "a tag of its own for each message under way"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
-        part = self.state["parts"][self.state["workers"][worker]["parts"] + self._operation(worker)["a"]]
+        part = self.state["parts"][self.state["workers"][row]["parts"] + self._operation(row)["a"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first: Any = self.assembly.instructions[instance["operation"]]
         first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
@@ -333,7 +336,7 @@ class Simulation:
     def _check(self) -> None:
         """Refuse programs that have not done all they have to."""
         state, parts = self.state, self.state["parts"][: self.state.used["parts"]]
-        at = state["workers"]["at"]
+        at = state["workers"]["at"][: state.used["workers"]]
         through = state["operations"]["code"][at] == END
         unfinished = parts["state"] == 1
         if not through.all() or unfinished.any():
@@ -342,7 +345,9 @@ class Simulation:
             self._unreceived()
 
     def _stuck(self, through: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
-        stuck: dict[int, Any] = {worker: self._instruction(worker) for worker in np.flatnonzero(~through).tolist()}
+        stuck: dict[int, Any] = {}
+        for row in np.flatnonzero(~through).tolist():  # the stream that a worker has without asking says it first
+            stuck.setdefault(int(self.state["workers"][row]["of"]), self._instruction(row))
         worker_of = self.state["parts"]["worker"][: len(unfinished)]
         for worker in range(self.workers):
             for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():

@@ -21,13 +21,13 @@ LEFT_OVER = 1e-12
 """A flow with no more than this part of its bytes left is done: what remains is an error of rounding."""
 
 # What an instruction is.
-COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG = range(10)
+COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = range(12)
 
 # What a message is of: a rank of a collective by the start rules, a program, a rank of gloo, its clear-to-send.
 OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
 
 # What an event is.
-GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE = range(11)
+GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)
 
 # Why compiled code comes back.
 IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
@@ -55,27 +55,35 @@ WAITS = _record("a:i4 b:i4")
 """Of whom the event at a place is; of a place without one, the next such."""
 
 OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
-"""An instruction: what it is, whether it has an effect, a message, port and route, or a part; seconds or bytes."""
+"""An instruction: what it is, whether it has an effect, a message, port and route, or a part; seconds or bytes.
 
-WORKER = _record("at:i8 parts:i8 start:f8")
+Of what holds a program, ``b`` says whether that is left out of the history.
+"""
+
+WORKER = _record("at:i8 parts:i8 start:f8 of:i4 next:i4")
+"""A stream of a worker's program: where it is, whose it is, and which waits for the same after it, from 1; the first
+streams are those that workers have without asking, one each."""
+
 SPAN = _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8")
 
 PART = _record(
-    "worker:i4 what:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 waited:i1 numbered:i1 receives:i1"
-    " next_number:i4 next_of_key:i4 after:i4 operation:i4 start:f8"
+    "worker:i4 what:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
+    " next_number:i4 next_of_key:i4 after:i4 operation:i4 waits:i4 start:f8"
 )
 """A collective that a worker's program names: where it stands on its stream, and its rank once somebody has joined."""
 
+MARKED = _record("done:i4 waits:i4")
 KEY = _record("first:i4 last:i4 instance:i4")
-INSTANCE = _record("what:i4 key:i4 left:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
+INSTANCE = _record("what:i4 key:i4 left:i4 came:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
 RANK = _record(
     "worker:i4 part:i4 instance:i4 message:i4 base:i4 at:i4 end:i4 turn:i4 send_at:i4 send_turn:i4 send_place:i4"
     " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1 nccl:i1"
     " issues:i4 sent:i4 ahead:i4"
 )
 MESSAGE = _record(
-    "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 route:i4 next:i4 port:i4 sender:i4 receiver:i4"
-    " turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8 visit:i8"
+    "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 reads:i4 route:i4 next:i4 port:i4 sender:i4"
+    " receiver:i4 turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8"
+    " visit:i8"
 )
 PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8")
 LINK = _record("before:i4 after:i4")
@@ -86,7 +94,7 @@ ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
 PLAN = _record(
     "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
-    " opening0:i8 openings:i4 timeout:f8 near:f8"
+    " opening0:i8 openings:i4 told:i4 timeout:f8 near:f8 takes:f8"
 )
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
@@ -102,6 +110,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "spans": SPAN,
     "parts": PART,
     "keys": KEY,
+    "marks": MARKED,
     "instances": INSTANCE,
     "ranks": RANK,
     "messages": MESSAGE,

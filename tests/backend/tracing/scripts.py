@@ -80,18 +80,6 @@ def by_hand() -> None:
         print("by hand", told, x.tolist(), torch.stack(parts).tolist(), flush=True)
 
 
-def fails() -> None:
-    if dist.get_rank() == 1:
-        raise RuntimeError("this rank has had enough")
-    dist.all_reduce(torch.ones(1))
-
-
-def asks_when() -> None:
-    work = dist.all_reduce(torch.ones(1), async_op=True)
-    while not work.is_completed():
-        pass
-
-
 def main(names: list[str]) -> None:
     dist.init_process_group("gloo")
     for name in names:

@@ -1,0 +1,209 @@
+"""Chakra's messages, and files of them.
+
+A file is a `GlobalMetadata` and then `Node` after `Node`, each behind its length as a varint; one file per rank. The
+messages are declared here by their numbers in the schema, and encoded by the library ``protobuf``.
+
+Source: schema/protobuf/et_def.proto of github.com/mlcommons/chakra, commit 21585d8 (2026-05-20), Apache License 2.0.
+What ASTRA-sim reads of it: astra-sim/workload/Workload.cc of github.com/astra-sim/astra-sim, commit 518bd51, MIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+from syncline.errors import SpecError, SynclineError
+from syncline.files import whole_file
+
+VERSION = "1.0.0"
+"""Of the schema, as its own generator writes it."""
+
+PACKAGE = "ChakraProtoMsg"
+
+SCALARS = ("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
+           "sfixed32", "sfixed64", "bool", "string", "bytes")  # fmt: skip
+"""What an attribute may be, itself or a list, in the order of their numbers: from 3, two each."""
+
+NODE_TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
+
+COLLECTIVE_TYPES = ("ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL",
+                    "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "BARRIER")  # fmt: skip
+
+METADATA, COMPUTE, SEND, RECV, COLLECTIVE = (
+    NODE_TYPES.index(one) for one in ("METADATA", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
+)
+
+ChakraMessage: TypeAlias = Any
+"""Of a class that protobuf makes."""
+
+FIELDS: dict[str, list[tuple[str, str, bool]]] = {
+    "IOInfo": [("values", "string", False), ("shapes", "string", False), ("types", "string", False)],
+    "GlobalMetadata": [("version", "string", False), ("attr", "AttributeProto", True)],
+    "Node": [
+        ("id", "uint64", False), ("name", "string", False), ("type", "NodeType", False), ("ctrl_deps", "uint64", True),
+        ("data_deps", "uint64", True), ("start_time_micros", "uint64", False), ("duration_micros", "uint64", False),
+        ("inputs", "IOInfo", False), ("outputs", "IOInfo", False), ("attr", "AttributeProto", True),
+    ],
+}  # fmt: skip
+"""Name, type and whether repeated, of each message's fields in the order of their numbers."""
+
+
+class ChakraMessages(NamedTuple):
+    """The classes of messages that are in files."""
+
+    metadata: type[ChakraMessage]
+    node: type[ChakraMessage]
+
+
+def _file() -> Any:
+    """The schema as protobuf describes it."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+
+    file = FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
+    node_types = file.enum_type.add(name="NodeType")
+    for number, name in enumerate(NODE_TYPES):
+        node_types.value.add(name=f"{name}_NODE", number=number)
+
+    def add(message: Any, name: str, number: int, kind: str, repeated: bool = False, one_of: bool = False) -> None:
+        label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
+        field = message.field.add(name=name, number=number, label=label)
+        if kind in SCALARS:
+            field.type = getattr(FieldDescriptorProto, f"TYPE_{kind.upper()}")
+        else:
+            field.type = getattr(FieldDescriptorProto, f"TYPE_{'ENUM' if kind == 'NodeType' else 'MESSAGE'}")
+            field.type_name = f".{PACKAGE}.{kind}"
+        if one_of:
+            field.oneof_index = 0
+
+    attribute = file.message_type.add(name="AttributeProto")
+    attribute.oneof_decl.add(name="value")
+    add(attribute, "name", 1, "string")
+    add(attribute, "doc_string", 2, "string")
+    for place, kind in enumerate(SCALARS):
+        several = f"{kind.capitalize()}List"
+        add(attribute, f"{kind}_val", 3 + 2 * place, kind, one_of=True)
+        add(attribute, f"{kind}_list", 4 + 2 * place, several, one_of=True)
+        add(file.message_type.add(name=several), "values", 1, kind, repeated=True)
+    for message, fields in FIELDS.items():
+        made = file.message_type.add(name=message)
+        for number, (name, kind, repeated) in enumerate(fields, start=1):
+            add(made, name, number, kind, repeated)
+    return file
+
+
+@cache
+def chakra_messages() -> ChakraMessages:
+    """The classes.
+
+    Raises:
+        SynclineError: protobuf is not installed.
+    """
+    try:
+        from google.protobuf import descriptor_pool, message_factory
+    except ImportError:
+        raise SynclineError("Chakra traces need protobuf: pip install 'syncline[chakra]'") from None
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(_file())
+    of = (pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in ("GlobalMetadata", "Node"))
+    return ChakraMessages(*(message_factory.GetMessageClass(one) for one in of))
+
+
+def attributes_of(message: ChakraMessage) -> dict[str, Any]:
+    """The attributes of a node, or of a file's head, by name; of a list a list."""
+    told = {}
+    for one in message.attr:
+        field = one.WhichOneof("value")
+        if field is not None:
+            value = getattr(one, field)
+            told[one.name] = list(value.values) if field.endswith("_list") else value
+    return told
+
+
+def add_attributes(message: ChakraMessage, **values: Any) -> None:
+    """Add attributes, of the types that ASTRA-sim's feeder asks for: int64, uint64, int32, bool, string, lists."""
+    for name, value in values.items():
+        one = message.attr.add(name=name)
+        field = KNOWN.get(name) or {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}.get(
+            type(value), "double_list"
+        )
+        if field.endswith("_list"):
+            getattr(one, field).values.extend(value)
+        else:
+            setattr(one, field, value)
+
+
+KNOWN = {
+    "tensor_size": "uint64_val", "comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
+}  # fmt: skip
+"""Attributes whose type is not that of any other number."""
+
+
+def write_messages(path: Path, several: Iterable[ChakraMessage]) -> int:
+    """Write a file; its size in bytes."""
+    with whole_file(path) as target, target.open("wb") as out:
+        for message in several:
+            data = message.SerializeToString()
+            out.write(varint(len(data)))
+            out.write(data)
+    return path.stat().st_size
+
+
+def varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first, all but the last with their highest bit set.
+
+    >>> varint(300)
+    b'\\xac\\x02'
+    """
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _length(file: BinaryIO, path: Path) -> int | None:
+    """The next message's; None at the end."""
+    number = shift = 0
+    while True:
+        byte = file.read(1)
+        if not byte:
+            if shift:
+                raise _broken(path, "it ends within a length")
+            return None
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+        shift += 7
+        if shift > 31:
+            raise _broken(path, "a length has more than 32 bits")
+
+
+def _broken(path: Path, why: str) -> SpecError:
+    return SpecError("trace", str(path), f"a Chakra execution trace, messages behind their lengths ({why})")
+
+
+def read_messages(path: Path) -> Iterator[ChakraMessage]:
+    """The head of a file, then its nodes.
+
+    Raises:
+        SpecError: no file of such messages.
+    """
+    from google.protobuf.message import DecodeError
+
+    kinds = chakra_messages()
+    kind = kinds.metadata
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while (length := _length(file, path)) is not None:
+            if length > size - file.tell():
+                raise _broken(path, "it ends within a message")
+            try:
+                yield kind.FromString(file.read(length))
+            except DecodeError as error:
+                raise _broken(path, " ".join(str(error).split())) from None
+            kind = kinds.node
+    if kind is kinds.metadata:
+        raise _broken(path, "it is empty")

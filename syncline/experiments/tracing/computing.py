@@ -1,0 +1,82 @@
+"""How long a record's segments take: on hardware, by their operations, or as they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from syncline.backend.tracing.record import Operations, RankRecord
+from syncline.costmodel import Hardware
+from syncline.errors import SpecError
+from syncline.specs import hardware
+
+MEASURED = "measured"
+"""In the place of a hardware's name; ``measured:0.5`` for half of the seconds."""
+
+
+@dataclass(frozen=True)
+class MeasuredComputing:
+    """What the recording measured, in the place of hardware.
+
+    Args:
+        scale: by which its seconds are multiplied; positive.
+
+    Raises:
+        SpecError: a scale out of range.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < float("inf"):
+            raise SpecError("--hardware", f"{MEASURED}:{self.scale}", "a positive factor behind 'measured:'")
+
+    @property
+    def name(self) -> str:
+        """As a user writes it."""
+        return MEASURED if self.scale == 1 else f"{MEASURED}:{self.scale:g}"
+
+
+def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
+    """What computes, from what a user writes: ``measured``, ``measured:SCALE``, or hardware.
+
+    Raises:
+        SpecError: names the option that cannot be used.
+    """
+    name, _, scale = machine.partition(":") if isinstance(machine, str) else ("", "", "")
+    if name != MEASURED:
+        return hardware(machine, path)
+    try:
+        return MeasuredComputing(float(scale) if scale else 1.0)
+    except ValueError:
+        raise SpecError(path, machine, "'measured', or 'measured:' and a factor") from None
+
+
+def operations_s(operations: Operations, on: Hardware) -> float:
+    """Seconds of operations one after another, each bounded by arithmetic or by memory.
+
+        sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
+
+    Source: S. Williams et al., "Roofline" (2009).
+    """
+    rate = on.peak_flops * on.mfu
+    memory = on.memory_bytes_per_s or np.inf
+    return float(sum(max(flops / rate, nbytes / memory) for flops, nbytes in operations))
+
+
+def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
+    """Seconds of each segment of a rank.
+
+    Raises:
+        SpecError: nobody measured, or nobody counted.
+    """
+    if isinstance(on, Hardware):
+        if record.segments and not any(flops or nbytes for one in record.segments for flops, nbytes in one):
+            raise SpecError("--hardware", on.name, "'measured': the record has seconds and no operations")
+        return [operations_s(one, on) for one in record.segments]
+    if len(record.segment_cpu_s) != len(record.segments):
+        raise SpecError("--hardware", on.name, "a hardware: nothing was measured of this record")
+    return [on.scale * one for one in record.segment_cpu_s]

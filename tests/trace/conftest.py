@@ -1,0 +1,3 @@
+"""Scripts here are run, not imported."""
+
+collect_ignore = ["scripts"]

@@ -1,0 +1,87 @@
+"""What a record cannot know is refused with the line that asks; a rank that fails ends all, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from syncline.backend.tracing import watch
+from syncline.backend.tracing.ranks import ForeignScript, traced
+from syncline.errors import SynclineError
+from tests.trace.launched import SCRIPTS
+
+ASKS = SCRIPTS / "asks.py"
+
+REFUSED = {
+    "is_completed": ("is_completed() asks when; a record cannot know that. Use wait()", "work.is_completed()"),
+    "monitored_barrier": ("monitored_barrier() asks who is late", "dist.monitored_barrier()"),
+    "event_query": ("query() asks when", "event.query()"),
+    "clock_decides": ("decides by the clock", "- begun < 3600"),
+    "cuda_graph": ("run the script without CUDA graphs", "torch.cuda.CUDAGraph()"),
+    "mpi": ("may ask for 'gloo' or 'nccl'", 'dist.new_group(backend="mpi")'),
+}
+"""What is asked for, with the sentence that refuses it and the line that it names."""
+
+
+FOR_ONE, FOR_ALL = "        dist.recv(torch.ones(1), 0)", "    dist.all_reduce(torch.ones(2))"
+"""Lines at which ranks wait for each other."""
+
+
+def ended(name: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """The error, and what the ranks have said."""
+    with pytest.raises(SynclineError) as told:
+        traced(ForeignScript(str(ASKS), (name,)), 2)
+    return str(told.value), capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_the_line(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    error, said = ended(name, capfd)
+    sentence, line = REFUSED[name]
+    assert "of 2 exited with code 1; its own words are above" in error
+    assert sentence in said
+    number = next(at for at, text in enumerate(ASKS.read_text().splitlines(), 1) if line in text)
+    assert f"{ASKS}:{number}" in said or f'"{ASKS}", line {number}' in said
+
+
+def test_the_first_that_fails_tells_why_once(capfd: pytest.CaptureFixture[str]) -> None:
+    error, said = ended("fails", capfd)
+    assert error == "rank 1 of 2 exited with code 1; its own words are above"
+    assert said.count("Traceback") == 1 and said.count("RuntimeError: this rank has had enough") == 1
+    assert said.splitlines()[1].strip().startswith(f'File "{ASKS}"')  # no frame of ours before the script's
+
+
+def test_a_code_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
+    error, said = ended("exits", capfd)
+    assert "exited with code 7" in error and "Traceback" not in said
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nobody tells what processes compute")
+def test_ranks_that_wait_for_each_other_are_named_with_their_lines(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watch, "STUCK_S", 2.0)
+    error, _ = ended("waits_for_ever", capfd)
+    lines = ASKS.read_text().splitlines()
+    first, second = (1 + lines.index(text) for text in (FOR_ALL, FOR_ONE))
+    assert error.startswith("no rank has computed anything for 2 s: ")
+    assert f"rank 0 waits at {ASKS}:{first}, rank 1 waits at {ASKS}:{second}" in error
+
+
+def test_nothing_outside_is_changed(capfd: pytest.CaptureFixture[str]) -> None:
+    def seen() -> tuple[object, ...]:
+        handlers = [
+            signal.getsignal(one) for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)
+        ]
+        shared = Path("/dev/shm")
+        mine = [one for one in shared.iterdir() if one.owner() == shared.owner()] if shared.exists() else []
+        children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+        return dict(os.environ), os.getcwd(), handlers, len(mine), sorted(children)
+
+    before = seen()
+    traced(ForeignScript(str(SCRIPTS / "several.py"), ("ddp.py", "workers.py")), 2)
+    ended("fails", capfd)
+    assert seen() == before
