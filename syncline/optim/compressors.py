@@ -16,16 +16,20 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedIntegers, SparsePairs, encoded_from, flat, for_all, once
+from syncline.comm import Communicator, PackedIntegers, PackedSigns, SparsePairs, encoded_from, flat, for_all, once
 from syncline.comm.bits import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
+from syncline.optim.chunks import Basis
+from syncline.optim.coefficients import Coefficients
 from syncline.optim.largest import largest
 from syncline.optim.levels import drawn, mean_of
 from syncline.optim.quantisers import most_levels, power_means
 
 PAIRS = SparsePairs(32, "fp32")
 """8 bytes per entry, of tensors of up to 2^32."""
+
+SIGNS = PackedSigns()
 
 
 class Arrived(NamedTuple):
@@ -58,8 +62,8 @@ class Compressor(Protocol):
         """Refuse a group that is too large for it."""
         ...
 
-    def nbytes(self, count: int) -> int:
-        """Bytes that one worker sends for a tensor of so many numbers."""
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes that one worker sends for a tensor of this shape."""
         ...
 
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
@@ -109,7 +113,8 @@ class TopK(Compressor):
         return kept_entries(self.fraction, count)
 
     @override
-    def nbytes(self, count: int) -> int:
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        count = math.prod(shape)
         return self.pairs.nbytes(self.kept(count), count)
 
     @override
@@ -171,9 +176,9 @@ class LpMean(Compressor):
         """Refuse a group whose sum of one level per worker has no room in ``bits``."""
         sum_levels(self.bits, workers)
 
-    def nbytes(self, count: int) -> int:
+    def nbytes(self, shape: tuple[int, ...]) -> int:
         """Scale and integers, see ``Compressor.nbytes``."""
-        return SCALE_BYTES + PackedIntegers(self.bits).nbytes(count)
+        return SCALE_BYTES + PackedIntegers(self.bits).nbytes(math.prod(shape))
 
     @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
@@ -237,9 +242,9 @@ class QSGD(Compressor):
     def check(self, workers: int) -> None:
         """Any group will do."""
 
-    def nbytes(self, count: int) -> int:
+    def nbytes(self, shape: tuple[int, ...]) -> int:
         """Norm and integers, see ``Compressor.nbytes``."""
-        return SCALE_BYTES + packed_bytes(count, self.bits)
+        return SCALE_BYTES + packed_bytes(math.prod(shape), self.bits)
 
     @override
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
@@ -266,6 +271,98 @@ class QSGD(Compressor):
     def _unit(self, norm: Tensor, like: Tensor) -> Tensor:
         """What one level stands for."""
         return norm.to(like.dtype) / self.levels
+
+
+@dataclass(frozen=True)
+class BlockTopK(Compressor):
+    """DeMo's components of any tensor: of each block the k largest coefficients in an orthonormal basis.
+
+        c = top-k per block of T(x);   what arrives is T^-1(c), and the mean is over all workers, senders or not
+
+    What travels: an all-gather of k (index, value) pairs per block. With error feedback the error is what DeMo leaves
+    in a momentum whose sent part is taken out in full.
+
+    Args:
+        k: coefficients per block.
+        chunk: the most entries of a block along a dimension, see ``Coefficients``.
+        basis: ``dct``, ``random`` or ``identity``.
+        pairs: how index and value travel.
+
+    Raises:
+        SpecError: for a value out of range; in use, for blocks whose indices are too wide.
+
+    Source: DeMo, section 2.1.
+    """
+
+    kind: ClassVar[str] = "block-top-k"
+    k: int = 32
+    chunk: int = 64
+    basis: Basis = "dct"
+    pairs: SparsePairs = PAIRS
+
+    def __post_init__(self) -> None:
+        Coefficients(self.k, self.chunk, self.basis, self.pairs)
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """What is sent of each tensor."""
+        return Coefficients(self.k, self.chunk, self.basis, self.pairs)
+
+    def check(self, workers: int) -> None:
+        """Any group will do."""
+
+    @override
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        return self.coefficients.nbytes(shape)
+
+    @override
+    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+        blocks = self.coefficients
+        extracted = [blocks.extract(x, t) for x in xs]
+        sizes = [encoded.shape[1] for encoded, _ in extracted]
+        everyone = comm.all_gather(torch.cat([e for e, _ in extracted], 1), label=label, details=encoded_from(*xs))
+        parts = once(everyone, comm).split(sizes, -1)
+        means = [for_all(blocks.assemble(part, x, t, "all"), len(x)) for part, x in zip(parts, xs, strict=True)]
+        return Arrived(means, WhenAsked(lambda: [arrived() for _, arrived in extracted]))
+
+
+@dataclass(frozen=True)
+class OneBit(Compressor):
+    """Signs and one scale per tensor, the mean of its magnitudes: ``sign(x) ||x||_1 / n``, with ``sign(0) = +1``.
+
+    The nearest to x that has one magnitude: what is left of x is shorter than x, so that error feedback stays bounded.
+    What travels: an all-gather of ``4 + ceil(n / 8)`` bytes per tensor.
+
+    Source: Karimireddy et al., "Error Feedback Fixes SignSGD" (2019), Algorithm 1; Seide et al. (2014).
+    """
+
+    kind: ClassVar[str] = "one-bit"
+
+    def check(self, workers: int) -> None:
+        """Any group will do."""
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Scale and signs, see ``Compressor.nbytes``."""
+        return SCALE_BYTES + SIGNS.nbytes(math.prod(shape))
+
+    @override
+    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+        positive = [flat(x) >= 0 for x in xs]
+        scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
+        encoded = [
+            torch.cat([scale.contiguous().view(torch.uint8), SIGNS.encode(one)], 1)
+            for scale, one in zip(scales, positive, strict=True)
+        ]
+        everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
+        parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
+        own = WhenAsked(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
+        return Arrived(means, own)
+
+    def _numbers(self, encoded: Tensor, like: Tensor) -> Tensor:
+        """Bytes ``(..., b)`` to what they say, ``(..., n)``."""
+        scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
+        return SIGNS.decode(encoded[..., SCALE_BYTES:], _count(like), like.dtype) * scale.to(like.dtype)
 
 
 def _counting(integers: Tensor, bits: int) -> Tensor:

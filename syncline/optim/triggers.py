@@ -55,6 +55,27 @@ class Every(Trigger):
 
 
 @dataclass(frozen=True)
+class AtSteps(Trigger):
+    """After the steps ``t`` with ``t mod period`` among those that are named: a placement that is known beforehand.
+
+    Args:
+        steps: from 0.
+        period: after which they come again.
+    """
+
+    steps: frozenset[int]
+    period: int
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    @override
+    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        return t % self.period in self.steps
+
+
+@dataclass(frozen=True)
 class RMMC(Trigger):
     """Relative maximum momentum change above a threshold, on any layer of any worker.
 
@@ -75,6 +96,8 @@ class RMMC(Trigger):
     form: Literal["paper", "code"] = "paper"
     records: list[Tensor] = field(default_factory=list, compare=False, repr=False)
     """RMMC of each layer ``(R, layers)``, one tensor per step, for those who want to look."""
+    decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
+    """What was compared with the threshold, ``(1,)``, one tensor per step."""
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
@@ -116,6 +139,7 @@ class RMMC(Trigger):
         self.records.append(changes)
         comm.ledger.read_back(changes.shape[1])  # the public code asks for each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
+        self.decided.append(largest[:1])
         return bool(largest[0] > self.threshold)
 
 
@@ -143,6 +167,8 @@ class GradientChange(Trigger):
 
     threshold: float = 0.1
     smoothing: float = 0.16
+    decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
+    """What was compared with the threshold, ``(1,)``, one tensor per step."""
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
@@ -172,7 +198,20 @@ class GradientChange(Trigger):
         check_one_seed(comm)
         comm.ledger.read_back(1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
+        self.decided.append(largest[:1])
         return bool(largest[0] >= self.threshold) and self.threshold < float("inf")
+
+
+def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Tensor]:
+    """Of a step: whether it averaged, and what a trigger that looks at values compared with its threshold, ``(S,)``.
+
+    Nothing of a period, whose steps are known.
+    """
+    if isinstance(trigger, Every):
+        return {}
+    decided: list[Tensor] = getattr(trigger, "decided", [])
+    value = {"trigger": decided[-1].detach()} if decided else {}
+    return {"averaged": torch.full((replicas,), fired), **value}
 
 
 def check_one_seed(comm: Communicator) -> None:

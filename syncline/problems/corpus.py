@@ -1,13 +1,16 @@
-"""Text to learn from: the source of the running interpreter's standard library, or a file of the user's."""
+"""Text to learn from: the source of Python's standard library or of PyTorch, or a file of the user's."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import sysconfig
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -49,19 +52,44 @@ def standard_library() -> Corpus:
         SpecError: this interpreter comes without the source of its library.
     """
     root = Path(sysconfig.get_path("stdlib"))
+    return _of_files(f"standard library of Python {platform.python_version()}", root, SKIPPED_FOLDERS)
+
+
+@cache
+def torch_source() -> Corpus:
+    """About 41 MB of Python: the source of the installed PyTorch, without its tests. No file of it is in the other.
+
+    Raises:
+        SpecError: it was installed without its source.
+    """
+    found = importlib.util.find_spec("torch")
+    root = Path(found.origin or ".").parent if found else Path()
+    return _of_files(f"source of PyTorch {metadata.version('torch')}", root, SKIPPED_FOLDERS | {"testing"})
+
+
+TEXTS: Mapping[str, Callable[[], Corpus]] = {"standard-library": standard_library, "torch": torch_source}
+"""Texts that are wherever Syncline is."""
+
+
+def _of_files(name: str, root: Path, skipped: Set[str]) -> Corpus:
     train, validation = bytearray(), bytearray()
-    for path in library_files(root):
+    for path in library_files(root, skipped):
         (validation if held_out(path) else train).extend((root / path).read_bytes())
     if not train:
         raise SpecError("problem.path", None, f"the path of a text file, as {root} holds no Python source")
-    return _corpus(f"standard library of Python {platform.python_version()}", train, validation)
+    return _corpus(name, train, validation)
 
 
-def library_files(root: Path) -> list[str]:
-    """The sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus."""
+def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
+    """The sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus.
+
+    Args:
+        root: of the library.
+        skipped: names of folders that are left out.
+    """
     paths = []
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in SKIPPED_FOLDERS and _portable(name)]
+        subfolders[:] = [name for name in subfolders if name not in skipped and _portable(name)]
         files = (Path(folder, name) for name in names if name.endswith(".py") and _portable(name))
         paths += [file.relative_to(root).as_posix() for file in files]
     return sorted(paths)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from syncline.errors import SpecError
+from syncline.problems.experts import Experts, Routing
 
 INIT_STD = 0.02  # GPT-2: A. Radford et al. (2019), Language Models are Unsupervised Multitask Learners
 
@@ -33,19 +34,24 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a four times wider MLP, each behind a norm and beside a residual path."""
+    """Attention and a four times wider MLP, or several, each behind a norm and beside a residual path."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, routing: Routing | None = None) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
         self.attention = Attention(width, heads)
         self.mlp_norm = nn.LayerNorm(width, bias=False)
-        self.up = nn.Linear(width, 4 * width, bias=False)
-        self.down = nn.Linear(4 * width, width, bias=False)
+        if routing is None:
+            self.up = nn.Linear(width, 4 * width, bias=False)
+            self.down = nn.Linear(4 * width, width, bias=False)
+        self.experts = None if routing is None else Experts(width, routing)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(batch, time, width)`` to the same."""
         x = x + self.attention(self.attention_norm(x))
+        if self.experts is not None:
+            routed: Tensor = self.experts(self.mlp_norm(x))
+            return x + routed
         widened = F.gelu(self.up(self.mlp_norm(x)))
         return x + self.down(widened)
 
@@ -63,7 +69,8 @@ class GPT(nn.Module):
 
     ``unembed(blocks(embed(tokens)))``: pre-norm, learned positions, no biases, and an output layer that shares the
     token embedding or, untied, has a table of its own. There are ``(vocabulary + context) width + layers (12 width^2 +
-    2 width) + width`` parameters, and ``vocabulary width`` more if untied.
+    2 width) + width`` parameters, and ``vocabulary width`` more if untied; with E experts a layer has ``4 width^2 + 8 E
+    width^2 + E width + 2 width``.
 
     Args:
         vocabulary: number of tokens.
@@ -72,6 +79,7 @@ class GPT(nn.Module):
         layers: number of blocks.
         heads: of each attention; divides ``width``.
         tied: whether the output layer is the token embedding.
+        routing: of experts in the place of each MLP; none: one MLP.
 
     Raises:
         SpecError: a size is below 1, or ``heads`` does not divide ``width``.
@@ -79,7 +87,16 @@ class GPT(nn.Module):
     Source: A. Radford et al. (2019), section 2.3, without biases.
     """
 
-    def __init__(self, vocabulary: int, context: int, width: int, layers: int, heads: int, tied: bool = True) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        context: int,
+        width: int,
+        layers: int,
+        heads: int,
+        tied: bool = True,
+        routing: Routing | None = None,
+    ) -> None:
         super().__init__()
         for field, size in (("context", context), ("width", width), ("layers", layers), ("heads", heads)):
             if size < 1:
@@ -88,7 +105,7 @@ class GPT(nn.Module):
             raise SpecError("problem.heads", heads, f"a divisor of the width {width}")
         self.token = embedding(vocabulary, width)
         self.position = embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width, heads, routing) for _ in range(layers)))
         self.norm = nn.LayerNorm(width, bias=False)
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
 
@@ -127,12 +144,20 @@ def training_flops_per_token(module: GPT, context: int) -> float:
     """Arithmetic of a forward and a backward pass per token.
 
     ``6 N + 12 layers width context`` with N the weights that multiply activations: all but the norms, the positions,
-    and a token embedding that is not the output layer too.
+    a token embedding that is not the output layer too, and experts that a token does not go through.
 
     Source: A. Chowdhery et al. (2022), PaLM, appendix B.
     """
     width = module.token.embedding_dim
     matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
     looked_up = module.position.weight.numel() + (0 if module.head is None else module.token.weight.numel())
-    multiplying = matrices - looked_up
+    multiplying = matrices - looked_up - sum(map(_idle_weights, module.modules()))
     return 6.0 * multiplying + 12.0 * len(module.blocks) * width * context
+
+
+def _idle_weights(part: nn.Module) -> int:
+    """Of experts, the weights that a token does not meet."""
+    if not isinstance(part, Experts):
+        return 0
+    of_one = sum(parameter.numel() for parameter in part.mlps[0].parameters())
+    return of_one * (part.routing.experts - part.routing.per_token)

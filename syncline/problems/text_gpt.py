@@ -10,7 +10,8 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
-from syncline.problems.corpus import HELD_OUT_ONE_IN, standard_library, text_file
+from syncline.problems.corpus import HELD_OUT_ONE_IN, TEXTS, text_file
+from syncline.problems.experts import Routing
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
@@ -36,11 +37,17 @@ class TextGPT:
         validation_windows: windows of an evaluation, evenly spaced over the held-out text, always the same.
         held_out: which bytes of the held-out text they are of: ``whole``, ``first-half`` or ``second-half``. What is
             tuned on one half is judged on the other.
-        path: a text file of your own; None for the source of Python's standard library.
+        text: which text: the source of Python's ``standard-library``, or that of ``torch``, which shares no file with
+            it.
+        path: a text file of your own, in the place of either.
         tied: whether the output layer is the token embedding; pipelines need it untied, as both ends have one.
+        experts: MLPs of each block, with a router before them; 1: one without.
+        experts_per_token: through how many of them a token goes.
+        balance: weight of the loss that makes the loads of experts alike; it is in gradients, and not in what is told.
 
     Raises:
-        SpecError: a size is below 1, ``heads`` does not divide ``width``, or the file cannot be read or is too short.
+        SpecError: a size is below 1, ``heads`` does not divide ``width``, experts that cannot be, or the file cannot be
+            read or is too short.
     """
 
     name: ClassVar[str] = "text-gpt"
@@ -52,23 +59,37 @@ class TextGPT:
     batch_size: int = 8
     validation_windows: int = 64
     held_out: Literal["whole", "first-half", "second-half"] = "whole"
+    text: Literal["standard-library", "torch"] = "standard-library"
     path: str | None = None
     tied: bool = True
+    experts: int = 1
+    experts_per_token: int = 1
+    balance: float = 0.01
 
     def __post_init__(self) -> None:
         check_sizes(self, "width", "heads", "context", "batch_size", "validation_windows")
         check_sizes(self, "layers", largest=MOST_LAYERS)
         self.module()
 
+    @property
+    def routing(self) -> Routing | None:
+        """Of experts; none: a block has one MLP."""
+        if self.experts == 1 == self.experts_per_token:
+            return None
+        return Routing(self.experts, self.experts_per_token, self.balance)
+
+    def _network(self) -> GPT:
+        return GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied, self.routing)
+
     def module(self) -> GPT:
         """The network without memory, on the meta device."""
-        module = shape_only(lambda: GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied))
+        module = shape_only(self._network)
         assert isinstance(module, GPT)
         return module
 
     def weighted(self, seed: int, dtype: torch.dtype = torch.float32) -> GPT:
         """The network with the weights that the replica ``seed`` starts from."""
-        module = GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied)
+        module = self._network()
         weights = gpt_weights(module, torch_generator(seed, "weights"))
         module.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()})
         return module.to(dtype)
@@ -83,7 +104,7 @@ class TextGPT:
     ) -> NetworkTask:
         """The task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
         module = self.module()
-        corpus = standard_library() if self.path is None else text_file(self.path)
+        corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = half_of(corpus.validation, self.held_out)
         if min(len(corpus.train), len(held_out)) <= self.context:
             parts, of = (1, "") if self.held_out == "whole" else (2, "half of ")
@@ -103,7 +124,7 @@ class TextGPT:
                 device=device,
             ),
             rows,
-            matrices=tuple(name for name, p in module.named_parameters() if name.startswith("blocks.") and p.ndim == 2),
+            matrices=tuple(name for name, p in module.named_parameters() if p.ndim == 2 and _is_hidden(name)),
             flops_per_step=training_flops_per_token(module, self.context) * self.batch_size * self.context,
             facts={
                 "corpus": corpus.name,
@@ -115,6 +136,11 @@ class TextGPT:
             dtype=dtype,
             device=device,
         )
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a parameter is between hidden layers, as a router is not: its rows are experts."""
+    return name.startswith("blocks.") and ".router." not in name
 
 
 def half_of(text: Tensor, part: str) -> Tensor:

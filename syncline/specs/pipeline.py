@@ -13,6 +13,7 @@ from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stag
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec
+from syncline.methods.parts.remedies import remedy_of
 from syncline.registry import PYTHON
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import (
@@ -86,6 +87,14 @@ class StageTrainingSpec(Spec):
     method: MethodSpec
     repeats: int = Field(default=1, ge=1)
     seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _takes_gradients_as_they_are(self) -> StageTrainingSpec:
+        if remedy := remedy_of(self.method):
+            raise refusal(
+                "method.remedy", remedy.kind, "none: stages that are launched take late gradients as they are"
+            )
+        return self
 
 
 class PipelineSpec(Experiment):

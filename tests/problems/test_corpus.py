@@ -6,7 +6,7 @@ import pytest
 
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
-from syncline.problems.corpus import held_out, library_files, standard_library, text_file
+from syncline.problems.corpus import held_out, library_files, standard_library, text_file, torch_source
 
 THE_FILE = bytes(range(256)) * 40
 
@@ -31,6 +31,16 @@ def test_the_standard_library_is_read_the_same_each_time():
     assert once.train.equal(again.train)
     assert 5e6 < len(once.train) < 30e6
     assert 0.03 < len(once.validation) / len(once.train) < 0.2
+
+
+def test_pytorchs_source_is_another_text_without_its_tests():
+    text, other = torch_source(), standard_library()
+    assert len(text.train) > 2e7 and 0.03 < len(text.validation) / len(text.train) < 0.2
+    assert text.sha256 != other.sha256 and text.name.startswith("source of PyTorch 2.")
+    windows = {bytes(text.validation[at : at + 64].tolist()) for at in range(0, len(text.validation) - 64, 9973)}
+    known = bytes(other.train.numpy())
+    assert sum(window in known for window in windows) < 0.05 * len(windows)  # licences are alike
+    assert "import torch" in bytes(text.train[:100_000].tolist()).decode() and len(windows) > 100
 
 
 def test_only_portable_library_files_are_in_it(library):

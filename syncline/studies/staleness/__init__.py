@@ -1,9 +1,9 @@
 """Training with late gradients: losses after equal steps, and at what second."""
 
 from syncline.specs.study import Study, deferred
-from syncline.studies.staleness.spec import LateMethod, PipelineClockSpec, RemedySpec, StalenessSpec
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
-__all__ = ["STUDY", "LateMethod", "PipelineClockSpec", "RemedySpec", "StalenessSpec"]
+__all__ = ["STUDY", "LateMethod", "StalenessSpec"]
 
 STUDY = Study(
     StalenessSpec,

@@ -6,37 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.fields import Positive, Seed, Spec, Steps, Threads, from_name, refusal
+from syncline.fields import Positive, Seed, Spec, Steps, Threads, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
+from syncline.methods.parts.remedies import BackwardWeights, RemedyField, remedy_of
+from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import Experiment, ScheduleSpec, check_distinct
-from syncline.specs.memory import HardwareField
-from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
-
-StageCount = Annotated[int, Field(ge=1, le=4096)]
-
-
-class RemedySpec(Spec):
-    """What is done about a late gradient, beside the method's own.
-
-    ``discount``: a smaller rate, ``tau^-(1 - t / anneal_steps)``, until ``anneal_steps``. ``compensation``: the
-    gradient moved by ``strength * g * g * (x - x_stale)``. ``look-ahead``: forward passes at predicted weights.
-    """
-
-    kind: Literal["discount", "compensation", "look-ahead"]
-    anneal_steps: int | None = Field(default=None, ge=1)
-    strength: float | None = Field(default=None, ge=0)
-
-    @model_validator(mode="after")
-    def _own_knobs(self) -> RemedySpec:
-        for knob, kind in (("anneal_steps", "discount"), ("strength", "compensation")):
-            value = getattr(self, knob)
-            if self.kind == kind and value is None:
-                raise refusal(knob, None, f"a value, as {kind} needs one")
-            if self.kind != kind and value is not None:
-                raise refusal(knob, value, f"none for {self.kind}, but for {kind}")
-        return self
+from syncline.specs.stages import PipelineClockSpec, StageCount, check_stages_of
 
 
 class LateMethod(Spec):
@@ -46,15 +22,17 @@ class LateMethod(Spec):
     """
 
     method: MethodSpec
-    remedy: Annotated[RemedySpec | None, BeforeValidator(from_name)] = None
-    weights: Literal["stashed", "current", "corrected"] = "stashed"
+    remedy: RemedyField = None
+    weights: BackwardWeights = "stashed"
     rates: tuple[Positive, ...] = ()
     label: str = ""
 
     @model_validator(mode="after")
     def _fits(self) -> LateMethod:
-        if self.remedy and self.remedy.kind != "discount" and self.weights != "stashed":
-            raise refusal("remedy", self.remedy.kind, f"none, or a discount, where weights are {self.weights}")
+        if self.remedy:
+            self.remedy.check_weights(self.weights, "remedy")
+        if own := remedy_of(self.method):
+            raise refusal("method.remedy", own.kind, "none in the method of a study, which has it beside the method")
         return self
 
     @property
@@ -69,29 +47,6 @@ def _late(value: Any) -> Any:
     if isinstance(value, LateMethod) or (isinstance(value, dict) and "method" in value):
         return value
     return {"method": value}
-
-
-class PipelineClockSpec(Spec):
-    """Whose updates are timed, and where: asynchronous 1F1B, one batch per micro-batch, beside synchronous 1F1B.
-
-    The synchronous one cuts a batch into ``microbatches``. Without ``model`` the pipeline is the problem's own; with
-    it, one of that shape with ``tokens`` in a batch, whose losses are nevertheless the problem's.
-    """
-
-    networks: tuple[NetworkField, ...] = Field(min_length=1)
-    microbatches: int = Field(default=8, ge=1, le=10_000)
-    hardware: HardwareField = Field(default="cpu-core", validate_default=True)
-    model: TransformerField | None = None
-    tokens: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _fits(self) -> PipelineClockSpec:
-        check_distinct("networks", [network.name for network in self.networks])
-        if self.model is None and self.tokens is not None:
-            raise refusal("tokens", self.tokens, "a model beside it, whose batch they are")
-        if self.model is not None and self.tokens is None:
-            raise refusal("tokens", None, "how many are in a batch, as the model's work follows from it")
-        return self
 
 
 class StalenessSpec(Experiment):
@@ -152,10 +107,8 @@ class StalenessSpec(Experiment):
         deepest, landscape = max(self.stages), hasattr(self.problem, "start_point")
         blocks = getattr(self.problem, "layers", None)
         if blocks is not None and deepest > 1:
-            if self.delay == "per-stage" and deepest > blocks:
-                raise refusal("stages", deepest, f"at most {blocks}, as many as the problem has blocks (layers)")
-            if self.delay == "per-stage" and getattr(self.problem, "tied", False):
-                raise refusal("problem.tied", True, "false in a pipeline, both ends of which have a table")
+            if self.delay == "per-stage":
+                check_stages_of(self.problem, deepest, "stages")
         elif not landscape and deepest > 1 and self.delay == "per-stage":
             raise refusal("delay", "per-stage", f"uniform, as {self.problem.name} has no blocks to cut into stages")
         for i, late in enumerate(self.methods):

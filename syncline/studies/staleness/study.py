@@ -15,12 +15,13 @@ from syncline.analysis import median_and_range, time_to_target_s
 from syncline.analysis.curves import lost_seeds
 from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
+from syncline.experiments.late.updates import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
 from syncline.specs.study import Piece, Record, Report
-from syncline.studies.staleness.clock import UpdateTimes, asynchronous, stage_work, synchronous
 from syncline.studies.staleness.late import check_device, train_late
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
+    from syncline.methods import MethodBase
     from syncline.training import History
 
 
@@ -252,10 +253,17 @@ def _times(
     return dict(zip(names, values, strict=True))
 
 
+def work_of(spec: StalenessSpec, method: MethodBase, stages: int) -> StageWork:
+    """What a batch is to the pipeline that is timed."""
+    assert spec.clock is not None
+    model, tokens = spec.clock.timed(spec.problem)
+    return stage_work(method, model, tokens, spec.clock.hardware, stages)
+
+
 def clocks(spec: StalenessSpec, late: LateMethod, stages: int, network: Network) -> tuple[UpdateTimes, UpdateTimes]:
     """When a method's updates are done by an asynchronous and by a synchronous pipeline of so many stages."""
     assert spec.clock is not None
-    work = stage_work(spec, late, stages)
+    work = work_of(spec, late.method, stages)
     return asynchronous(work, network), synchronous(work, network, spec.clock.microbatches)
 
 

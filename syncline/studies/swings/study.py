@@ -43,9 +43,9 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     from syncline.analysis.hessian import oscillation
     from syncline.analysis.products import cauchy_norm_11, direction_beside, dominant_pair
     from syncline.comm import SimulatedCommunicator
+    from syncline.experiments.late.delay_line import delay_groups, delays_of
     from syncline.problems import DelayedTask
     from syncline.problems.streams import torch_generator
-    from syncline.studies.staleness.late import delay_groups, delays_of
     from syncline.training import rows_of
 
     torch.set_num_threads(1)

@@ -16,16 +16,18 @@ from pydantic import BaseModel
 from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
 from syncline.errors import SpecError
+from syncline.experiments.late.by_events import train_by_events
+from syncline.experiments.late.updates import StageWork, UpdateTimes, asynchronous, synchronous
 from syncline.experiments.run import steps_of
 from syncline.experiments.studies import run_study
 from syncline.experiments.trained import train_method
+from syncline.methods.parts.remedies import RemedySpec
 from syncline.specs import RunSpec, load_spec, validate
-from syncline.studies.staleness import STUDY, LateMethod, RemedySpec, StalenessSpec
+from syncline.specs.stages import PipelineClockSpec
+from syncline.studies.staleness import STUDY, LateMethod, StalenessSpec
 from syncline.studies.staleness import study as staleness
-from syncline.studies.staleness.clock import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
-from syncline.studies.staleness.late import at_rate, train_late
-from syncline.studies.staleness.late_events import train_by_events
-from syncline.studies.staleness.spec import PipelineClockSpec
+from syncline.studies.staleness.late import at_rate, late_training, train_late
+from syncline.studies.staleness.study import work_of
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,
@@ -88,7 +90,7 @@ def test_the_events_and_the_delay_line_train_alike():
     spec = small(steps=9)
     late = spec.methods[0]
     by_line = train_late(spec, late, 4)
-    by_events = train_by_events(spec, late, late.method, 4, spec.seeds)
+    by_events = train_by_events(late_training(spec, late, 4), spec.seeds)
     assert np.allclose(by_events.loss, by_line.loss, atol=1e-4)
     assert np.array_equal(by_events.eval_step, by_line.eval_step)
     # Also between, when the stages are not equally far.
@@ -267,7 +269,7 @@ def test_latency_stops_the_synchronous_pipeline_alone_while_it_is_hidden():
 
 def test_the_clock_is_of_the_problem_or_of_a_real_model():
     own = small(clock={"networks": ["wan"]})
-    work = stage_work(own, own.methods[0], 4)
+    work = work_of(own, own.methods[0].method, 4)
     tokens, width, vocabulary, context = 2 * 8, 8, 256, 8
     block, head = 6 * 12 * width**2 + 12 * width * context, 6 * vocabulary * width
     rate = 0.5 * 96e9  # of a cpu-core
@@ -275,7 +277,7 @@ def test_the_clock_is_of_the_problem_or_of_a_real_model():
     assert work.forward_s[-1] == pytest.approx((block + head) * tokens / 3 / rate)
     assert work.activation_bytes == 4 * tokens * width
     real = small(clock={"networks": ["wan"], "model": "gpt-160m", "tokens": 1024, "hardware": "a100"})
-    assert stage_work(real, real.methods[0], 4).activation_bytes == 2 * 1024 * 768
+    assert work_of(real, real.methods[0].method, 4).activation_bytes == 2 * 1024 * 768
 
 
 def test_rows_have_the_time_of_both_pipelines():
@@ -284,7 +286,7 @@ def test_rows_have_the_time_of_both_pipelines():
     rows = staleness.staleness_rows(spec, records)
     assert [(row["stages"], row["network"]) for row in rows] == [(1, "wan"), (1, "10gbe"), (2, "wan"), (2, "10gbe")]
     for row in rows:
-        work = stage_work(spec, spec.methods[0], row["stages"])
+        work = work_of(spec, spec.methods[0].method, row["stages"])
         network = next(one for one in spec.clock.networks if one.name == row["network"])
         late, sync = asynchronous(work, network), synchronous(work, network, 8)
         assert (row["update_s"], row["sync_update_s"]) == (late.update_s, sync.update_s)

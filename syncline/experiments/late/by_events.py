@@ -11,66 +11,52 @@ import numpy as np
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.experiments.in_turn import histories_in_turn
+from syncline.experiments.late.setting import LateTraining
 from syncline.experiments.stage_optimizer import stage_optimizer
 from syncline.specs.pipeline import FREE
-from syncline.studies.staleness.late_rates import late_schedule
-from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from syncline.problems import Task
-    from syncline.specs import MethodBase
     from syncline.training import History
 
 
-def train_by_events(
-    spec: StalenessSpec,
-    late: LateMethod,
-    method: MethodBase,
-    stages: int,
-    seeds: tuple[int, ...],
-    on_step: Callable[[int], None] | None = None,
-) -> History:
-    """As `train_late`, seed by seed, each stage with an optimizer of its own.
+def train_by_events(of: LateTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None) -> History:
+    """Train seed by seed, each stage with an optimizer of its own.
 
     Raises:
         SpecError: a problem that is no model of stages.
     """
     from syncline.problems import TextGPT
 
-    if not isinstance(spec.problem, TextGPT):
+    if not isinstance(of.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
-        raise SpecError("problem.kind", spec.problem.name, expected)
-    return histories_in_turn(partial(_train_seed, spec, late, method, stages), seeds, spec.steps, on_step)
+        raise SpecError("problem.kind", of.problem.name, expected)
+    return histories_in_turn(partial(_train_seed, of), seeds, of.steps, on_step)
 
 
-def _train_seed(
-    spec: StalenessSpec,
-    late: LateMethod,
-    method: MethodBase,
-    stages: int,
-    seed: int,
-    on_step: Callable[[int], None] | None,
-) -> History:
+def _train_seed(of: LateTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
     import torch
     from torch.nn import functional as F
 
-    from syncline.problems import Rows, cut
+    from syncline.problems import Rows, TextGPT, cut
     from syncline.sim import Durations, Pipeline, run_pipeline, schedule
     from syncline.sim.pipelines.gradients import PipelineMath
 
-    task = spec.problem.build(Rows.whole_group(1, (seed,)), device=spec.device)
-    parts = cut(spec.problem.weighted(seed).to(spec.device), stages)
+    stages, problem = of.stages, of.problem
+    assert isinstance(problem, TextGPT)
+    task = problem.build(Rows.whole_group(1, (seed,)), device=of.device)
+    parts = cut(problem.weighted(seed).to(of.device), stages)
     delays = stage_delays(stages).tolist()
     optimizers = [
-        stage_optimizer(method, task, list(part.named_parameters()), stage, delays, seed)
+        stage_optimizer(of.method, task, list(part.named_parameters()), stage, delays, seed)
         for stage, part in enumerate(parts)
     ]
-    rates = [late_schedule(spec, late, optimizer) for optimizer in optimizers]
-    made = schedule("async-1f1b", stages, spec.steps)
+    rates = [of.rates(optimizer) for optimizer in optimizers]
+    made = schedule("async-1f1b", stages, of.steps)
     targets: dict[int, Tensor] = {}
-    record = _Record(spec, task, parts)
+    record = _Record(of, task, parts)
 
     def inputs(i: int) -> Tensor:
         x, y = task.batch(i)
@@ -83,10 +69,10 @@ def _train_seed(
     def after_update(stage: int, done: int) -> None:
         rates[stage].step()
         record.update(stage, done)
-        if stage == 0 and on_step and done < spec.steps:
+        if stage == 0 and on_step and done < of.steps:
             on_step(done)
 
-    math = PipelineMath(made, parts, inputs, loss, optimizers, late.weights, after_update=after_update)
+    math = PipelineMath(made, parts, inputs, loss, optimizers, of.weights, after_update=after_update)
     interrupted = False
     try:
         if on_step:
@@ -94,9 +80,9 @@ def _train_seed(
         # The order of an asynchronous schedule, and so its math, is the same on every network.
         run_pipeline(Pipeline(made, stages, Durations(), effects=math.effect), FREE)
         if on_step:
-            on_step(spec.steps)
+            on_step(of.steps)
     except KeyboardInterrupt:
-        interrupted = record.done < spec.steps
+        interrupted = record.done < of.steps
     losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
     return record.history(seed, losses[:, None], interrupted)
 
@@ -104,8 +90,8 @@ def _train_seed(
 class _Record:
     """Evaluations of a training whose stages are not equally far: each stage leaves its weights as it comes past."""
 
-    def __init__(self, spec: StalenessSpec, task: Task, parts: list[nn.Module]) -> None:
-        self._spec, self._task, self._parts = spec, task, parts
+    def __init__(self, of: LateTraining, task: Task, parts: list[nn.Module]) -> None:
+        self._of, self._task, self._parts = of, task, parts
         self._weights: dict[int, dict[str, Tensor]] = {}
         self._evaluations: dict[int, dict[str, Any]] = {}
         self.done = 0
@@ -114,7 +100,7 @@ class _Record:
 
     def update(self, stage: int, done: int) -> None:
         """A stage has had so many updates; the first is the last of all to have them."""
-        every, steps = self._spec.eval_every, self._spec.steps
+        every, steps = self._of.eval_every, self._of.steps
         if stage == 0:
             self.done = done
         if done not in (0, steps) and not (every and done % every == 0):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syncline.costmodel import Hardware, ModelShape, Network, compute_s
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.costmodel.pipeline.stage_sizes import stage_blocks, stage_flops
-from syncline.sim import Durations, Pipeline, run_pipeline, schedule
-from syncline.studies.staleness.spec import LateMethod, PipelineClockSpec, StalenessSpec
+from syncline.sim import Durations, Pipeline, Timeline, run_pipeline, schedule
+from syncline.specs import MethodBase
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -55,35 +55,21 @@ class StageWork:
     update_s: tuple[float, ...]
 
 
-def stage_work(spec: StalenessSpec, late: LateMethod, stages: int) -> StageWork:
-    """Of a batch, from the model's FLOPs on the clock's hardware.
+def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hardware, stages: int) -> StageWork:
+    """Of a batch of so many tokens, from the model's FLOPs on hardware.
 
     Activations have as many bytes as the hardware's precision: 4 for fp32, else 2.
     """
-    assert spec.clock is not None
-    model, tokens = timed_model(spec.clock, spec.problem)
-    machine = spec.clock.hardware
     forward_s = tuple(float(compute_s(flops * tokens, machine)) for flops in stage_flops(model, stages))
     width_bytes = 4 if machine.precision == "fp32" else 2
-    return StageWork(forward_s, float(width_bytes * tokens * model.width), added_s(late, model, machine, stages))
+    return StageWork(forward_s, float(width_bytes * tokens * model.width), added_s(method, model, machine, stages))
 
 
-def timed_model(clock: PipelineClockSpec, problem: Any) -> tuple[ModelShape, int]:
-    """Whose pipeline it is, and the tokens in a batch: the clock's model, or the problem's own."""
-    if clock.model is not None:
-        assert clock.tokens is not None
-        return clock.model, clock.tokens
-    from syncline.problems.text_gpt import BYTES
-
-    shape = ModelShape(problem.name, problem.layers, problem.width, problem.heads, BYTES, problem.context)
-    return shape, problem.batch_size * problem.context
-
-
-def added_s(late: LateMethod, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
+def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
     """What a method's own arithmetic adds to each stage's update, ``(K,)`` seconds: all of it is of blocks."""
     block = [tensor for tensor in model.tensors if tensor.name.partition(".")[0] == "0"]
     counts, delays = stage_blocks(model, stages), stage_delays(stages).tolist()
-    of_block = [late.method.added_update_s(block, machine, delay, stages) for delay in delays]
+    of_block = [method.added_update_s(block, machine, delay, stages) for delay in delays]
     return tuple(count * seconds for count, seconds in zip(counts, of_block, strict=True))
 
 
@@ -103,18 +89,39 @@ def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
 @lru_cache(maxsize=1024)
 def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
     """Synchronous 1F1B: a batch is cut into micro-batches, all stages update after the last, and it starts anew."""
-    of_one = StageWork(
-        tuple(seconds / microbatches for seconds in work.forward_s),
-        work.activation_bytes / microbatches,
-        work.update_s,
-    )
-    ends_s = _ends_s("1f1b", of_one, network, microbatches)
+    ends_s = _ends_s("1f1b", _parts_of(work, microbatches), network, microbatches)
     update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
     return UpdateTimes(update_s, update_s)
 
 
+def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
+    """Of a synchronous pipeline whose batches are cut into micro-batches; of an asynchronous one if none is given."""
+    return asynchronous(work, network) if microbatches is None else synchronous(work, network, microbatches)
+
+
+def timeline_of_stages(work: StageWork, network: Network, batches: int, microbatches: int | None = None) -> Timeline:
+    """What stages do in so many batches of an asynchronous pipeline, or in the first one of a synchronous."""
+    if microbatches is None:
+        return _played("async-1f1b", work, network, batches)
+    return _played("1f1b", _parts_of(work, microbatches), network, microbatches)
+
+
+def _parts_of(work: StageWork, microbatches: int) -> StageWork:
+    return StageWork(
+        tuple(seconds / microbatches for seconds in work.forward_s),
+        work.activation_bytes / microbatches,
+        work.update_s,
+    )
+
+
 def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
     """When each stage is through with so many micro-batches, ``(K,)``; synchronous updates are left out."""
+    timeline = _played(name, work, network, microbatches)
+    stages = range(len(work.forward_s))
+    return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in stages]
+
+
+def _played(name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
     stages = len(work.forward_s)
     forward = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
     backward = 2 * forward
@@ -122,8 +129,7 @@ def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> 
         for stage, added in enumerate(work.update_s):
             # Before the first forward that comes after an update: the gradient is sent on without waiting for it.
             forward[stage, stages - stage :] += added
-    timeline = run_pipeline(
+    return run_pipeline(
         Pipeline(schedule(name, stages, microbatches), stages, Durations(forward, backward), work.activation_bytes),
         network,
     )
-    return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in range(stages)]

@@ -1,0 +1,111 @@
+"""Last losses of a replication: a line per method and setting, a point per seed; and over the bytes they took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from syncline.analysis.figures.axes import legend_above, new_figure
+from syncline.analysis.style import figure_style, method_styles
+from syncline.errors import SpecError
+from syncline.units import format_bytes
+
+
+def last_losses(
+    settings: Mapping[str, Mapping[str, Sequence[float]]], *, loss_label: str = "validation loss", title: str = ""
+) -> Figure:
+    """A line per setting and method, the last losses of its seeds on it; the stroke is their median.
+
+    Args:
+        settings: setting -> method -> a loss per seed; what diverged is infinite and is left out of the picture.
+        loss_label: of the axis.
+        title: an optional title.
+
+    Returns:
+        the figure.
+
+    Raises:
+        SpecError: there is no setting.
+    """
+    lines = [(name, method) for name, methods in settings.items() for method in methods]
+    if not lines:
+        raise SpecError("settings", dict(settings), "at least one setting with one method")
+    styles = method_styles(list(dict.fromkeys(method for _, method in lines)))
+    with figure_style():
+        fig = new_figure(5.5, max(0.7 + 0.2 * len(lines), 1.6))
+        ax = fig.subplots()
+        for place, (name, method) in enumerate(lines):
+            style = styles[method]
+            shown = [loss for loss in settings[name][method] if math.isfinite(loss)]
+            ax.plot(shown, [place] * len(shown), linestyle="none", marker=style.marker, color=style.color, alpha=0.7)
+            if shown:
+                ax.plot([median(shown)] * 2, [place - 0.35, place + 0.35], color=style.color)
+            if place and lines[place - 1][0] != name:
+                ax.axhline(place - 0.5, color="0.85", linewidth=0.6)
+        ax.set_yticks(range(len(lines)), [f"{method}, {name}" if name else method for name, method in lines])
+        ax.set_ylim(len(lines) - 0.4, -0.6)
+        ax.tick_params(axis="y", length=0)
+        ax.set_xlabel(loss_label)
+        ax.set_ylabel("method, setting")
+        if title:
+            ax.set_title(title, loc="left")
+    return fig
+
+
+def last_losses_over_bytes(
+    settings: Mapping[str, Mapping[str, tuple[float, Sequence[float]]]],
+    *,
+    loss_label: str = "validation loss",
+    title: str = "",
+) -> Figure:
+    """Last losses over what a worker sends per step: a point per method and setting, its range over the seeds a line.
+
+    Points of one method are joined in the order of their bytes, settings stand beside theirs.
+
+    Args:
+        settings: setting -> method -> bytes per worker and step, and a loss per seed; what sends nothing, or diverged
+            on most seeds, is left out of the picture.
+        loss_label: of the axis.
+        title: an optional title.
+
+    Returns:
+        the figure.
+
+    Raises:
+        SpecError: nothing is left to show.
+    """
+    points: dict[str, list[tuple[float, float, float, float, str]]] = {}
+    for name, methods in settings.items():
+        for method, (nbytes, losses) in methods.items():
+            middle = median(losses) if losses else math.inf
+            if nbytes > 0 and math.isfinite(middle):
+                shown = [loss for loss in losses if math.isfinite(loss)]
+                points.setdefault(method, []).append((nbytes, middle, min(shown), max(shown), name))
+    if not points:
+        raise SpecError("settings", dict(settings), "at least one method that sends something and has a loss")
+    styles = method_styles(list(points))
+    with figure_style():
+        fig = new_figure(5.5, 3.2 + 0.07 * len(points))
+        ax = fig.subplots()
+        for method, found in points.items():
+            style, own = styles[method], sorted(found)
+            x, y = [one[0] for one in own], [one[1] for one in own]
+            ax.plot(x, y, color=style.color, linewidth=0.8, alpha=0.6)
+            ax.vlines(x, [one[2] for one in own], [one[3] for one in own], color=style.color, linewidth=1.0, alpha=0.6)
+            ax.plot(x, y, linestyle="none", marker=style.marker, color=style.color, markersize=5)
+            for nbytes, middle, _, _, name in own:
+                if name:
+                    ax.annotate(name, (nbytes, middle), (5, 3), textcoords="offset points", size=6.5, color="#444444")
+        ax.set_xscale("log")
+        ax.margins(x=0.12, y=0.1)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda nbytes, _: format_bytes(nbytes)))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set_xlabel("sent per worker and step")
+        ax.set_ylabel(loss_label)
+        legend_above(fig, {method: styles[method] for method in points}, title)
+    return fig

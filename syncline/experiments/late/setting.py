@@ -1,0 +1,53 @@
+"""What a training with late gradients is made of, whoever asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from syncline.methods.parts.remedies import BackwardWeights, RemedySpec
+from syncline.specs.experiment import ScheduleSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from syncline.problems import Problem
+    from syncline.specs import MethodBase
+
+
+@dataclass(frozen=True)
+class LateTraining:
+    """A training whose stage k of K gets gradients ``K - 1 - k`` updates late.
+
+    Args:
+        problem: what is optimised.
+        method: of all stages.
+        stages: K.
+        steps: updates of each stage.
+        remedy: what is done about late gradients beside the method's own.
+        weights: what backward passes use.
+        delay: ``per-stage``, or ``uniform``: K - 1 for all.
+        schedule: of the learning rate.
+        eval_every: steps between evaluations; 0: before and after.
+        device: where it is computed.
+    """
+
+    problem: Problem
+    method: MethodBase
+    stages: int
+    steps: int
+    remedy: RemedySpec | None = None
+    weights: BackwardWeights = "stashed"
+    delay: str = "per-stage"
+    schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
+    eval_every: int = 0
+    device: torch.device | str = "cpu"
+
+    def rates(self, optimizer: Any) -> Any:
+        """Torch's scheduler of the learning rate over the steps, discounted by delay if that is the remedy."""
+        from syncline.optim import discounted, wsd_factor
+
+        warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps
+        anneal = self.remedy.anneal_steps if self.remedy and self.remedy.kind == "discount" else 0
+        delays = [group["delay"] for group in optimizer.param_groups]
+        return discounted(optimizer, delays, anneal or 0, lambda t: wsd_factor(t, self.steps, warmup, cooldown))

@@ -1,0 +1,95 @@
+"""Which knobs a method gets: the rule that a replication fixes before its first training."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from syncline.errors import SynclineError
+from syncline.specs.load import with_overrides
+from syncline.specs.replications import ReplicationSpec, SearchedMethod
+
+Trial = Mapping[str, Any]
+"""``method``, ``trial`` from 1, ``seed``, ``loss`` (infinite of what diverged), ``knobs`` as JSON by path."""
+
+DIGITS_KEPT = 3
+"""Of a knob that is chosen: more say nothing."""
+
+
+def to_three_digits(value: float) -> float:
+    """Three digits of a value; of what is a bit below 1, three digits of what it lacks.
+
+    >>> to_three_digits(1.26543), to_three_digits(0.0123456), to_three_digits(0.9912345)
+    (1.27, 0.0123, 0.99123)
+    """
+    if 0.5 < value < 1:
+        lacking = f"{1 - value:.{DIGITS_KEPT}g}"
+        digits = -math.floor(math.log10(float(lacking))) + DIGITS_KEPT - 1
+        return round(1 - float(lacking), digits)
+    return float(f"{value:.{DIGITS_KEPT}g}")
+
+
+def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, int]:
+    """Trials by method.
+
+    Raises:
+        SynclineError: they are not as many for each.
+    """
+    counts = {label: len({one["trial"] for one in trials if one["method"] == label}) for label in spec.labels}
+    if set(counts.values()) != {spec.search.trials}:
+        shown = ", ".join(f"{label} {count}" for label, count in counts.items())
+        raise SynclineError(
+            f"search: {shown} trials of {spec.search.trials} can be trained; choose ranges of which every value can"
+        )
+    return counts
+
+
+def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> list[int]:
+    """The numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
+    losses = _losses(trials, label)
+    return sorted(losses, key=lambda number: (fmean(losses[number]), number))[: spec.again.best if spec.again else 1]
+
+
+def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial], label: str) -> int:
+    """Of those that were trained again the one with the lowest mean of all losses; the better of two equal ones.
+
+    Where none was trained again it is the search's best.
+
+    Raises:
+        SynclineError: none of them ends with a loss.
+    """
+    best = best_trials(spec, trials, label)
+    first, second = _losses(trials, label), _losses(again, label)
+    means = {number: fmean([*first[number], *second.get(number, ())]) for number in best}
+    chosen = min(best, key=lambda number: (means[number], best.index(number)))
+    if not math.isfinite(means[chosen]):
+        stage = "again" if spec.again else "search"
+        raise SynclineError(f"{stage}: all of the {len(best)} best trials of {label} diverged; choose lower rates")
+    return chosen
+
+
+def knobs_of(trials: Sequence[Trial], label: str, number: int) -> dict[str, float]:
+    """What a trial took, to three digits, by path below the method."""
+    told = next(one["knobs"] for one in trials if one["method"] == label and one["trial"] == number)
+    return {
+        path: value if isinstance(value, int) else to_three_digits(value) for path, value in json.loads(told).items()
+    }
+
+
+def method_with(searched: SearchedMethod, knobs: Mapping[str, float], label: str = "") -> dict[str, Any]:
+    """A method's fields with knobs that were searched, and a label of its own if there is one."""
+    fields = with_overrides({"method": searched.method}, {f"method.{path}": value for path, value in knobs.items()})
+    method: dict[str, Any] = fields["method"]
+    return method | {"label": label or searched.label}
+
+
+def _losses(trials: Sequence[Trial], label: str) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for one in trials:
+        if one["method"] == label:
+            loss = one["loss"]
+            found.setdefault(one["trial"], []).append(math.inf if loss is None or math.isnan(loss) else loss)
+    return found

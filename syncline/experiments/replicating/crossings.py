@@ -1,0 +1,51 @@
+"""From which step on a method's loss is below another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from syncline.specs.replications import Cell, Crossing, cells_of
+
+Evaluations = Mapping[Cell, Mapping[int, Mapping[int, float]]]
+"""Losses by cell, seed and step."""
+
+
+def below_from(own: Mapping[int, float], other: Mapping[int, float]) -> int | None:
+    """The first of the steps at which both are evaluated from which on ``own`` is always below; None if it never is.
+
+    >>> below_from({10: 3.0, 20: 2.0, 30: 1.0}, {10: 2.5, 20: 2.1, 30: 1.2})
+    20
+    """
+    first = None
+    for step in sorted(own.keys() & other.keys(), reverse=True):
+        if not own[step] < other[step]:
+            break
+        first = step
+    return first
+
+
+def crossing_rows(crossings: Sequence[Crossing], losses: Evaluations) -> list[dict[str, Any]]:
+    """A row for each pair of which both were trained: ``less``, ``than``, the ``steps`` by seed."""
+    rows = []
+    for one in crossings:
+        (less,), (than,) = cells_of(one.less), cells_of(one.than)
+        if less in losses and than in losses:
+            seeds = sorted(losses[less].keys() & losses[than].keys())
+            steps = {seed: below_from(losses[less][seed], losses[than][seed]) for seed in seeds}
+            last = max(max(losses[less][seed]) for seed in seeds)
+            rows.append({"less": one.less, "than": one.than, "steps": steps, "last": last})
+    return rows
+
+
+def crossings_page(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each pair."""
+    yield "## From which step\n"
+    yield "The first evaluation from which on the loss stays below the other's, on the same seed.\n"
+    yield "| below | of steps | from step: median (lowest to highest) | seeds that end below |\n|---|---|---|---|"
+    for row in rows:
+        known = sorted(step for step in row["steps"].values() if step is not None)
+        shown = f"{median(known):g} ({known[0]} to {known[-1]})" if known else "never"
+        yield f"| {row['less']} < {row['than']} | {row['last']:,} | {shown} | {len(known)} of {len(row['steps'])} |"
+    yield ""

@@ -1,0 +1,70 @@
+"""A replication's folder read again: nothing is trained, and nothing is written."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from syncline.errors import SpecError
+from syncline.experiments.replicating.choosing import check_effort, chosen_trial, knobs_of
+from syncline.experiments.replicating.kept import stage_in
+from syncline.experiments.replicating.networks import NETWORKS_TABLE
+from syncline.experiments.replicating.replicate import NOBODY, Replicated
+from syncline.experiments.replicating.verdicts import verdict_rows
+from syncline.experiments.sweep.grid import seeds_of
+from syncline.files import as_written
+from syncline.specs.replications import load_replication
+from syncline.yamls import parse_yaml
+
+PAGE, SEARCH = "README.md", "search"
+
+
+def is_replication(folder: Path) -> bool:
+    """Whether a folder has what a replication leaves once its search is whole."""
+    return (folder / PAGE).is_file() and (folder / f"{SEARCH}.parquet").is_file()
+
+
+def command_in(folder: Path) -> str:
+    """The command that its page says made a replication.
+
+    Raises:
+        SpecError: the page says none.
+    """
+    with as_written(folder):
+        lines = (folder / PAGE).read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        if line.startswith("    syncline replicate "):
+            return line.strip()
+    raise SpecError("folder", str(folder), f"a replication's, whose {PAGE} says which command made it")
+
+
+def read_replication(folder: Path) -> Replicated:
+    """A replication as far as its folder has whole stages, by the spec that its command names.
+
+    Raises:
+        SynclineError: the folder is none, or not as it was written; or there is no such spec any more.
+    """
+    if not is_replication(folder):
+        raise SpecError("folder", str(folder), "a replication's, as 'syncline replicate' writes it")
+    words = shlex.split(command_in(folder))[2:]
+    options = dict(zip(words[1::2], words[2::2], strict=False))
+    seeds = options.get("--seeds")
+    spec = load_replication(words[0], options.get("--scale"), seeds_of(None if seeds is None else parse_yaml(seeds)))
+    result = Replicated(spec, folder, spec.planned())
+    with as_written(folder):
+        for name, trainings in result.planned.items():
+            path = folder / f"{name.replace(' ', '-')}.parquet"
+            if path.is_file():
+                result.kept[name] = stage_in(path)[1]
+                result.finished[name] = trainings
+        trials, again = result.kept.get(SEARCH), result.kept.get("again") if spec.again else NOBODY
+        if trials is not None:
+            result.effort = check_effort(spec, trials.rows)
+        if trials is not None and again is not None:
+            for label in spec.labels:
+                number = chosen_trial(spec, trials.rows, again.rows, label)
+                result.chosen[label] = {"trial": number, "knobs": knobs_of(trials.rows, label, number)}
+        networks = folder / NETWORKS_TABLE
+        result.networks = list(stage_in(networks)[1].rows) if networks.is_file() else []
+        result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)
+    return result

@@ -1,0 +1,347 @@
+"""What a replication's folder says of itself: a page and a picture, made of the stages that are whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from syncline.errors import SynclineError
+from syncline.experiments.columns import four_digits
+from syncline.experiments.plain import plain
+from syncline.experiments.replicating.along import ALONG, along_page, layers_figure, measured_layers, measured_lines
+from syncline.experiments.replicating.averages import averages_page, read_averages
+from syncline.experiments.replicating.crossings import crossing_rows, crossings_page
+from syncline.experiments.replicating.kept import KeptStage
+from syncline.experiments.replicating.networks import NETWORKS_TABLE, TO_ALL, TO_FIRST, WON, TimedCell, firsts, targets
+from syncline.experiments.replicating.stages import DEFAULT_NETWORK
+from syncline.experiments.sweep.search import Tuned
+from syncline.files import as_written, read_json, whole_file
+from syncline.specs.replications import ExtraStage
+from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.experiments.replicating.replicate import Replicated
+    from syncline.specs.replications import ReplicationSpec
+
+WIDTH = 120
+FIGURE, CLOCKS, BYTES, AVERAGES_FIGURE = "losses.png", "networks.png", "bytes.png", "averages.png"
+VERDICTS = "verdicts.json"
+"""What a replication without anything left says, for those beside it: the same at other sizes."""
+
+NEAR_AN_END = 1.1
+"""A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
+
+
+def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) -> None:
+    """Write ``README.md`` and, once the finals are whole, ``losses.png``.
+
+    Raises:
+        SynclineError: the folder cannot be written.
+    """
+    try:
+        if result.losses():
+            _draw(result)
+            _draw_along(result)
+        if not result.left:
+            told = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
+            with whole_file(result.folder / VERDICTS) as path:
+                path.write_text(json.dumps(plain(told), indent=1) + "\n", encoding="utf-8")
+        with whole_file(result.folder / "README.md") as path:
+            path.write_text("\n".join(_page(result, command, claims)), encoding="utf-8")
+    except OSError as error:
+        raise SynclineError(f"{result.folder}: cannot be written ({error.strerror})") from None
+
+
+def _draw(result: Replicated) -> None:
+    from syncline.analysis import save
+    from syncline.analysis.figures.replication import last_losses
+
+    settings: dict[str, dict[str, list[float]]] = {}
+    for cell, losses in result.losses().items():
+        settings.setdefault(cell.extra, {})[cell.method] = list(losses.values())
+    save(last_losses(settings, title=result.spec.name), result.folder / FIGURE)
+
+
+def along_stages(result: Replicated) -> list[tuple[str, KeptStage]]:
+    """Those that are whole, by name."""
+    return [(name.removeprefix(ALONG), stage) for name, stage in result.kept.items() if name.startswith(ALONG)]
+
+
+def _draw_along(result: Replicated) -> None:
+    from syncline.analysis import save
+    from syncline.analysis.figures.along import Placed, averages_over_steps, measures_over_steps
+    from syncline.analysis.figures.layers import measures_by_layer
+
+    thresholds = {one.label: one.method.get("threshold") for one in result.spec.methods}
+    thresholds |= {
+        f"{label}, {extra.name}": extra.set.get("method.threshold", thresholds[label])
+        for extra in result.spec.extras
+        for label in extra.methods
+    }
+    placed = []
+    for cell, seeds in read_averages(result.tables()).items():
+        label = f"{cell.method}, {cell.extra}" if cell.extra else cell.method
+        first = next(iter(seeds.values()))
+        seen = [one.averaged for one in seeds.values()]
+        placed.append(Placed(label, seen, first.trigger or [], thresholds.get(label)))
+    if placed:
+        save(averages_over_steps(placed, title=result.spec.name), result.folder / AVERAGES_FIGURE)
+    for name, stage in along_stages(result):
+        if lines := measured_lines(stage.rows):
+            save(measures_over_steps(lines, title=result.spec.name), result.folder / f"along-{name}.png")
+        if layers := measured_layers(stage.rows):
+            save(measures_by_layer(layers, title=result.spec.name), result.folder / layers_figure(name))
+
+
+def draw_networks(result: Replicated, cells: Sequence[TimedCell]) -> None:
+    """Write ``networks.png``, the finals' losses on the clock of each network, and ``bytes.png``, all over bytes."""
+    from syncline.analysis import save
+    from syncline.analysis.figures.loss import loss_against_clock
+    from syncline.analysis.figures.replication import last_losses_over_bytes
+    from syncline.specs import network
+
+    finals = [
+        one.curve for one in cells if not one.cell.extra and set(one.curve.clock_s) >= set(result.spec.network_names)
+    ]
+    aims = [aim for aim in targets(cells).values() if aim is not None]
+    if finals:
+        named = {one.name: one for one in map(network, result.spec.networks)}
+        save(loss_against_clock(finals, named, target=aims, title=result.spec.name), result.folder / CLOCKS)
+    settings: dict[str, dict[str, tuple[float, list[float]]]] = {}
+    for one in cells:
+        settings.setdefault(one.cell.extra, {})[one.cell.method] = one.bytes_per_worker, list(one.curve.loss[:, -1])
+    if any(nbytes > 0 for methods in settings.values() for nbytes, _ in methods.values()):
+        save(last_losses_over_bytes(settings, title=result.spec.name), result.folder / BYTES)
+
+
+def _networks(result: Replicated) -> Iterator[str]:
+    """Who is where first, on which network."""
+    spec, rows = result.spec, result.networks
+    yield "## Over networks\n"
+    told = (
+        f"What was trained once, timed on {', '.join(spec.network_names)} by {_timed_by(spec)}; nothing is "
+        "trained again. Times are until the median over the seeds reaches a loss: one that all methods of the finals "
+        f"reach, and the one with which {spec.labels[0]} ends. Who is first is told of the finals, whose knobs were "
+        "searched with equal effort. A dash: never; or no clock, where what is sent depends on values. All numbers: "
+        f"`{NETWORKS_TABLE}`."
+    )
+    yield textwrap.fill(told, WIDTH) + "\n"
+    for name in (CLOCKS, BYTES):
+        if (result.folder / name).is_file():
+            yield f"![losses over {name.removesuffix('.png')}]({name})\n"
+    aims = {rows[0]["to_all_loss"]: TO_ALL, rows[0]["to_first_loss"]: TO_FIRST}
+    for loss, column in aims.items():
+        if loss is None:
+            continue
+        first = firsts(rows, column)
+        seeds = len(result.spec.finals.seeds)
+        said = "; ".join(
+            f"on {name} {row['method']} ({format_seconds(row[column])}; on {row[WON[column]]} of {seeds} seeds)"
+            for name, row in first.items()
+        )
+        anyhow = firsts(rows, column, extras=True)
+        if anyhow != first:
+            others = "; ".join(
+                f"on {name} {row['method']} in {row['setting']} ({format_seconds(row[column])})"
+                for name, row in anyhow.items()
+            )
+            said = f"{said or 'nobody'}. Of all settings, in the others with knobs of the finals: {others}"
+        yield textwrap.fill(f"First at {four_digits(loss)}: {said or 'nobody'}.", WIDTH) + "\n"
+        yield "| setting | method | sent per worker and step | " + " | ".join(spec.network_names) + " |"
+        yield "|---|---|---|" + "---|" * len(spec.network_names)
+        for (setting, method), own in _by_cell(rows).items():
+            sent = own[0]["bytes_per_worker"]
+            times = ["-" if row[column] is None else format_seconds(row[column]) for row in own]
+            yield f"| {setting} | {method} | {'-' if sent is None else format_bytes(sent)} | {' | '.join(times)} |"
+        yield ""
+
+
+def _timed_by(spec: ReplicationSpec) -> str:
+    """What a step's time is made of, in words."""
+    if not spec.training.get("pipeline"):
+        return "the calls that each method makes"
+    whose = "the model's own pipeline"
+    if spec.timed is not None and spec.timed.model is not None:
+        whose = f"a pipeline of {spec.timed.model.name} with {spec.timed.tokens:,} tokens a batch"
+        whose += f" on {spec.timed.hardware.name}, whose losses these are not"
+    return f"the events of {whose}, products of matrices in updates included"
+
+
+def _by_cell(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["setting"], row["method"]), []).append(row)
+    return found
+
+
+def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterator[str]:
+    spec = result.spec
+    yield f"# Replication: {spec.name}\n"
+    for text in (spec.description, spec.source):
+        if text:
+            yield textwrap.fill(" ".join(text.split()), WIDTH) + "\n"
+    yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
+    yield from _stages(result)
+    if result.effort:
+        yield from _effort(result)
+    if result.losses():
+        yield from _losses(result)
+        if averages := read_averages(result.tables()):
+            yield from averages_page(averages, AVERAGES_FIGURE)
+        if crossed := crossing_rows(spec.crossings, result.evaluations()):
+            yield from crossings_page(crossed)
+        for name, stage in along_stages(result):
+            yield from along_page(name, stage.rows, f"along-{name}.png")
+        if result.networks:
+            yield from _networks(result)
+        yield from _verdicts(result, claims)
+
+
+def setting(training: Mapping[str, Any]) -> str:
+    """In which all trainings are made, in a few words."""
+    problem = training.get("problem")
+    named = problem if isinstance(problem, Mapping) else {"kind": problem}
+    size = "".join(f", {name} {named[name]}" for name in ("layers", "width", "context") if name in named)
+    stages = (training.get("pipeline") or {}).get("stages")
+    joined = f"{training.get('workers')} workers" if stages is None else f"{stages} stages"
+    return f"{named.get('kind')}{size}, {joined}, {training.get('steps'):,} steps"
+
+
+def _stages(result: Replicated) -> Iterator[str]:
+    yield "## Stages\n"
+    if result.left:
+        yield f"{result.left} of {sum(result.planned.values())} trainings are still to be made.\n"
+    yield "| stage | trainings | made | hours of trainings | version | commit |\n|---|---|---|---|---|---|"
+    for name, planned in result.planned.items():
+        kept = result.kept.get(name)
+        if kept is None:
+            yield f"| {name} | {result.finished.get(name, 0)} of {planned} | not whole | | | |"
+            continue
+        about = kept.about
+        versions = f"{about['syncline']}, Python {about['python']}, torch {about['packages'].get('torch')}"
+        commit = (about["git_commit"] or "-")[:12] + ("+" if str(about["git_commit"]).endswith("+") else "")
+        yield f"| {name} | {planned} | {about['day']} | {about['seconds'] / 3600:.2f} | {versions} | {commit} |"
+    yield ""
+
+
+def _effort(result: Replicated) -> Iterator[str]:
+    spec = result.spec
+    search, again = spec.search, spec.again
+    yield "## Effort, and what was chosen\n"
+    told = (
+        f"The best {again.best} of each were trained again on seeds {_listed(again.seeds)}, and the lowest mean of all "
+        "losses was chosen."
+        if again
+        else "The lowest loss was chosen."
+    )
+    yield (
+        textwrap.fill(
+            f"Equal: {search.trials} trials of each of {len(spec.methods)} methods, over {len(spec.methods[0].tune)} "
+            f"knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}",
+            WIDTH,
+        )
+        + "\n"
+    )
+    yield "| method | trials | chosen | knobs | at an end of its range |\n|---|---|---|---|---|"
+    for one in spec.methods:
+        chosen = result.chosen.get(one.label)
+        if chosen is None:
+            yield f"| {one.label} | {result.effort[one.label]} | not yet | | |"
+            continue
+        knobs = ", ".join(f"{path} {value:g}" for path, value in chosen["knobs"].items())
+        ends = ", ".join(path for path, value in chosen["knobs"].items() if _is_at_an_end(path, one.tune[path], value))
+        yield f"| {one.label} | {result.effort[one.label]} | {chosen['trial']} | {knobs} | {ends or '-'} |"
+    yield ""
+
+
+def _is_at_an_end(path: str, ends: str, value: float) -> bool:
+    tuned = Tuned.parse(f"method.{path}={ends}")
+    drawn = 1 - value if tuned.below_one else value
+    return drawn < tuned.low * NEAR_AN_END or drawn > tuned.high / NEAR_AN_END
+
+
+def _losses(result: Replicated) -> Iterator[str]:
+    yield "## Losses\n"
+    yield f"![last losses]({FIGURE})\n"
+    network = result.spec.training.get("network", DEFAULT_NETWORK)
+    clock_heads = f"sent per worker and step | step on {network}"
+    yield f"| setting | method | last loss: median (lowest to highest) | seeds | {clock_heads} |"
+    yield "|---|---|---|---|---|---|"
+    sent, step_s = result.last("bytes_per_worker"), result.last("step_time_s")
+    for cell, losses in result.losses().items():
+        values = sorted(losses.values())
+        loss, low, high = (
+            four_digits(one) if math.isfinite(one) else "diverged" for one in (median(values), values[0], values[-1])
+        )
+        clock = _median_of(sent[cell].values(), format_bytes), _median_of(step_s[cell].values(), format_seconds)
+        yield (
+            f"| {cell.extra or 'finals'} | {cell.method} | {loss} ({low} to {high}) | {len(values)} "
+            f"| {clock[0]} | {clock[1]} |"
+        )
+    changes = [f"`{one.name}` is {_setting_of(one)}" for one in result.spec.extras]
+    if changes:
+        yield "\n" + textwrap.fill(f"Settings: {'; '.join(changes)}.", WIDTH, break_long_words=False)
+    yield ""
+
+
+def _setting_of(extra: ExtraStage) -> str:
+    """What it changes."""
+    counted = [f"as many averages on each seed as {extra.as_many_as}"] if extra.as_many_as else []
+    return ", ".join([*([json.dumps(extra.set)[1:-1]] if extra.set else []), *counted])
+
+
+def _median_of(values: Iterable[float | None], shown: Callable[[float], str]) -> str:
+    known = [one for one in values if one is not None]
+    return shown(median(known)) if known else "-"
+
+
+def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
+    spec = result.spec
+    yield "## Verdicts\n"
+    yield (
+        textwrap.fill(
+            f"Of {setting(spec.training)}. A claim holds if its comparisons do on every seed, fails if one is the "
+            f"other way round on every seed, and else is unknown, as it is with fewer than {spec.least_seeds} seeds. "
+            "Differences are the left side less the right one, seed by seed.",
+            WIDTH,
+        )
+        + "\n"
+    )
+    yield "| claim | | comparison | difference: median (lowest to highest) | seeds as claimed | would be settled by |"
+    yield "|---|---|---|---|---|---|"
+    for row in result.verdicts:
+        said = claims.get(row["claim"], row["claim"])
+        numbers = [f"{row[name]:+.3f}" for name in ("difference", "difference_min", "difference_max")]
+        yield (
+            f"| {said} | **{row['state']}** | {row['comparison']} | {numbers[0]} ({numbers[1]} to {numbers[2]}) "
+            f"| {row['as_claimed']} of {row['seeds']} | {row['settled_by']} |"
+        )
+    yield from _elsewhere(result, claims)
+    told = {row["claim"] for row in result.verdicts}
+    waiting = [claims.get(one.claim, one.claim) for one in spec.claims if one.claim not in told]
+    if waiting:
+        yield "\n" + textwrap.fill(f"Not trained yet: {'; '.join(waiting)}.", WIDTH)
+    yield ""
+
+
+def _elsewhere(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
+    """What became of the same claims at other sizes, in folders beside this one: a verdict that changes is told."""
+    here = {row["claim"]: row["state"] for row in result.verdicts}
+    for path in sorted(result.folder.resolve().parent.glob(f"*/{VERDICTS}")):
+        if path.parent == result.folder.resolve():
+            continue
+        with as_written(path.parent):
+            told = read_json(path)
+            there = {row["claim"]: row["state"] for row in told["rows"]} if told["name"] == result.spec.name else {}
+            where = f"[{path.parent.name}](../{path.parent.name}/README.md) ({told['setting']})"
+        for claim in (one for one in here if one in there):
+            changed = "the same" if here[claim] == there[claim] else f"**changed**: {there[claim]}, here {here[claim]}"
+            yield f"\n- In {where}, {claims.get(claim, claim)}: {changed}."
+
+
+def _listed(seeds: tuple[int, ...]) -> str:
+    return ", ".join(map(str, seeds))

@@ -1,0 +1,116 @@
+"""Dion whose averages are placed beforehand: evenly, at random or at the beginning, so many in so many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from syncline.costmodel import Exchange
+from syncline.fields import Seed, Steps, refusal
+from syncline.methods.base import Presets, Tensors
+from syncline.methods.constructor import constructor
+from syncline.methods.dion import DionBase
+from syncline.methods.registry import register
+from syncline.seeds import generator
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+    from syncline.optim import Method
+
+Placement = Literal["even", "random", "early"]
+
+
+def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
+    """The steps, from 0, after which ``averages`` of ``steps`` steps average, in order.
+
+    ``even``: every ``t`` with ``floor((t + 1) n / T) > floor(t n / T)``, the last step among them; ``random``: a draw
+    without replacement, the same on all workers; ``early``: ``t < n``.
+
+    >>> placed_steps(3, 12, "even"), placed_steps(3, 12, "early")
+    ((3, 7, 11), (0, 1, 2))
+    """
+    if placement == "even":
+        return tuple(t for t in range(steps) if (t + 1) * averages // steps > t * averages // steps)
+    if placement == "early":
+        return tuple(range(averages))
+    drawn = generator(seed, "placement of averages").choice(steps, averages, replace=False)
+    return tuple(sorted(int(t) for t in drawn))
+
+
+@register
+class PlacedDionSpec(DionBase):
+    """Dion that averages ``averages`` times in ``steps`` steps, placed beforehand.
+
+    What a trigger is compared with at equal counts: as CurvaDion, without its flag, and with a placement that looks at
+    nothing. A longer training begins it anew.
+
+    Args:
+        averages: n.
+        steps: T, among which they are placed: as many as the training has.
+        placement: ``even``, ``random`` or ``early``, see ``placed_steps``.
+        placement_seed: of the random placement.
+
+    Source: CurvaDion, section 4.3 and appendix C (Scheduled Sync Dion: ``even``).
+    """
+
+    source: ClassVar[str] = "CurvaDion, section 4.3"
+
+    presets: ClassVar[Presets] = {
+        "dion-placed": {"label": "dion-placed", "lr": 0.02, "other_lr": 0.003},
+    }
+
+    kind: Literal["placed-dion"] = "placed-dion"
+    averages: int = Field(default=16, ge=1, le=1_000_000)
+    steps: Steps = 400
+    placement: Placement = "even"
+    placement_seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.averages > self.steps:
+            raise refusal("averages", self.averages, f"at most steps ({self.steps})")
+        return self
+
+    @property
+    def placed(self) -> tuple[int, ...]:
+        """The steps, from 0, after which it averages."""
+        return placed_steps(self.averages, self.steps, self.placement, self.placement_seed)
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.label or f"dion-{self.averages}-{self.placement}{self._suffix}"
+
+    @property
+    @override
+    def sends_in_backward(self) -> bool:
+        """Gradients, as it is known beforehand which steps exchange."""
+        return self.sends_gradients
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """What Dion sends, after each of the placed steps, which come again every ``steps`` steps."""
+        sent = self._synced(model, workers, self.steps)
+        return [replace(one, offset=t + 1) for t in self.placed for one in sent]
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        if self.exchange == "gradient" and not self.compressor:
+            return super().traffic_formula(workers)
+        if self.steps == 1:
+            return super().traffic_formula(workers)
+        in_each = self.model_copy(update={"averages": 1, "steps": 1})
+        return f"{self.averages} ({in_each.traffic_formula(workers)}) / {self.steps}"
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.optim.triggers import AtSteps
+
+        return self._with_trigger(params, AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)
+
+
+PlacedDion = constructor(PlacedDionSpec)

@@ -1,0 +1,94 @@
+"""A measure, and who asks measures along a training and keeps what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+from syncline.optim.base import Row
+
+if TYPE_CHECKING:
+    from syncline.optim.method import Method
+
+
+class MeasuredValue(NamedTuple):
+    """A value ``(S,)`` of each replica; ``layer`` is empty where it is of all parameters together."""
+
+    measure: str
+    value: Tensor
+    layer: str = ""
+
+
+class WatchedValue(NamedTuple):
+    """A value of one seed after so many completed steps."""
+
+    seed: int
+    step: int
+    measure: str
+    layer: str
+    value: float
+
+
+class Measure:
+    """Looks at a method on its way; each hook returns what it found there, by default nothing.
+
+    Parameters, gradients and states have the worker axis: rows ``(S W, *s)``, replica by replica.
+    """
+
+    def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Before step ``t`` (from 0): ``p.grad`` are the workers' own gradients."""
+        return ()
+
+    def before_average(
+        self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
+    ) -> Iterable[MeasuredValue]:
+        """After the local update of step ``t``, before the states ``names`` of these rows are averaged."""
+        return ()
+
+    def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """After step ``t``, averages and all."""
+        return ()
+
+
+class Watch:
+    """Measures along one training.
+
+    Args:
+        measures: who is asked.
+        every: steps from one look before and after a step to the next; before an average everybody is asked.
+    """
+
+    def __init__(self, measures: Sequence[Measure], every: int = 1) -> None:
+        self._measures, self._every = measures, every
+        self._found: list[tuple[int, MeasuredValue]] = []
+
+    def before_step(self, method: Method, t: int) -> None:
+        """To be called with gradients that are fresh."""
+        if (t + 1) % self._every == 0:
+            for one in self._measures:
+                self._keep(t, one.before_step(method, t))
+
+    def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
+        """Called by the method."""
+        for one in self._measures:
+            self._keep(t, one.before_average(method, rows, names, t))
+
+    def after_step(self, method: Method, t: int) -> None:
+        """To be called before the next gradients."""
+        for one in self._measures:
+            found = one.after_step(method, t)
+            if (t + 1) % self._every == 0:
+                self._keep(t, found)
+
+    def _keep(self, t: int, found: Iterable[MeasuredValue]) -> None:
+        self._found += [(t + 1, one) for one in found]
+
+    def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
+        """All that was found, in order."""
+        return [
+            WatchedValue(seed, step, one.measure, one.layer, float(value))
+            for step, one in self._found
+            for seed, value in zip(seeds, one.value.tolist(), strict=True)
+        ]

@@ -1,0 +1,137 @@
+"""What becomes of parameters and momenta from one average of the parameters to the next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from syncline.optim.base import Row
+from syncline.optim.outer import OUTER_MOMENTUM
+from syncline.optim.watching.base import Measure, MeasuredValue
+
+if TYPE_CHECKING:
+    from syncline.optim.method import Method
+
+Vectors = list[Tensor]
+"""A vector for each row, in parts: ``(R, *s)`` of each parameter."""
+
+
+class Rounds(Measure):
+    """At the end of each round of K steps, before the parameters are averaged, for M workers.
+
+    With ``x_t, u_t`` after the average that the round began with, ``x^m, u^m`` of worker m at its end, ``x-bar, u-bar``
+    their means, and ``Delta^m = x_t - x^m`` (the pseudo-gradient, which points as gradients do):
+
+    - ``parameter_change``, ``momentum_change``: ``mean_m ||s^m - s_t|| / ||s_t||``;
+    - ``parameter_variance``, ``momentum_variance``: ``1/M sum_m ||s^m - s-bar||^2``;
+    - ``momentum_norm``: ``||u-bar||``, what the variance is to be held against;
+    - ``momentum_information_nats``: ``mean_m -1/2 ln(1 - rho_m^2)`` per coordinate, rho the correlation (about 0) of
+      ``u^m`` and ``u_t`` over the coordinates: ``1/2 ln(1 + beta^(2K) S / L)`` where ``u^m = beta^K u_t + l``;
+    - ``local_update_global_momentum``, ``local_update_local_momentum``, ``local_update_global_update``,
+      ``global_update_global_momentum``, ``local_momentum_global_momentum``: cosines, of ``Delta^m`` or its mean and
+      ``u^m`` or its mean, mean over the workers. An outer optimizer's momentum, after its step, is the global one.
+
+    The momentum is the last of several, the slow one. What has no momentum has no measure of it, nor has the first
+    round one of how it changed.
+
+    Source: MT-DAO, section 4.1 (other metrics), sections 5.1 and 5.4, Figures 3, 4 and 6, Appendix F.2.
+    """
+
+    def __init__(self) -> None:
+        self._start: tuple[Vectors, Vectors] | None = None
+        self._end: tuple[Vectors, Vectors] | None = None
+
+    @override
+    def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        if self._start is None:  # states are made in the first step, so that momenta begin with the second round
+            own = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
+            self._start = [p.detach().clone() for p in own], []
+        return ()
+
+    @override
+    def before_average(
+        self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
+    ) -> Iterable[MeasuredValue]:
+        if "params" in names:
+            self._end = _state(rows)
+        return ()
+
+    @override
+    def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        if self._end is None or self._start is None:
+            return ()
+        rows, start, end = method.rows(without_gradient=True), self._start, self._end
+        self._start, self._end = _state(rows), None
+        outer = [row.state[OUTER_MOMENTUM] for row in rows if OUTER_MOMENTUM in row.state]
+        return list(measured(start, end, outer, method.comm.replicas))
+
+
+def measured(
+    start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer: Vectors, replicas: int
+) -> Iterator[MeasuredValue]:
+    """What there is to say of one round.
+
+    Args:
+        start: parameters and momenta after the average that it began with.
+        end: the same before the average that it ended with.
+        outer: momenta of the outer optimizer, none if there is none.
+        replicas: S.
+    """
+
+    def mean(value: Tensor) -> Tensor:
+        return value.reshape(replicas, -1).mean(1)
+
+    (x0, u0), (x, u) = start, end
+    update = [a - b for a, b in zip(x0, x, strict=True)]
+    yield MeasuredValue("parameter_change", mean(_norm(update) / _norm(x0)))
+    yield MeasuredValue("parameter_variance", mean(_spread(x, replicas)))
+    mean_update = _mean(update, replicas)
+    yield MeasuredValue("local_update_global_update", mean(_cosine(update, mean_update)))
+    if not u:
+        return
+    shared = outer or _mean(u, replicas)
+    if u0:
+        yield MeasuredValue("momentum_change", mean(_norm([a - b for a, b in zip(u, u0, strict=True)]) / _norm(u0)))
+        yield MeasuredValue("momentum_information_nats", mean(-0.5 * torch.log1p(-_cosine(u, u0).square())))
+    yield MeasuredValue("momentum_variance", mean(_spread(u, replicas)))
+    yield MeasuredValue("momentum_norm", mean(_norm(_mean(u, replicas))))
+    yield MeasuredValue("local_update_global_momentum", mean(_cosine(update, shared)))
+    yield MeasuredValue("local_update_local_momentum", mean(_cosine(update, u)))
+    yield MeasuredValue("global_update_global_momentum", mean(_cosine(mean_update, shared)))
+    yield MeasuredValue("local_momentum_global_momentum", mean(_cosine(u, shared)))
+
+
+def _state(rows: list[Row]) -> tuple[Vectors, Vectors]:
+    """Copies of parameters and of their slow momenta; of none if not all have one."""
+    names = [max(filter(re.compile(r"momentum(_\d+)?").fullmatch, row.state), default="") for row in rows]
+    momenta = [row.state[name].clone() for row, name in zip(rows, names, strict=True) if name]
+    return [row.x.detach().clone() for row in rows], momenta if all(names) else []
+
+
+def _dot(a: Vectors, b: Vectors) -> Tensor:
+    """``(R,)``, in double precision."""
+    products = [(x.double() * y.double()).reshape(len(x), -1).sum(1) for x, y in zip(a, b, strict=True)]
+    return torch.stack(products).sum(0)
+
+
+def _norm(a: Vectors) -> Tensor:
+    return _dot(a, a).sqrt()
+
+
+def _cosine(a: Vectors, b: Vectors) -> Tensor:
+    return _dot(a, b) / (_norm(a) * _norm(b))
+
+
+def _mean(a: Vectors, replicas: int) -> Vectors:
+    """Of each replica's workers, for each of its rows."""
+    apart = [x.unflatten(0, (replicas, -1)) for x in a]
+    return [x.mean(1, keepdim=True).expand_as(x).flatten(0, 1) for x in apart]
+
+
+def _spread(a: Vectors, replicas: int) -> Tensor:
+    return _norm([x - y for x, y in zip(a, _mean(a, replicas), strict=True)]).square()

@@ -1,0 +1,155 @@
+"""A model cut into the stages of a pipeline while it trains, and whose pipeline is timed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from syncline.costmodel import ModelShape
+from syncline.fields import Spec, refusal
+from syncline.methods import MethodBase
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.methods.parts.remedies import BackwardWeights, remedy_of
+from syncline.specs.cluster.spec_fields import NetworkField
+from syncline.specs.memory import HardwareField
+from syncline.specs.models import TransformerField
+
+if TYPE_CHECKING:
+    from syncline.specs.experiment import Training
+
+StageCount = Annotated[int, Field(ge=1, le=4096)]
+
+Microbatches = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class StagesSpec(Spec):
+    """The stages that the model of a training is cut into.
+
+    Args:
+        stages: K. Stage k, from 0, gets gradients ``K - 1 - k`` updates late.
+        schedule: ``async-1f1b``: every batch is a micro-batch, and each stage updates after each. ``1f1b``: a batch is
+            cut into ``microbatches``, all stages update after the last, and no gradient is late.
+        weights: what backward passes use: the forward's weights, the current ones, or PipeMare's estimate.
+        microbatches: of a synchronous batch.
+    """
+
+    stages: StageCount
+    schedule: Literal["async-1f1b", "1f1b"] = "async-1f1b"
+    weights: BackwardWeights = "stashed"
+    microbatches: Microbatches = 8
+
+    @model_validator(mode="after")
+    def _late_or_not(self) -> StagesSpec:
+        if not self.is_late and self.weights != "stashed":
+            raise refusal("weights", self.weights, "stashed: in a synchronous pipeline they do not change on the way")
+        return self
+
+    @property
+    def is_late(self) -> bool:
+        """Whether stages update before their gradients are known to all."""
+        return self.schedule == "async-1f1b"
+
+    def check(self, training: Training) -> None:
+        """Refuse what cannot be cut, or is not played.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        check_stages_of(training.problem, self.stages, "pipeline.stages")
+        if training.workers != 1:
+            raise refusal("workers", training.workers, "1 beside pipeline: its stages are what the network joins")
+        for path in ("faults", "speeds"):
+            given = getattr(training, path)
+            if given != type(training).model_fields[path].default:
+                shown = given.model_dump(exclude_defaults=True) if isinstance(given, Spec) else given
+                raise refusal(path, shown, "none beside pipeline, whose stages all go on as they can")
+        disturbed = training.compute.model_dump(
+            include={"jitter", "slow_workers", "pauses", "starts", "encode", "readback"}, exclude_defaults=True
+        )
+        for name, value in disturbed.items():
+            raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
+        if self.weights != "stashed":
+            for path, plain in (("dtype", "float32"), ("execution", "eager")):
+                if getattr(training, path) != plain:
+                    raise refusal(path, getattr(training, path), f"{plain} where weights are {self.weights}")
+
+    def check_method(self, method: MethodBase, path: str) -> None:
+        """Refuse a method that stages cannot have.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        if asynchronous_of(method) is not None:
+            raise refusal(f"{path}.asynchronous", method.name, "none beside pipeline, which has no server")
+        remedy = remedy_of(method)
+        if remedy is not None:
+            remedy.check_weights(self.weights, f"{path}.remedy")
+
+
+def check_stages_of(problem: Any, stages: int, path: str) -> None:
+    """Refuse stages that a problem cannot be cut into.
+
+    Raises:
+        PydanticCustomError: for ``path``, or the problem's field.
+    """
+    blocks = getattr(problem, "layers", None)
+    if blocks is None:
+        raise refusal(path, stages, f"a problem of blocks (text-gpt), as {problem.name} has none to cut into stages")
+    if stages > blocks:
+        raise refusal(path, stages, f"at most {blocks}, as many as the problem has blocks (layers)")
+    if stages > 1 and getattr(problem, "tied", False):
+        raise refusal("problem.tied", True, "false in a pipeline, both ends of which have a table")
+
+
+class TimedModelSpec(Spec):
+    """Whose pipeline is timed, on what: the problem's own, or with ``model`` one of that shape.
+
+    Such a model has ``tokens`` in a batch; the losses beside its times are nevertheless the problem's.
+    """
+
+    hardware: HardwareField = Field(default="cpu-core", validate_default=True)
+    model: TransformerField | None = None
+    tokens: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> TimedModelSpec:
+        if self.model is None and self.tokens is not None:
+            raise refusal("tokens", self.tokens, "a model beside it, whose batch they are")
+        if self.model is not None and self.tokens is None:
+            raise refusal("tokens", None, "how many are in a batch, as the model's work follows from it")
+        return self
+
+    def timed(self, problem: Any) -> tuple[ModelShape, int]:
+        """Whose pipeline it is, and the tokens in a batch: the clock's model, or the problem's own."""
+        if self.model is not None:
+            assert self.tokens is not None
+            return self.model, self.tokens
+        return shape_of(problem), problem.batch_size * problem.context
+
+
+class PipelineClockSpec(TimedModelSpec):
+    """Whose updates are timed, and where: asynchronous 1F1B, one batch per micro-batch, beside synchronous 1F1B.
+
+    The synchronous one cuts a batch into ``microbatches``.
+    """
+
+    networks: tuple[NetworkField, ...] = Field(min_length=1)
+    microbatches: Microbatches = 8
+
+    @model_validator(mode="after")
+    def _differ(self) -> PipelineClockSpec:
+        names = [network.name for network in self.networks]
+        if len(set(names)) < len(names):
+            raise refusal("networks", names, "different names")
+        return self
+
+
+def shape_of(problem: Any) -> ModelShape:
+    """The shape of the small GPT that a problem trains."""
+    from syncline.problems.text_gpt import BYTES
+
+    return ModelShape(
+        problem.name, problem.layers, problem.width, problem.heads, BYTES, problem.context,
+        experts=problem.experts, experts_per_token=problem.experts_per_token,
+    )  # fmt: skip
