@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.rules import SECOND_MOMENT, check_unit, momentum_names
+from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
 
 DECAY_BASE = 0.96
 """Source: T. Dozat, "Incorporating Nesterov Momentum into Adam" (2016), section 3; torch's NAdam too."""

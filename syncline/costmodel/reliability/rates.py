@@ -1,0 +1,115 @@
+"""How often machines fail, with what has been published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from syncline.costmodel.arrays import require
+
+DAY_S = 86400.0
+
+Per = Literal["worker", "node", "site"]
+"""What fails together: a worker, all those of a node, all those of a site."""
+
+
+@dataclass(frozen=True)
+class FailureRate:
+    """Failures of one kind, independent of each other.
+
+    The time from one failure of a worker, node or site to its next is Weibull, ``P(T > t) = exp(-(t / scale)^shape)``
+    with ``scale = mtbf / Gamma(1 + 1 / shape)``; a shape of 1 is exponential, below 1 failures come in bursts.
+
+    Args:
+        mtbf_s: mean seconds between failures of one of them.
+        per: what fails.
+        shape: of the Weibull distribution. Schroeder and Gibson (2006) found 0.7 to 0.8 on clusters of LANL.
+        repair_s: seconds after which the machine can be used again.
+
+    Raises:
+        SpecError: a time or a shape that is not positive, or a negative repair.
+
+    >>> rate = FailureRate(1e6, "node")
+    >>> rate.units(64, node=8, sites=2), rate.mean_s(64, node=8, sites=2)
+    (8, 125000.0)
+    """
+
+    mtbf_s: float
+    per: Per = "worker"
+    shape: float = 1.0
+    repair_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.mtbf_s > 0, "mtbf", self.mtbf_s, "a positive time")
+        require(self.shape > 0, "shape", self.shape, "a positive number; 1 is exponential")
+        require(self.repair_s >= 0, "repair", self.repair_s, "a time, not negative")
+
+    @property
+    def scale_s(self) -> float:
+        """Of the Weibull distribution."""
+        return self.mtbf_s / math.gamma(1 + 1 / self.shape)
+
+    def width(self, workers: int, node: int, sites: int) -> int:
+        """Workers that fail together, at most."""
+        return {"worker": 1, "node": node, "site": -(-workers // sites)}[self.per]
+
+    def units(self, workers: int, node: int, sites: int) -> int:
+        """How many of them there are."""
+        return -(-workers // self.width(workers, node, sites))
+
+    def mean_s(self, workers: int, node: int, sites: int) -> float:
+        """Mean seconds between failures of any of them, in the long run."""
+        return self.mtbf_s / self.units(workers, node, sites)
+
+
+def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
+    """Mean seconds between failures of anything that P workers need; infinite without rates.
+
+    >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
+    2.0
+    """
+    per_s = sum(1 / rate.mean_s(workers, node, sites) for rate in rates)
+    return 1 / per_s if per_s else math.inf
+
+
+class PublishedRate(NamedTuple):
+    """Rates with what they are of, where they are from, and the accelerators of a node."""
+
+    rates: tuple[FailureRate, ...]
+    description: str
+    source: str
+    node: int = 1
+
+
+def _interruptions(count: float, accelerators: int, days: float) -> tuple[FailureRate, ...]:
+    return (FailureRate(days * DAY_S * accelerators / count),)
+
+
+FAILURE_RATES: dict[str, PublishedRate] = {
+    "llama-3": PublishedRate(
+        _interruptions(419, 16_384, 54),
+        "unexpected interruptions of Llama 3 405B: one in 3.1 h on 16,384 H100s, one of a GPU in 5.8 years",
+        "Grattafiori et al., The Llama 3 Herd of Models (2024), section 3.3.4 and Table 5: 419 in 54 days.",
+    ),
+    "opt-175b": PublishedRate(
+        _interruptions(35, 992, 60),
+        "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
+        "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days).",
+    ),
+    "meta-rsc-1": PublishedRate(
+        (FailureRate(1000 / 6.50 * DAY_S, "node"),),
+        "failures of nodes of 8 A100s: one of a node in 154 days",
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (2024): 6.50 "
+        "failures per thousand node-days on RSC-1.",
+        node=8,
+    ),
+    "meta-rsc-2": PublishedRate(
+        (FailureRate(1000 / 2.34 * DAY_S, "node"),),
+        "failures of nodes of 8 A100s: one of a node in 427 days",
+        "Kokolis et al. (2024): 2.34 failures per thousand node-days on RSC-2.",
+        node=8,
+    ),
+}
+"""By name; all taken as exponential, as the sources give rates alone."""

@@ -1,0 +1,189 @@
+"""The clock of workers at their own pace, and who came when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel import Network, TensorShape
+from syncline.costmodel.network.slowed import slowed
+from syncline.costmodel.network.topology import Floats, topology
+from syncline.experiments.bounds import AS_PREDICTED, Factors
+from syncline.experiments.elastic.pace import SampledPace
+from syncline.methods.base import FP32_BYTES
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.sim import Clock
+from syncline.sim.failures.absences import Absences
+from syncline.sim.online.apart import play_apart
+from syncline.sim.online.lanes import ServerLanes, places_of_lanes, with_server
+from syncline.sim.online.served import Above, PlayedApart, Served, Watching
+from syncline.specs import Training
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase
+
+
+@dataclass(frozen=True)
+class PlanApart:
+    """A training of workers at their own pace, as its events are played.
+
+    Args:
+        spec: of the training.
+        served: how workers and server go on.
+        base_s: seconds of an undisturbed step.
+        network: that joins them.
+        work: of each worker's step next to that, where batches are as large as workers are fast.
+    """
+
+    spec: Training
+    served: Served
+    base_s: float
+    network: Network
+    work: tuple[float, ...] | None = None
+
+    def play(self, watching: Watching | None = None, off: Factors = AS_PREDICTED) -> PlayedApart:
+        """Play it, with computing and communication off by factors."""
+        spec = self.spec
+        network = self.network if off == AS_PREDICTED else slowed(self.network, float(off.communication))
+        whole, place = with_server(network, spec.workers)
+        over = topology(spec.faults.network(whole, whole.workers), whole.workers)
+        return play_apart(
+            self.served,
+            SampledPace(spec, self.base_s * float(off.computing), self.work),
+            ServerLanes(over, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
+            watching,
+            starts_s=spec.compute.starts or None,
+            delay=spec.faults.delay(over, whole.workers, spec.seeds[0]),
+            keep_steps=spec.timeline_steps,
+            absences=self._absences(),
+        )
+
+    def _absences(self) -> Absences | None:
+        """Who is away when, as the first seed draws it."""
+        failures, workers = self.spec.failures, self.spec.workers
+        if failures is None:
+            return None
+        return Absences(failures.group(workers), failures.outages_of(workers, self.spec.seeds[0]))
+
+
+def plan_apart(
+    spec: Training,
+    method: MethodBase,
+    tensors: Sequence[TensorShape],
+    base_s: float,
+    network: Network,
+    work: tuple[float, ...] | None = None,
+) -> PlanApart:
+    """The plan of an asynchronous method: all workers make as many steps together as synchronous ones would.
+
+    Args:
+        spec: of the training.
+        method: an asynchronous one.
+        tensors: of the model.
+        base_s: seconds of an undisturbed step.
+        network: that joins them.
+        work: of each worker's step next to that, where batches differ.
+    """
+    how = asynchronous_of(method)
+    assert how is not None
+    period = getattr(method, "period", 1)
+    speeds = spec.relative_speeds or (1.0,) * spec.workers
+    update_bytes = sum(float(one.payload_bytes) for one in method.exchanges(tensors, spec.workers))
+    served = Served(
+        spec.workers,
+        spec.steps * spec.workers,
+        how.local_steps(period, speeds),
+        buffer=how.of_a_version,
+        waits=how.waits,
+        grace_s=how.grace,
+        participants=how.participants,
+        seed=spec.seeds[0],
+        above=None if how.above is None else Above(how.above.groups_of(spec.workers), how.above.every),
+        update_bytes=update_bytes,
+        model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
+    )
+    return PlanApart(spec, served, base_s, network, work)
+
+
+@dataclass(frozen=True)
+class TrainedApart:
+    """Who came when in a training, which its math has seen in this order.
+
+    Args:
+        plan: what was played.
+        played: what came of it.
+        steps: of the training, that were completed.
+    """
+
+    plan: PlanApart
+    played: PlayedApart
+    steps: int
+
+    def time(self, network: Network, off: Factors) -> Clock | None:
+        """The clock on its network, None on another; with factors, of the same workers in an order of its own."""
+        if network.name != self.plan.network.name:
+            return None
+        served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # those that were made
+        played = self.played if off == AS_PREDICTED else replace(self.plan, served=served).play(off=off)
+        return clock_apart(played, served, self.steps)
+
+    def record(self) -> dict[str, Any]:
+        """What a row tells: versions of the model, ages of updates, and of each worker what it did and waited."""
+        columns, workers = self.played.columns(), self.plan.served.workers
+        ages = columns["age"]
+        return {
+            "versions": self.played.versions,
+            "age_mean": float(ages.mean()) if len(ages) else 0.0,
+            "age_max": int(ages.max(initial=0)),
+            "ages": self.played.ages().tolist(),
+            "ages_above": np.bincount(np.array([one.age for one in self.played.merges], dtype=np.int64)).tolist(),
+            "contributions": np.bincount(columns["worker"].astype(np.int64), minlength=workers).tolist(),
+            "steps_by_worker": self.played.steps_of(workers).tolist(),
+            "waited_s": self.played.wait_s.tolist(),
+        }
+
+    def bytes_sent(self) -> Floats:
+        """Bytes of updates sent by the end of each step of the training, local servers' too, over P: ``(T,)``."""
+        served = self.plan.served
+        clock = clock_apart(self.played, served, self.steps)
+        updates = np.sort(self.played.columns()["sent_s"])
+        merges = np.sort(np.array([one.sent_s for one in self.played.merges]))
+        sent_bytes: Floats = np.zeros(len(clock.step_end_s))
+        for sent_s, nbytes in ((updates, served.update_bytes), (merges, served.model_bytes)):
+            sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
+            sent_bytes += sent.astype(np.float64) * (nbytes / served.workers)
+        return sent_bytes
+
+
+def clock_apart(played: PlayedApart, served: Served, steps: int) -> Clock:
+    """When each P-th step of whichever workers ended, and what the time went into; means per step and worker.
+
+    The last step of a whole training ends when its last update has arrived. A worker waits for all of its
+    communication.
+    """
+    workers = served.workers
+    ends_s = played.step_end_s[workers - 1 :: workers][:steps].copy()
+    if len(played.step_end_s) == served.steps:
+        ends_s[-1] = played.end_s
+    wall_s, each = float(ends_s[-1]), steps * workers
+    sent_bytes = len(played.contributions) * served.update_bytes + len(played.merges) * served.model_bytes
+    last_s = np.zeros(workers)
+    np.maximum.at(last_s, played.step_worker, played.step_end_s)
+    return Clock(
+        step_end_s=ends_s,
+        end_s=last_s,
+        step_time_s=wall_s / steps,
+        compute_s=float(played.compute_s.sum()) / each,
+        encode_s=0.0,
+        trigger_s=0.0,
+        communication_s=float(played.wait_s.sum()) / each,
+        exposed_communication_s=float(played.wait_s.sum()) / each,
+        bytes_per_worker=sent_bytes / each,
+        wall_s=wall_s,
+        evaluator="events",
+        timeline=played.timeline,
+        failed=played.failed,
+    )

@@ -1,0 +1,56 @@
+"""The math of a server above local ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from syncline.methods.parts.asynchronous import AboveSpec
+from syncline.optim.servers import DelayedNesterov
+
+
+class LevelAbove:
+    """Updates from local models to the one above, and its merges into them.
+
+        up:    d = y - x, of the local model x and what it was after its last merge, y
+        above: z <- delayed Nesterov(z, d)
+        merge: x <- (1 - alpha) x + alpha z;  y <- x
+
+    Args:
+        how: rates, alpha.
+        params: z.
+        models: x of each local server; at first equal to z.
+
+    Source: HALoS (Kim et al., 2025), Algorithm 1; what a local model gains between the sending and the merge is in
+    itself alone, as in its public code.
+    """
+
+    def __init__(self, how: AboveSpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
+        self.alpha, self.params, self.models = how.merge, list(params), models
+        self.rule = DelayedNesterov(self.params, how.lr, how.momentum, how.buffer)
+        self.merged = [[x.clone() for x in model] for model in models]
+        self.sent: list[list[Tensor]] = [[] for _ in models]
+        self.came: list[list[Tensor]] = [[] for _ in models]
+
+    def send_up(self, server: int) -> None:
+        """Note what is sent: the local model changes while it is under way."""
+        self.sent[server] = [y - x for y, x in zip(self.merged[server], self.models[server], strict=True)]
+
+    def arrive_up(self, server: int) -> None:
+        """A step of the server above."""
+        self.rule.take(self.sent[server], 1.0)
+        self.rule.version()
+
+    @torch.no_grad()
+    def reply_up(self, server: int) -> None:
+        """Note what is sent back: the model above changes while it is under way."""
+        self.came[server] = [p.detach().clone() for p in self.params]
+
+    @torch.no_grad()
+    def merge(self, server: int) -> None:
+        """Merge it into the local model."""
+        for x, y, z in zip(self.models[server], self.merged[server], self.came[server], strict=True):
+            x.mul_(1 - self.alpha).add_(z, alpha=self.alpha)
+            y.copy_(x)

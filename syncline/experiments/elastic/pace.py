@@ -1,0 +1,40 @@
+"""How long each worker's steps take, of as many as it comes to make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from syncline.specs import Training
+
+
+class SampledPace:
+    """Seconds of a worker's step, drawn as those of synchronous workers: its first T steps take as long as theirs.
+
+    Args:
+        spec: of the training.
+        base_s: of an undisturbed step.
+        work: of each worker's step, next to that; 1 unless given.
+    """
+
+    def __init__(self, spec: Training, base_s: float, work: Sequence[float] | None = None) -> None:
+        self._spec, self._base_s, self._work = spec, base_s, work
+        self._sample(spec.steps)
+
+    def _sample(self, steps: int) -> None:
+        times = self._spec.step_times(self._base_s, steps, self._work)
+        self._steps, self._times = steps, times
+        self._same: list[float] | None = times[0].tolist() if _is_one_row(times) else None
+
+    def __call__(self, worker: int, number: int) -> float:
+        """Seconds of step ``number``, from 0."""
+        if self._same is not None:
+            return self._same[worker]
+        if number >= self._steps:
+            self._sample(max(2 * self._steps, number + 1))  # of more steps, the first are the same
+        return float(self._times[number, worker])
+
+
+def _is_one_row(times: np.ndarray) -> bool:
+    return len(times) > 0 and not times.strides[0]

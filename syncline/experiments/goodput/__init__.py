@@ -1,0 +1,1 @@
+"""``syncline goodput``: what failures cost, and how often to save. Read `question`, `answered`, then `tables`."""

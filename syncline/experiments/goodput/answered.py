@@ -1,0 +1,105 @@
+"""Rows of what failures cost."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from syncline.costmodel.reliability.checkpoints import expected_wall_s
+from syncline.experiments.goodput.question import GoodputQuestion
+from syncline.fields import MANY
+from syncline.sim.failures.alone import play_alone
+from syncline.sim.failures.outcome import FailureCosts
+from syncline.sim.failures.reforms import play_reforms
+from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.specs.failures import FailuresSpec, check_workers
+
+SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
+"""Of the workers' time, by the fields of an `FailureCosts`."""
+
+
+def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
+    """A row per number of workers, recovery and interval; means over the seeds."""
+    return [
+        _row(question, question.of(recovery, interval), workers, recovery)
+        for workers in question.workers
+        for recovery in question.recoveries
+        for interval in (question.intervals if recovery != "alone" else question.intervals[:1])
+    ]
+
+
+def play_once(
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving, seed: int
+) -> FailureCosts:
+    """One training with the failures of a seed."""
+    group, outages = failures.group(workers), failures.outages_of(workers, seed)
+    steps = MANY if question.steps is None else question.steps
+    until_s = question.for_s if question.steps is None else math.inf
+    if recovery == "alone":
+        return play_alone(group, steps, question.step_s, question.period, saving.load_s, outages, until_s)
+    if recovery == "reform":
+        endless = SavedSteps(MANY * workers, steady(question.step_s), saving)
+        return play_reforms(group, steps, lambda _: endless, outages, until_s)
+    return play_restarts(group, SavedSteps(steps, steady(question.step_s), saving), outages, until_s)
+
+
+def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
+    check_workers(failures, workers)
+    saving = failures.saving(question.step_s, workers)
+    told = [play_once(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
+    saves = recovery != "alone"
+    interval_s = None if saving.every is None or not saves else saving.every * question.step_s
+    best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
+    goodputs = [one.goodput for one in told]
+
+    def mean(name: str) -> float:
+        return statistics.fmean(getattr(one, name) for one in told)
+
+    return {
+        "workers": workers,
+        "recovery": recovery,
+        "step_time_s": question.step_s,
+        "interval_s": interval_s,
+        "checkpoint_stop_s": saving.stop_s if saves else None,
+        "mtbf_s": failures.mtbf_s(workers),
+        "wall_clock_s": mean("wall_s"),
+        "steps": mean("steps"),
+        "goodput": statistics.fmean(goodputs),
+        "goodput_low": min(goodputs),
+        "goodput_high": max(goodputs),
+        "expected_goodput": _expected(failures, workers, saving, interval_s) if recovery == "restart" else None,
+        "interruptions": mean("interruptions"),
+        "lost_steps": mean("lost_steps"),
+        **{f"{name.removesuffix('_s')}_share": statistics.fmean(one.share(name) for one in told) for name in SHARES},
+        "best_interval_s": best_s if saves else None,
+        "best_interval_low_s": low_s if saves else None,
+        "best_interval_high_s": high_s if saves else None,
+        "stuck": next((one.stuck for one in told if one.stuck), None),
+    }
+
+
+def _expected(failures: FailuresSpec, workers: int, saving: Saving, interval_s: float | None) -> float | None:
+    """By the exact formula; none where it does not hold: outages that are given, bursts, copies that are written late.
+
+    Who waits for a repair is down as long; with spares nobody does, in the formula.
+    """
+    rates = failures.failure_rates()
+    if failures.outages or saving.lag_s or interval_s is None or any(rate.shape != 1 for rate in rates):
+        return None
+    repairs_s = {rate.repair_s for rate in rates}
+    waited_s = 0.0 if failures.spares else max(repairs_s, default=0.0)
+    if len(repairs_s) > 1 and not failures.spares:
+        return None
+    down_s, restart_s = max(failures.timeout, waited_s), failures.restart + saving.load_s
+    return 1 / expected_wall_s(1.0, interval_s, saving.stop_s, restart_s, failures.mtbf_s(workers), down_s)
+
+
+def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What is to be known beside the rows."""
+    said = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
+    if not question.failures.checkpoint.write_s(None) and any(row["recovery"] != "alone" for row in rows):
+        said.append("Checkpoints take no time, as nobody says what they take.")
+    return said

@@ -1,0 +1,148 @@
+"""What a server does with the updates of workers who do not wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from syncline.errors import SpecError
+from syncline.optim.method import Method
+from syncline.optim.outer import Nesterov
+from syncline.optim.scalings import check_unit
+
+
+class ServerRule(Protocol):
+    """A server's model and what moves it. An update is a gradient, or a pseudo-gradient: start minus end."""
+
+    def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
+        """An update has arrived; it counts ``weight`` times its share among those of its version."""
+
+    def version(self) -> None:
+        """Make a version of the model of what has been taken since the last."""
+
+
+class _Summed:
+    """The sum of what arrived since the last version."""
+
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self.params = list(params)
+        self.sums = [torch.zeros_like(p) for p in self.params]
+        self.shares = 0.0
+
+    @torch.no_grad()
+    def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
+        """Add it."""
+        self.shares += share
+        for total, u in zip(self.sums, update, strict=True):
+            total.add_(u, alpha=weight * share)
+
+    def means(self) -> list[Tensor]:
+        """The sums over the shares, which begin again."""
+        out = [total / self.shares for total in self.sums]
+        self.shares = 0.0
+        for total in self.sums:
+            total.zero_()
+        return out
+
+
+class GradientServer(_Summed):
+    """The step of an optimizer with the weighted mean of gradients: ``g = sum_k s_k w_k g_k / sum_k s_k``.
+
+    Args:
+        optimizer: of the server's model, alone in its group.
+    """
+
+    def __init__(self, optimizer: Method) -> None:
+        super().__init__([p for group in optimizer.param_groups for p in group["params"]])
+        self.optimizer = optimizer
+
+    def version(self) -> None:
+        """One step."""
+        for p, mean in zip(self.params, self.means(), strict=True):
+            p.grad = mean
+        self.optimizer.step()
+
+
+class OuterServer(_Summed):
+    """The outer Nesterov step with the weighted mean of pseudo-gradients: ``D = sum_k s_k w_k d_k / sum_k s_k``.
+
+        b <- mu b + D;    x <- x - lr (D + mu b)
+
+    ``lr = 1, mu = 0`` is FedBuff with a server rate of 1.
+
+    Args:
+        params: the server's model.
+        outer: its rates.
+
+    Source: J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation" (FedBuff, 2022), Algorithm 1;
+    DiLoCo (Douillard et al., 2023).
+    """
+
+    def __init__(self, params: Sequence[Tensor], outer: Nesterov) -> None:
+        super().__init__(params)
+        self.outer, self.rates = outer, outer.hyperparameters()
+        self.states = [outer.init(p.detach()) for p in self.params]
+
+    @torch.no_grad()
+    def version(self) -> None:
+        """One outer step."""
+        for p, mean, state in zip(self.params, self.means(), self.states, strict=True):
+            self.outer.absorb(p, mean, state, self.rates)
+
+
+class DelayedNesterov:
+    """Nesterov momentum that changes with every N-th pseudo-gradient only, while each moves the model.
+
+        D <- D + d_t
+        with every N-th:  m <- mu m + D / N;  x <- x - lr ((1 - c N + c) mu m + d_t / N);  D <- 0
+        else:             x <- x - lr (c mu m + d_t / N)
+
+    Args:
+        params: the server's model.
+        lr: outer learning rate.
+        momentum: mu.
+        count: N, at least 1.
+        activation: c, from 0 to 1 / N.
+
+    Raises:
+        SpecError: a value out of range.
+
+    Source: B. Liu et al., "Asynchronous Local-SGD Training for Language Modeling" (2024), Algorithm 4.
+    """
+
+    def __init__(
+        self, params: Sequence[Tensor], lr: float, momentum: float, count: int, activation: float = 0.0
+    ) -> None:
+        check_unit("outer_momentum", momentum)
+        if count < 1:
+            raise SpecError("buffer", count, "at least 1")
+        if not 0 <= activation <= 1 / count:
+            raise SpecError("activation", activation, f"from 0 to 1 / {count}")
+        self.params = list(params)
+        self.lr, self.momentum, self.count, self.activation = lr, momentum, count, activation
+        self.momenta = [torch.zeros_like(p) for p in self.params]
+        self.sums = [torch.zeros_like(p) for p in self.params]
+        self.last: list[Tensor] = []
+        self.taken = 0
+
+    @torch.no_grad()
+    def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
+        """Note it, and gather it for the momentum."""
+        self.last = [weight * share * u for u in update]
+        for total, u in zip(self.sums, self.last, strict=True):
+            total.add_(u)
+        self.taken += 1
+
+    @torch.no_grad()
+    def version(self) -> None:
+        """Move the model by the update that was noted."""
+        n, due = self.count, self.taken % self.count == 0
+        share = (1 - self.activation * n + self.activation) if due else self.activation
+        for p, m, total, u in zip(self.params, self.momenta, self.sums, self.last, strict=True):
+            if due:
+                m.mul_(self.momentum).add_(total, alpha=1 / n)
+                total.zero_()
+            p.sub_(m, alpha=self.lr * share * self.momentum).sub_(u, alpha=self.lr / n)

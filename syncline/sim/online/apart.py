@@ -1,0 +1,311 @@
+"""Workers at their own pace, each with the server's model of its time: events decide what the math sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from simpy.events import EventPriority
+
+from syncline.seeds import generator
+from syncline.sim.failures.absences import Absences, Away
+from syncline.sim.online.desks import Desk, desks_of
+from syncline.sim.online.fates import AWAY, LOST, Fates
+from syncline.sim.online.gates import GatedSimulation, gate
+from syncline.sim.online.hierarchy import ServerAbove
+from syncline.sim.online.lanes import ServerLanes
+from syncline.sim.online.lines import with_servers
+from syncline.sim.online.served import Contribution, EndPlay, Nobody, PlayedApart, Served, Watching
+from syncline.sim.programs import Compute, Delay, First, Instruction, Recv, Send
+
+ARRIVALS = EventPriority(10)
+"""Arrivals are taken when all of their instant have come, and before replies."""
+
+StepSeconds = Callable[[int, int], float]
+"""Seconds of a worker's local step of some number, from 0."""
+
+
+def play_apart(
+    served: Served,
+    pace: StepSeconds,
+    over: ServerLanes,
+    watching: Watching | None = None,
+    *,
+    starts_s: Sequence[float] | None = None,
+    delay: Delay | None = None,
+    keep_steps: int | None = None,
+    absences: Absences | None = None,
+) -> PlayedApart:
+    """Play workers and their servers, message by message, and tell who listens what happens in the order of events.
+
+    Updates and models are messages as those of `syncline.sim.run_events`, eager ones: they share channels max-min
+    fairly. Of what happens in one instant steps come first, in one fixed order, then what arrives, by worker, then
+    replies.
+
+    Args:
+        served: how they go on.
+        pace: of the workers.
+        over: what joins them, see `syncline.sim.online.lanes.server_lanes`.
+        watching: who is told; nobody, where only times are asked for.
+        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
+        delay: by how much a message is late, as `syncline.sim.run_events` asks, between places.
+        keep_steps: of how many of each worker's steps to keep the timeline; of all if none.
+        absences: of workers whose machines fail. What such a worker has not sent is lost, and its steps are anybody's
+            again; when it is back it asks for a model. A machine that fails while an update or a model is on its way is
+            away from when the model comes.
+    """
+    return _Play(served, pace, watching or Nobody(), absences).run(over, starts_s, delay, keep_steps)
+
+
+class _Play:
+    def __init__(self, served: Served, pace: StepSeconds, watching: Watching, absences: Absences | None) -> None:
+        self.served, self.pace, self.watching = served, pace, watching
+        workers = served.workers
+        self.fates = Fates(workers, pace, absences)
+        self.left = served.steps  # that nobody has been handed
+        self.granted, self.made, self.round = [0] * workers, [0] * workers, [0] * workers
+        self.model, self.begun_s, self.sent_s = [0] * workers, [0.0] * workers, [0.0] * workers
+        self.desks = desks_of(workers, served.groups)
+        self.of = [desk for desk in self.desks for _ in desk.idle]
+        self.at: dict[int, int] = {}  # of each worker's last update, its number among all
+        self.arrived: list[int] = []  # workers whose updates arrived at this instant
+        self.noted: list[Contribution] = []
+        self.draws = generator(served.seed, "participants")
+        self.above = ServerAbove(self, served.above) if served.above is not None else None
+        self.step_end_s: list[float] = []
+        self.step_worker: list[int] = []
+        self.end_s = 0.0
+
+    def run(
+        self, over: ServerLanes, starts_s: Sequence[float] | None, delay: Delay | None, keep_steps: int | None
+    ) -> PlayedApart:
+        """Play to the end."""
+        workers = self.served.workers
+        at_once = [worker for desk in self.desks for worker in self._chosen(desk)]
+        for worker in at_once:
+            self._grant(worker)
+        late = None if delay is None else lambda a, b: delay(over.place_of(a), over.place_of(b))
+        begins = None if starts_s is None else [*starts_s, *[0.0] * len(over.places)]
+        self.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
+        programs = [self._work(m) if m in at_once else self._waiting(m, -1, -1) for m in range(workers)]
+        programs += [self._lane(m) if m in at_once else self._replying(m, -1, -1) for m in range(workers)]
+        programs += self.above.programs() if self.above else []
+        self.simulation = GatedSimulation(programs, over, begins, True, late)
+        interrupted = self.went_on = False
+        try:
+            timeline = self.simulation.run()
+            self.went_on = True
+        except (EndPlay, KeyboardInterrupt) as end:
+            timeline, interrupted = self.simulation.timeline_so_far(), isinstance(end, KeyboardInterrupt)
+        return PlayedApart(
+            np.array(self.step_end_s),
+            np.array(self.step_worker, dtype=np.int64),
+            tuple(self.noted),
+            sum(desk.versions for desk in self.desks),
+            self.end_s,
+            timeline.compute_s()[:workers] - self.fates.not_computing_s(),
+            timeline.exposed_communication_s()[:workers],
+            with_servers(timeline, self.served, keep_steps),
+            interrupted,
+            tuple(self.above.noted) if self.above else (),
+            self.fates.outcome(self.end_s, len(self.step_end_s), self.left if self.went_on else 0),
+        )
+
+    # A worker.
+
+    def _chosen(self, desk: Desk) -> list[int]:
+        """Who of the idle goes on: as many as there are places; all, where no steps are left."""
+        idle, places = desk.idle, self.served.at_a_time - self.served.workers + len(desk.idle)
+        if places >= len(idle) or not self.left:
+            desk.idle = []
+            return idle
+        drawn = set(self.draws.choice(len(idle), places, replace=False).tolist())
+        desk.idle = [worker for i, worker in enumerate(idle) if i not in drawn]
+        return [worker for i, worker in enumerate(idle) if i in drawn]
+
+    def _grant(self, worker: int) -> None:
+        """Hand a worker its next local steps, if any are left."""
+        steps = min(self.served.local_steps[worker], self.left)
+        self.granted[worker], self.left = steps, self.left - steps
+        self.of[worker].under_way += steps > 0
+
+    def _work(self, worker: int) -> list[Instruction]:
+        """What a worker does with a model."""
+        steps, made, number = self.granted[worker], self.made[worker], self.round[worker]
+        if not steps:
+            return []
+        if (away := self.fates.next_of(worker, self.begun_s[worker], range(made, made + steps))) is not None:
+            return self._fails(worker, away)
+        lane, last = self.served.workers + worker, made + steps - 1
+        program: list[Instruction] = [
+            Compute(self.pace(worker, t), step=t, effect=partial(self._stepped, worker, t))
+            for t in range(made, made + steps)
+        ]
+        program.append(Send(lane, self.served.update_bytes, ("update", number), last, label=f"update {number}"))
+        self.made[worker] += steps
+        self.round[worker] += 1
+        return program + self._waiting(worker, number, last)
+
+    def _fails(self, worker: int, away: Away) -> list[Instruction]:
+        """What a worker does whose machine fails before its update is made: when it is back it asks for a model."""
+        begun_s, number, made = self.begun_s[worker], self.round[worker], self.made[worker]
+        lane, from_s = self.served.workers + worker, max(away.from_s, begun_s)
+        self.round[worker] += 1
+        program: list[Instruction] = [
+            Compute(from_s - begun_s, step=made, what=LOST, effect=partial(self._failed, worker, away))
+        ]
+        word = Send(lane, 0.0, ("update", number), made, label="leaves" if math.isinf(away.back_s) else "is back")
+        if math.isinf(away.back_s):
+            return [*program, word]
+        return [
+            *program,
+            Compute(away.back_s - from_s, step=made, what=AWAY),
+            word,
+            *self._waiting(worker, number, made),
+        ]
+
+    def _failed(self, worker: int, away: Away) -> None:
+        self.left += self.granted[worker]  # anybody's again
+        self.fates.fail(worker, self.begun_s[worker], away)
+        self.watching.fail(worker)
+
+    def _waiting(self, worker: int, number: int, last: int) -> list[Instruction]:
+        """A worker waits for its next model."""
+
+        def goes_on(_: int) -> list[Instruction]:
+            self.begun_s[worker] = self.simulation.now_s
+            return self._work(worker)
+
+        lane = self.served.workers + worker
+        return [Recv(lane, ("model", number), last, label=f"model {number + 1}"), First([None], goes_on)]
+
+    def _stepped(self, worker: int, number: int) -> None:
+        self.end_s = self.sent_s[worker] = now_s = self.simulation.now_s
+        self.step_end_s.append(now_s)
+        self.step_worker.append(worker)
+        self.watching.step(worker, number)
+
+    # The server.
+
+    def _lane(self, worker: int) -> list[Instruction]:
+        """What the server does for a worker that has begun: take its update, give it the next model, and so on."""
+        if not self.granted[worker]:
+            return []
+        return self._taking(worker, self.round[worker] - 1, self.made[worker] - 1)
+
+    def _taking(self, worker: int, number: int, last: int) -> list[Instruction]:
+        return [
+            Recv(worker, ("update", number), last, partial(self._arrived, worker)),
+            *self._replying(worker, number, last),
+        ]
+
+    def _replying(self, worker: int, number: int, last: int) -> list[Instruction]:
+        return [
+            gate(partial(self._replied, worker), last),
+            First([None], lambda _: self._giving(worker, number, last)),
+        ]
+
+    def _giving(self, worker: int, number: int, last: int) -> list[Instruction]:
+        if worker in self.fates.gone:
+            return []
+        send = Send(worker, self.served.model_bytes, ("model", number), last, label=f"model {number + 1}")
+        more = self.granted[worker]
+        return [send, *(self._taking(worker, number + 1, last + more) if more else [])]
+
+    def _arrived(self, worker: int) -> None:
+        """Updates that arrive at the same instant are taken at its end, by worker."""
+        if not self.arrived:
+            self.simulation.env.later(0.0, self._take, ARRIVALS)
+        self.arrived.append(worker)
+
+    def _take(self, _: object) -> None:
+        arrived, self.arrived = sorted(self.arrived), []
+        now_s = float(self.simulation.env.now)
+        for worker in arrived:
+            if worker in self.fates.failed:
+                self._is_back(worker)
+                continue
+            self.end_s = now_s
+            desk = self.of[worker]
+            age = desk.versions - self.model[worker]
+            self.at[worker] = len(self.noted)
+            self.noted.append(
+                Contribution(
+                    worker, self.granted[worker], self.begun_s[worker], self.sent_s[worker], now_s,
+                    self.model[worker], desk.versions + 1, age, math.nan,
+                )
+            )  # fmt: skip
+            desk.under_way -= 1
+            self.watching.arrive(worker, age)
+            desk.buffered.append(worker)
+            if not self.served.waits:
+                desk.idle.append(worker)
+            self._has_come(desk)
+        for desk in self.desks:
+            self._go_on(desk)
+
+    def _is_back(self, worker: int) -> None:
+        """A worker asks for a model after a failure; one that does not come back is nobody's to wait for."""
+        desk = self.of[worker]
+        if worker not in self.fates.gone:
+            desk.idle.append(worker)
+            return
+        desk.under_way -= 1
+        self.simulation.let_through(self.served.workers + worker)
+        if desk.buffered:
+            self._has_come(desk)
+
+    def _is_over(self, desk: Desk) -> bool:
+        """Whether nobody is under way, and nobody who is about to get a model has steps left: nothing else comes."""
+        return not desk.under_way and (self.served.waits or not self.left)
+
+    def _has_come(self, desk: Desk) -> None:
+        """Make a version, if it is time for one."""
+        full = len(desk.buffered) >= self.served.buffer
+        if self._is_over(desk) or (full and not self.served.grace_s):
+            self._version(desk)
+        elif full and desk.closing != desk.versions + 1:
+            desk.closing = desk.versions + 1
+            self.simulation.env.later(self.served.grace_s, partial(self._close, desk, desk.closing), ARRIVALS)
+
+    def _close(self, desk: Desk, version: int, _: object) -> None:
+        """The grace of a version is over; what arrives at this instant is still in time."""
+        if self.arrived:
+            self._take(None)
+        if desk.versions < version:
+            self.end_s = float(self.simulation.env.now)
+            self._version(desk)
+            self._go_on(desk)
+
+    def _version(self, desk: Desk) -> None:
+        self.watching.version(len(desk.buffered), desk.number)
+        desk.versions += 1
+        contributed, desk.buffered = desk.buffered, []
+        if self.served.waits:
+            desk.idle += contributed
+
+    def _go_on(self, desk: Desk) -> None:
+        """Send what is due above, and give models to who is idle."""
+        if self.above:
+            self.above.go_on(desk)
+        for worker in self._chosen(desk) if desk.idle else ():
+            self.simulation.let_through(self.served.workers + worker)
+
+    def _replied(self, worker: int) -> None:
+        if worker in self.fates.gone:
+            return
+        self.watching.reply(worker)
+        desk = self.of[worker]
+        self.model[worker] = desk.versions
+        if worker in self.at:
+            self.noted[self.at[worker]] = self.noted[self.at[worker]]._replace(replied_s=self.simulation.now_s)
+        back = worker in self.fates.failed
+        self.fates.failed.discard(worker)
+        desk.under_way -= back  # which it was all the time, so that nobody made a version without it
+        self._grant(worker)
+        if (self.above or back) and not self.granted[worker]:  # others have been handed the last steps meanwhile
+            if desk.buffered and self._is_over(desk):
+                self._version(desk)
+            self._go_on(desk)

@@ -1,0 +1,107 @@
+"""Workers at their own pace whose machines fail: by hand, and what holds in all cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncline.sim.failures.absences import Absences
+from syncline.sim.failures.outages import Outage
+from syncline.sim.failures.roster import FailingGroup
+from syncline.sim.online.apart import play_apart
+from syncline.sim.online.lanes import server_lanes
+from syncline.sim.online.served import PlayedApart, Served
+from tests.sim.online.test_apart import AT_ONCE, Told
+
+
+class ToldOfFailures(Told):
+    def fail(self, worker: int) -> None:
+        self.lines.append(f"{worker} fails")
+
+
+def played(served: Served, seconds: Sequence[float], outages: list[Outage], **options: Any) -> PlayedApart:
+    absences = Absences(FailingGroup(served.workers, restart_s=0.5), outages)
+    over = server_lanes(AT_ONCE, served.workers)
+    return play_apart(served, lambda worker, _: seconds[worker], over, absences=absences, **options)
+
+
+def test_by_hand() -> None:
+    """Two workers of 1 s and two local steps; the second fails at 3.25 s and is back at 4 s, and has a model at 4.5 s.
+
+    Its first step of that round is lost, and what it had begun of the next; worker 0 makes what it gave back.
+    """
+    told = ToldOfFailures()
+    out = played(Served(2, 12, [2, 2]), [1.0, 1.0], [Outage(3.25, 1, 2, 4.0)], watching=told)
+    assert [(one.worker, one.arrived_s, one.age) for one in out.contributions] == [
+        (0, 2.0, 0), (1, 2.0, 1), (0, 4.0, 0), (0, 6.0, 0), (1, 6.5, 1), (0, 8.0, 1),
+    ]  # fmt: skip
+    assert out.steps_of(2).tolist() == [8, 4] and out.end_s == 8.0
+    assert out.failed is not None and out.failed.stuck is None
+    assert (out.failed.lost_s, out.failed.down_s, out.failed.lost_steps) == (1.25, 1.25, 1 / 2)
+    assert "1 fails" in told.lines and told.lines.count("1 steps 2") == 1  # steps that are lost are no effects
+    assert out.compute_s.tolist() == [8.0, 4.0]
+    lost = out.timeline[(out.timeline.what == "lost") | (out.timeline.what == "away")]
+    assert [(s, e) for s, e in zip(lost.start_s.tolist(), lost.end_s.tolist(), strict=True)] == [(2, 3.25), (3.25, 4.5)]
+
+
+def test_who_does_not_come_back_leaves_the_work_to_others() -> None:
+    out = played(Served(2, 12, [1, 1]), [1.0, 1.0], [Outage(2.5, 1, 2)])
+    assert out.steps_of(2).tolist() == [10, 2] and out.end_s == 10.0
+    never = played(Served(2, 6, [1, 1]), [1.0, 1.0], [Outage(0.0, 1, 2)])
+    assert never.steps_of(2).tolist() == [6, 0]
+
+
+def test_where_nobody_comes_back_it_ends_and_says_since_when() -> None:
+    out = played(Served(2, 12, [1, 1]), [1.0, 1.0], [Outage(2.5, 0, 2)])
+    assert len(out.step_end_s) == 4 and out.failed is not None
+    assert out.failed.stuck == "no progress possible since 2.5 s: nobody comes back"
+
+
+def test_where_a_version_is_of_all_all_wait_for_who_is_away() -> None:
+    out = played(Served(3, 9, [1, 1, 1], buffer=3, waits=True), [1.0] * 3, [Outage(1.5, 2, 3, 6.0)])
+    assert [one.arrived_s for one in out.contributions] == [1, 1, 1, 2, 2, 7.5, 8.5, 8.5, 8.5]
+    assert out.versions == 3 and out.ages().tolist() == [9]
+
+
+def test_where_a_quorum_is_enough_nobody_waits() -> None:
+    out = played(Served(3, 9, [1, 1, 1], buffer=2, waits=True), [1.0, 1.0, 1.0], [Outage(1.5, 2, 3, 6.0)])
+    assert out.end_s <= 5.0 and out.steps_of(3)[2] == 1
+
+
+def test_a_gone_worker_is_not_waited_for() -> None:
+    out = played(Served(3, 9, [1, 1, 1], buffer=3, waits=True), [1.0] * 3, [Outage(1.5, 2, 3)])
+    assert out.failed is not None and out.failed.stuck is None and out.steps_of(3).tolist() == [4, 4, 1]
+
+
+def test_no_outage_changes_nothing() -> None:
+    served, over = Served(3, 30, [2, 1, 3], buffer=2), server_lanes(AT_ONCE, 3)
+    plain = play_apart(served, lambda worker, _: [1.0, 0.7, 0.3][worker], over)
+    watched = played(served, [1.0, 0.7, 0.3], [])
+    assert watched.contributions == plain.contributions and watched.end_s == plain.end_s
+    assert watched.compute_s.tolist() == plain.compute_s.tolist() and watched.wait_s.tolist() == plain.wait_s.tolist()
+    assert plain.failed is None and watched.failed is not None and watched.failed.goodput == 1
+
+
+@settings(max_examples=25)
+@given(
+    times=st.lists(
+        st.tuples(st.floats(0, 12), st.integers(0, 2), st.sampled_from([0.0, 0.4, 3.0, math.inf])), max_size=6
+    ),
+    local=st.lists(st.integers(1, 3), min_size=3, max_size=3),
+    buffer=st.integers(1, 3),
+    waits=st.booleans(),
+)
+def test_every_step_is_made_once_whoever_fails(times, local, buffer, waits):
+    outages = sorted(Outage(at, who, who + 1, at + away) for at, who, away in times)
+    out = played(Served(3, 20, local, buffer=buffer, waits=waits), [1.0, 0.8, 0.5], outages)
+    assert out.failed is not None
+    if out.failed.stuck is None:
+        assert len(out.step_end_s) == 20 == sum(one.steps for one in out.contributions)
+    else:
+        assert len(out.step_end_s) < 20
+    for worker in range(3):
+        assert out.steps_of(3)[worker] == sum(one.steps for one in out.contributions if one.worker == worker)
