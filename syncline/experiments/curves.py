@@ -17,11 +17,11 @@ import pyarrow as pa
 from syncline.analysis import time_to_target_s
 from syncline.costmodel import Network
 from syncline.experiments.records import clock_record, eval_clock_s
-from syncline.experiments.trained import Trained
 from syncline.sim import Clock
 
 if TYPE_CHECKING:
     from syncline.experiments.folder import RunFolder
+    from syncline.experiments.trained import Trained
     from syncline.specs import Training
     from syncline.training import History
 
@@ -75,9 +75,9 @@ def write_curves(
     }
     every = every_steps(trained, len(networks))
     parts = _curves(trained, clocks, list(networks), every)
-    folder.long_table("curves", (_described(part, told | {"every_steps": every}) for part in parts))
+    folder.long_table("curves", (described(part, told | {"every_steps": every}) for part in parts))
     rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
-    folder.long_table("summary", [_described(_summary_table(rows), told)] if rows else [])
+    folder.long_table("summary", [described(summary_table(rows), told)] if rows else [])
 
 
 def every_steps(trained: Iterable[Trained], networks: int) -> int:
@@ -134,7 +134,9 @@ def _part(
 
 
 def bytes_sent(one: Trained) -> np.ndarray:
-    """Payload bytes that a worker has handed to collectives by the end of each step, ``(T,)``."""
+    """Payload bytes that a worker has handed to collectives by the end of each step, ``(T,)``; or to a server."""
+    if one.apart is not None:
+        return one.apart.bytes_sent()
     calls = one.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
@@ -216,7 +218,8 @@ WHOLE = ("seed", "workers", "steps", "diverged_at")
 """Columns of whole numbers; the others but names are floats, so that files of several runs have one schema."""
 
 
-def _summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of a summary as a table, whose columns have the same types in all folders."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
     for name in names:
@@ -238,7 +241,8 @@ def unit_of(column: str, loss_label: str) -> str:
     return UNITS.get(column, "s" if column.endswith("_s") else "")
 
 
-def _described(table: pa.Table, told: Mapping[str, Any]) -> pa.Table:
+def described(table: pa.Table, told: Mapping[str, Any]) -> pa.Table:
+    """A table with the unit of each column, and with what is told in its metadata."""
     fields = [
         field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, told["loss_label"])) else field
         for field in table.schema

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from syncline.costmodel import Activations, Precision
+from syncline.costmodel.traffic.sharded import Sharding
 from syncline.fields import Spec
 from syncline.specs.cluster.spec_fields import HardwareField
 
@@ -17,14 +18,14 @@ class MemorySpec(Spec):
     ``precision``: ``fp32``, or ``mixed`` (16-bit weights and gradients, fp32 copies and states); if there is none, what
     gradients are computed in says it. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, or
     none (they are not counted). ``micro_batches``: in so many a step is computed; if there is none, in as few as fit.
-    ``sharding`` of data parallelism: ``none``, ``optimizer``, ``full``; ``auto``: as little as fits. ``hardware``:
-    whose memory it has to fit into; none: that of ``compute``.
+    ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``, ``full`` (ZeRO's stages); ``auto``: as
+    little as fits. ``hardware``: whose memory it has to fit into; none: that of ``compute``.
     """
 
     precision: Precision | None = None
     activations: Activations | None = "selective"
     micro_batches: int | None = Field(default=None, ge=1)
-    sharding: Literal["auto", "none", "optimizer", "full"] = "auto"
+    sharding: Literal["auto"] | Sharding = "auto"
     hardware: HardwareField | None = None
 
     def counted_in(self, number_format: str) -> Precision:

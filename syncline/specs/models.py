@@ -26,6 +26,12 @@ BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 
 AS_IN = "a model's fields: of a config.json ('model_type: llama', 'hidden_size: ...') or a ModelShape's ('width: ...')"
 
+SHORT = {"ffn": "hidden", "vocab": "vocabulary"}
+"""Short names of a shape's fields. Who uses one means a model of LLaMA's kin, unless other fields say otherwise."""
+
+LLAMA_LIKE: dict[str, Any] = {"gated": True, "fused_gate": False, "norms_per_layer": 2, "sequence": 4096}
+"""Of such a model: what Llama 2 has."""
+
 CONFIG_FIELDS = ("model_type", "hidden_size", "n_embd", "num_hidden_layers", "n_layer", "vocab_size", "architectures")
 """One of which every config has, and no description by a shape's own fields."""
 
@@ -50,9 +56,10 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
     Args:
         value: a preset's name, or what an installed package or this process registers as one; the path of a
             ``config.json``, or of a YAML file, with the fields of one; a mapping with such fields, or with those of a
-            ``ModelShape``; ``{kind: NAME, ...}``, where any of these has other fields of a ``ModelShape``;
-            ``module:name`` of any of these, or of what makes a torch module; ``{kind: python, target: module:name,
-            ...}``, where it is called with the other keys; a torch module, or what makes one; or a shape.
+            ``ModelShape``, of which ``ffn`` and ``vocab`` are short for two; ``{kind: NAME, ...}``, where any of these
+            has other fields of a ``ModelShape``; ``module:name`` of any of these, or of what makes a torch module;
+            ``{kind: python, target: module:name, ...}``, where it is called with the other keys; a torch module, or
+            what makes one; or a shape.
         path: the field's name, for the error line.
 
     Raises:
@@ -60,6 +67,9 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
 
     >>> f"{model('llama-3-8b').parameters:,}", model({"kind": "gpt2", "sequence": 512}).sequence
     ('8,030,261,248', 512)
+    >>> short = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256}
+    >>> model(short).parameters == model("llama-3-8b").parameters
+    True
     """
     if isinstance(value, Model):
         return value
@@ -137,17 +147,23 @@ def _from_mapping(given: Mapping[str, Any], path: str) -> Any:
 
 def _is_told(given: Mapping[str, Any]) -> bool:
     """Whether a mapping has any field of a config or of a shape."""
-    return bool(({*CONFIG_FIELDS, *ModelDescribed.names()} - {"name", "source"}) & set(given))
+    return bool(({*CONFIG_FIELDS, *SHORT, *ModelDescribed.names()} - {"name", "source"}) & set(given))
 
 
 def _described(given: Mapping[str, Any], path: str) -> ModelShape:
     if not _is_told(given):
         raise SpecError(path, dict(given), f"{AS_IN}; known model types: {', '.join(MODEL_TYPES)}")
-    read = ModelDescribed.read({"name": "model", **given}, path)
+    short = {long: one for one, long in SHORT.items() if one in given}
+    for long, one in short.items():
+        if long in given:
+            raise SpecError(f"{path}.{one}", given[one], f"nothing beside {long}, which is the same")
+    meant = {SHORT.get(name, name): value for name, value in given.items()}
+    read = ModelDescribed.read({"name": "model", **(LLAMA_LIKE if short else {}), **meant}, path)
     try:
         return ModelShape(**dict(read))
     except SpecError as error:
-        raise SpecError(f"{path}.{error.path.removeprefix('model.')}", error.value, error.expected) from None
+        below = error.path.removeprefix("model.")
+        raise SpecError(f"{path}.{short.get(below, below)}", error.value, error.expected) from None
 
 
 def _changed(kind: Any, changes: dict[str, Any], path: str) -> Model:

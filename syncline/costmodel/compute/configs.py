@@ -33,7 +33,7 @@ class ModelFamily:
         head_width: unless ``head_dim`` tells; none: width / heads.
         fused: whether query, key and value are one matrix, and gate and up.
         head_norms: see `ModelShape`.
-        experts: whether there are ``num_local_experts``.
+        experts: what the number of experts is called, where there are any.
     """
 
     norms: int = 2
@@ -43,7 +43,7 @@ class ModelFamily:
     head_width: int | None = None
     fused: bool = False
     head_norms: bool = False
-    experts: bool = False
+    experts: str = ""
 
 
 ATTENTION_BIAS = {"attention_bias": ("qkv", "out")}
@@ -51,9 +51,11 @@ ATTENTION_BIAS = {"attention_bias": ("qkv", "out")}
 MODEL_FAMILIES: dict[str, ModelFamily] = {
     "llama": ModelFamily(bias_fields=ATTENTION_BIAS | {"mlp_bias": ("mlp",)}),
     "mistral": ModelFamily(),
-    "mixtral": ModelFamily(experts=True),
+    "mixtral": ModelFamily(experts="num_local_experts"),
     "qwen2": ModelFamily(biases=("qkv",)),
     "qwen3": ModelFamily(bias_fields=ATTENTION_BIAS, head_width=128, head_norms=True),
+    "qwen3_moe": ModelFamily(bias_fields=ATTENTION_BIAS, head_norms=True, experts="num_experts"),
+    "olmo": ModelFamily(norms=0, bias_fields=ATTENTION_BIAS),
     "gemma": ModelFamily(bias_fields=ATTENTION_BIAS, tied=True, head_width=256),
     "gemma2": ModelFamily(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256),
     "gemma3_text": ModelFamily(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256, head_norms=True),
@@ -61,7 +63,9 @@ MODEL_FAMILIES: dict[str, ModelFamily] = {
 }
 """By ``model_type``."""
 
-MODEL_TYPES = (*MODEL_FAMILIES, "gpt2", "gpt_neox")
+DEEPSEEK = ("deepseek_v2", "deepseek_v3")
+
+MODEL_TYPES = (*MODEL_FAMILIES, "gpt2", "gpt_neox", *DEEPSEEK)
 """What can be read."""
 
 ANY_OTHER = "; any other as a module: {kind: python, target: my_module:make_model}"
@@ -91,6 +95,8 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
         raise SpecError(f"{path}.model_type", family, one_of(MODEL_TYPES, family) + ANY_OTHER)
     if family == "gpt2":
         described = _gpt2(given)
+    elif family in DEEPSEEK:
+        described = _deepseek(given)
     else:
         described = _gpt_neox(given) if family == "gpt_neox" else _llama_like(given, MODEL_FAMILIES[family])
     described |= {"name": given.text("name") or name or family, "source": given.text("source") or source}
@@ -112,6 +118,9 @@ _CALLED = {
     "head_width": "head_dim",
     "experts_per_token": "num_experts_per_tok",
     "experts": "num_local_experts",
+    "expert_hidden": "moe_intermediate_size",
+    "dense_layers": "first_k_dense_replace",
+    "key_rank": "kv_lora_rank",
 }
 """What configs call the sizes of a shape."""
 
@@ -122,8 +131,10 @@ def _llama_like(given: _Fields, family: ModelFamily) -> dict[str, Any]:
         biases += where if given.flag(field, default=False) else ()
     experts = {}
     if family.experts:
-        experts["experts"] = given.needed("num_local_experts")
+        experts["experts"] = given.needed(family.experts)
         experts["experts_per_token"] = given.needed("num_experts_per_tok")
+    if family.experts == "num_experts":
+        experts["expert_hidden"] = given.needed("moe_intermediate_size")
     return experts | {
         "layers": given.needed("num_hidden_layers"),
         "width": given.needed("hidden_size"),
@@ -140,6 +151,35 @@ def _llama_like(given: _Fields, family: ModelFamily) -> dict[str, Any]:
         "gated": True,
         "fused_qkv": family.fused,
         "fused_gate": family.fused,
+    }
+
+
+def _deepseek(given: _Fields) -> dict[str, Any]:
+    heads = given.needed("num_attention_heads")
+    biases = ("qkv", "out") if given.flag("attention_bias", default=False) else ()
+    given.whole("num_key_value_heads")  # as many as heads: what latent attention makes
+    return {
+        "layers": given.needed("num_hidden_layers"),
+        "width": given.needed("hidden_size"),
+        "heads": heads,
+        "vocabulary": given.needed("vocab_size"),
+        "sequence": given.sequence("max_position_embeddings"),
+        "hidden": given.needed("intermediate_size"),
+        "head_width": given.needed("qk_nope_head_dim"),
+        "rotary_width": given.needed("qk_rope_head_dim"),
+        "value_width": given.needed("v_head_dim"),
+        "key_rank": given.needed("kv_lora_rank"),
+        "query_rank": given.whole("q_lora_rank"),
+        "tied": given.flag("tie_word_embeddings", default=False),
+        "norms_per_layer": 2,
+        "biases": biases,
+        "gated": True,
+        "fused_gate": False,
+        "experts": given.needed("n_routed_experts"),
+        "experts_per_token": given.needed("num_experts_per_tok"),
+        "expert_hidden": given.needed("moe_intermediate_size"),
+        "shared_experts": given.whole("n_shared_experts") or 0,
+        "dense_layers": given.count("first_k_dense_replace"),
     }
 
 
@@ -194,6 +234,10 @@ class _Fields:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise SpecError(f"{self.path}.{name}", value, "a whole number, at least 1")
         return value
+
+    def count(self, name: str) -> int:
+        """A whole number that may be 0, and is unless given."""
+        return 0 if self.fields.get(name) == 0 else self.whole(name) or 0
 
     def needed(self, name: str) -> int:
         """A size without a default; `finish` refuses a config that lacks it."""

@@ -37,6 +37,9 @@ Precision = Literal["fp32", "mixed"]
 
 Activations = Literal["stored", "selective", "recomputed"]
 
+RECOMPUTED = 4 / 3
+"""Of the work of a step where every layer is computed again for its backward pass: a forward pass more."""
+
 FP32_BYTES = 4
 
 MODEL_BYTES: dict[str, int] = {"fp32": 4, "mixed": 2}
@@ -125,13 +128,14 @@ def model_memory(
 
 
 def shared_out(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: float) -> Memory:
-    """The memory of a worker that keeps a P-th of the optimizer's state, or of all that a model keeps.
+    """The memory of a worker that keeps a P-th of the optimizer's state, of gradients, too, or of all of a model.
 
-    With ``full``, two units of parameters, the one in use and the next, and one of gradients are whole beside.
+    With ``gradients`` one unit of gradients, with ``full`` two of parameters, too (the one in use and the next), are
+    whole beside.
 
     Args:
         memory: of one that keeps everything.
-        sharding: ``none``, ``optimizer`` or ``full``, see `syncline.costmodel.traffic.sharded`.
+        sharding: ``none``, ``optimizer``, ``gradients`` or ``full``, see `syncline.costmodel.traffic.sharded`.
         workers: P.
         unit_bytes: of the largest unit that is gathered at once.
 
@@ -143,10 +147,15 @@ def shared_out(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: f
     state_bytes = memory.optimizer_state_bytes / workers
     if sharding == "optimizer":
         return replace(memory, optimizer_state_bytes=state_bytes)
+    gradients_bytes = memory.gradients_bytes / workers
+    if sharding == "gradients":
+        return replace(
+            memory, gradients_bytes=gradients_bytes, optimizer_state_bytes=state_bytes, wire_bytes=1.0 * unit_bytes
+        )
     return replace(
         memory,
         weights_bytes=memory.weights_bytes / workers,
-        gradients_bytes=memory.gradients_bytes / workers,
+        gradients_bytes=gradients_bytes,
         optimizer_state_bytes=state_bytes,
         wire_bytes=3.0 * unit_bytes,
     )
@@ -219,14 +228,18 @@ def activation_bytes(
     w, tokens, gate = bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
     inputs = tokens * shape.width * w
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
-    mlp = 2 * gate * shape.experts_per_token * shape.hidden_width
+    through = shape.expert_width * (shape.experts_per_token + shape.shared_experts)
+    mlp = 2 * gate * (through if shape.experts > 1 else shape.hidden_width)
     light = 4 * inputs + tokens * w * (attention + mlp) + 2 * tokens * shape.width
+    dense = shape.dense_layers * tokens * w * (2 * gate * shape.hidden_width - mlp)  # what the first ones keep beside
     scores = (2 * w + 1) * shape.heads * shape.sequence * tokens
     layers = {
         "stored": shape.layers * (light + scores),
         "selective": shape.layers * light,
         "recomputed": shape.layers * inputs + light + scores,
     }[kept]
+    if kept != "recomputed":
+        layers += dense
     return layers + tokens * (shape.width + 4 * shape.vocabulary) + 2 * inputs
 
 

@@ -51,6 +51,14 @@ class ModelShape:
         head_norms: whether queries and keys of each head pass a norm of c scales that the layer's heads share.
         experts: E; 1: an MLP without a router.
         experts_per_token: through how many of them a token goes.
+        expert_hidden: f of an expert; none: f.
+        shared_experts: further experts, through which every token goes, as one MLP of so many times an expert's f.
+        dense_layers: so many layers at the beginning have one MLP of f in place of experts.
+        key_rank: of latent attention, r: keys and values are made of r numbers of a token, which pass a norm; beside
+            them ``rotary_width`` numbers that all heads share. None: attention as above.
+        query_rank: the same of queries; none: they are made of d.
+        rotary_width: of a head's queries and keys, beside ``head_width``.
+        value_width: of a head's values; none: ``head_width``.
 
     Raises:
         SpecError: a size out of range, or heads that do not divide what they share.
@@ -78,10 +86,18 @@ class ModelShape:
     head_norms: bool = False
     experts: int = 1
     experts_per_token: int = 1
+    expert_hidden: int | None = None
+    shared_experts: int = 0
+    dense_layers: int = 0
+    key_rank: int | None = None
+    query_rank: int | None = None
+    rotary_width: int = 0
+    value_width: int | None = None
 
     def __post_init__(self) -> None:
         sizes = ("layers", "width", "heads", "vocabulary", "sequence", "expansion", "experts", "experts_per_token")
-        for field in (*sizes, "hidden", "kv_heads", "head_width", "positions"):
+        optional = ("hidden", "kv_heads", "head_width", "positions", "expert_hidden", "key_rank", "query_rank")
+        for field in (*sizes, *optional, "value_width"):
             size = getattr(self, field)
             if size is not None and not 1 <= size <= LARGEST:
                 raise SpecError(f"model.{field}", size, f"at least 1 and at most {LARGEST:,}")
@@ -91,8 +107,7 @@ class ModelShape:
             raise SpecError("model.kv_heads", self.kv_heads, f"a divisor of the {self.heads} heads")
         if self.experts_per_token > self.experts:
             raise SpecError("model.experts_per_token", self.experts_per_token, f"at most the {self.experts} experts")
-        if not 0 <= self.norms_per_layer <= LARGEST:
-            raise SpecError("model.norms_per_layer", self.norms_per_layer, "at least 0")
+        self._check_parts()
         of_layer = 10 + self.norms_per_layer + 3 * self.experts
         if of_layer > MOST_TENSORS:
             many = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
@@ -104,14 +119,37 @@ class ModelShape:
             if one not in BIASES:
                 raise SpecError(f"model.biases.{i}", one, one_of(BIASES, str(one)))
 
+    def _check_parts(self) -> None:
+        """Refuse fields of experts without experts, of latent attention without its rank, and what neither has."""
+        for name in ("norms_per_layer", "shared_experts", "rotary_width"):
+            if not 0 <= getattr(self, name) <= LARGEST:
+                raise SpecError(f"model.{name}", getattr(self, name), "at least 0")
+        if not 0 <= self.dense_layers <= (self.layers if self.experts > 1 else 0):
+            most = f"at most the {self.layers} layers" if self.experts > 1 else "0 without experts"
+            raise SpecError("model.dense_layers", self.dense_layers, most)
+        for name in ("shared_experts", "expert_hidden"):
+            if getattr(self, name) and self.experts == 1:
+                raise SpecError(f"model.{name}", getattr(self, name), "experts beside it, at least 2")
+        for name in ("query_rank", "rotary_width", "value_width"):
+            if getattr(self, name) and self.key_rank is None:
+                raise SpecError(f"model.{name}", getattr(self, name), "key_rank beside it, of latent attention")
+        if self.key_rank is not None and (self.fused_qkv or self.head_norms or self.kv_heads not in (None, self.heads)):
+            expected = "none beside fused_qkv, head_norms or kv_heads: latent attention has neither"
+            raise SpecError("model.key_rank", self.key_rank, expected)
+
     @property
     def hidden_width(self) -> int:
         """f, numbers between up and down."""
         return self.hidden or self.expansion * self.width
 
     @property
+    def expert_width(self) -> int:
+        """f of an expert."""
+        return self.expert_hidden or self.hidden_width
+
+    @property
     def query_width(self) -> int:
-        """a c, numbers in a token's queries."""
+        """a c, numbers in a token's queries, without those of positions alone."""
         return self.heads * (self.head_width or self.width // self.heads)
 
     @property
@@ -120,22 +158,67 @@ class ModelShape:
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
+    def scores_width(self) -> int:
+        """Numbers in a token's queries and weighted sums over 2: ``a c`` where all are c wide."""
+        per_head = self.query_width // self.heads
+        value = per_head if self.value_width is None else self.value_width
+        return self.heads * (per_head + self.rotary_width + value) // 2
+
+    @property
     def layer(self) -> list[TensorShape]:
         """The parameters of one layer, in order; those of an expert have its number in their name."""
+        return self._layer(dense=False)
+
+    @property
+    def dense_layer(self) -> list[TensorShape]:
+        """Those of one of the first layers, where these have no experts."""
+        return self._layer(dense=True)
+
+    def layer_at(self, number: int) -> list[TensorShape]:
+        """Those of a layer, from 0."""
+        return self._layer(dense=number < self.dense_layers)
+
+    def _layer(self, dense: bool) -> list[TensorShape]:
+        mlp: list[TensorShape] = []
+        if self.experts == 1 or dense:
+            mlp += self._with_biases(self._mlp(self.hidden_width))
+        else:
+            mlp.append(TensorShape("router", (self.experts, self.width), is_matrix=True))
+            for expert in range(self.experts):
+                mlp += self._with_biases(self._mlp(self.expert_width), f"expert_{expert}.")
+            if self.shared_experts:
+                mlp += self._with_biases(self._mlp(self.shared_experts * self.expert_width), "shared.")
+        attention = self._attention if self.key_rank is None else self._latent_attention(self.key_rank)
+        return [*self._around("attention", attention), *self._around("mlp", mlp)]
+
+    @property
+    def _attention(self) -> list[TensorShape]:
         d, a, g = self.width, self.query_width, self.key_width
         qkv = [("qkv", a + 2 * g)] if self.fused_qkv else [("query", a), ("key", g), ("value", g)]
         attention = [*((name, (rows, d), "qkv") for name, rows in qkv), ("out", (d, a), "out")]
         of_heads = [TensorShape(f"{name}_norm", (a // self.heads,)) for name in ("query", "key") if self.head_norms]
-        mlp: list[TensorShape] = []
-        if self.experts > 1:
-            mlp.append(TensorShape("router", (self.experts, d), is_matrix=True))
-        for expert in range(self.experts):
-            mlp += self._with_biases(self._mlp, f"expert_{expert}." if self.experts > 1 else "")
-        return [*self._around("attention", [*self._with_biases(attention), *of_heads]), *self._around("mlp", mlp)]
+        return [*self._with_biases(attention), *of_heads]
 
-    @property
-    def _mlp(self) -> list[tuple[str, tuple[int, int], str]]:
-        d, f = self.width, self.hidden_width
+    def _latent_attention(self, rank: int) -> list[TensorShape]:
+        """Multi-head latent attention. Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C."""
+        d, heads, rotary = self.width, self.heads, self.rotary_width
+        per_head = self.query_width // heads
+        values = heads * (per_head if self.value_width is None else self.value_width)
+        queries = heads * (per_head + rotary)
+        down: list[TensorShape] = []
+        if self.query_rank is None:
+            down += self._with_biases([("query", (queries, d), "qkv")])
+        else:
+            down += self._with_biases([("query_down", (self.query_rank, d), "qkv")])
+            down += [TensorShape("query_norm", (self.query_rank,))]
+            down.append(TensorShape("query_up", (queries, self.query_rank), is_matrix=True))
+        down += self._with_biases([("key_value_down", (rank + rotary, d), "qkv")])
+        down += [TensorShape("key_value_norm", (rank,))]
+        down.append(TensorShape("key_value_up", (heads * per_head + values, rank), is_matrix=True))
+        return down + self._with_biases([("out", (d, values), "out")])
+
+    def _mlp(self, f: int) -> list[tuple[str, tuple[int, int], str]]:
+        d = self.width
         up = [("up", 2 * f if self.gated and self.fused_gate else f)]
         if self.gated and not self.fused_gate:
             up = [("gate", f), *up]
@@ -172,9 +255,12 @@ class ModelShape:
         out = [TensorShape("embedding", table)]
         if self.position_embedding:
             out.append(TensorShape("positions", (self.positions or self.sequence, self.width)))
-        layer = self.layer
+        layer, dense = self.layer, self.dense_layer if self.dense_layers else []
         for number in range(self.layers):
-            out += [TensorShape(f"{number}.{one.name}", one.shape, one.is_matrix) for one in layer]
+            out += [
+                TensorShape(f"{number}.{one.name}", one.shape, one.is_matrix)
+                for one in (dense if number < self.dense_layers else layer)
+            ]
         if self.norms_per_layer:
             out += self._norm("norm")
         return out if self.tied else [*out, TensorShape("head", table)]
@@ -185,10 +271,19 @@ class ModelShape:
 
         Of experts, those through which a token goes.
         """
-        matrices = sum(one.elements for one in self.layer if one.is_matrix)
         idle = self.experts - self.experts_per_token
-        unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp)
-        return self.layers * (matrices - unused) + self.vocabulary * self.width
+        unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
+        in_layers = (self.layers - self.dense_layers) * (_matrices(self.layer) - unused)
+        if self.dense_layers:
+            in_layers += self.dense_layers * _matrices(self.dense_layer)
+        return in_layers + self.vocabulary * self.width
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that a token meets: all but the experts through which it does not go."""
+        idle = self.experts - self.experts_per_token
+        each = sum(one.elements for one in self._with_biases(self._mlp(self.expert_width)))
+        return self.parameters - (self.layers - self.dense_layers) * idle * each
 
     @property
     def parameters(self) -> int:
@@ -198,11 +293,13 @@ class ModelShape:
             ends += (self.positions or self.sequence) * self.width
         if self.norms_per_layer:
             ends += sum(one.elements for one in self._norm("norm"))
-        return self.layers * sum(one.elements for one in self.layer) + ends
+        if self.dense_layers:
+            ends += self.dense_layers * sum(one.elements for one in self.dense_layer)
+        return (self.layers - self.dense_layers) * sum(one.elements for one in self.layer) + ends
 
     @property
     def flops_per_token(self) -> int:
-        """FLOPs of forward and backward per token: ``6 N + 12 L a c T``.
+        """FLOPs of forward and backward per token: ``6 N + 12 L a c T``; of widths that differ their mean is c.
 
         N is `matmul_parameters` (a look-up in a table is no work): 2 FLOPs per weight forward, 4 backward. The second
         term is attention's scores and weighted sums, with ``a c = d`` where no heads have a width of their own, counted
@@ -210,8 +307,18 @@ class ModelShape:
 
         Source: A. Chowdhery et al., "PaLM" (2022), appendix B.
         """
-        return 6 * self.matmul_parameters + 12 * self.layers * self.query_width * self.sequence
+        return 6 * self.matmul_parameters + 12 * self.layers * self.scores_width * self.sequence
+
+    def block_flops(self, dense: bool = False) -> int:
+        """Those of one layer alone, per token; ``dense``: of one of the first, where these have no experts."""
+        idle = 0 if dense else self.experts - self.experts_per_token
+        unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
+        return 6 * (_matrices(self._layer(dense)) - unused) + 12 * self.scores_width * self.sequence
 
     def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
         """Bytes of one copy of the parameters; also of a gradient, or of one optimizer state (4: fp32)."""
         return self.parameters * bytes_per_parameter
+
+
+def _matrices(tensors: list[TensorShape]) -> int:
+    return sum(one.elements for one in tensors if one.is_matrix)

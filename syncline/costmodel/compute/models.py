@@ -1,9 +1,9 @@
-"""Models by name: those of the papers, and some whose weights are public."""
+"""Models by name: those of the papers, and some whose shapes are public."""
 
 from __future__ import annotations
 
-from syncline.costmodel.compute.configs import shape_of_config
 from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.public_models import PUBLIC
 
 # Rotary positions (section 4) and norms without parameters. A vocabulary of 50,304 (GPT-2's 50,257 up to a multiple of
 # 64) with a head of its own gives the paper's 619 MiB and 1,545 MiB of fp32 (printed as MB); its total of 216,044 GB at
@@ -33,51 +33,6 @@ def _olmo(name: str, width: int) -> ModelShape:
         name, 16, width, 16, vocabulary=50304, sequence=2048, tied=True, gated=True, fused_qkv=True, source=_OLMO
     )
 
-
-def _gpt2(name: str, width: int, layers: int, heads: int) -> ModelShape:
-    sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024, "vocab_size": 50257}
-    return shape_of_config(
-        sizes, name, source="A. Radford et al., GPT-2 (2019), Table 2; config.json of openai-community/gpt2"
-    )
-
-
-# Of what is public each has the fields of its config.json; test_configs.py has their published numbers of parameters.
-_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
-_8B = _7B | {"num_key_value_heads": 8, "intermediate_size": 14336}
-_70B = {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}
-_70B |= {"intermediate_size": 28672}
-_LLAMA_2 = "H. Touvron et al., Llama 2 (2023), Table 1; config.json of meta-llama/Llama-2-{}-hf"
-_LLAMA_3 = "A. Grattafiori et al., The Llama 3 Herd (2024), Table 3; config.json of meta-llama/Meta-Llama-3-{}"
-_MISTRAL = "A. Jiang et al., Mistral 7B (2023), Table 1; config.json of mistralai/Mistral-7B-v0.1"
-_MIXTRAL = "A. Jiang et al., Mixtral of Experts (2024), Table 1; config.json of mistralai/Mixtral-8x7B-v0.1"
-_QWEN = "A. Yang et al., Qwen2 Technical Report (2024), Table 1; config.json of Qwen/Qwen2-7B"
-_GEMMA = "Gemma Team, Gemma 2 (2024), Table 1; config.json of google/gemma-2-9b"
-
-_QWEN2_7B = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4}
-_QWEN2_7B |= {"intermediate_size": 18944}
-_GEMMA_9B = {"hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8}
-_GEMMA_9B |= {"intermediate_size": 14336}
-
-
-def _public(name: str, source: str, vocabulary: int, sequence: int, model_type: str, **sizes: int) -> ModelShape:
-    fields = {"model_type": model_type, "vocab_size": vocabulary, "sequence": sequence, **sizes}
-    return shape_of_config(fields, name, source=source)
-
-
-PUBLIC = (
-    _gpt2("gpt2", 768, 12, 12),
-    _gpt2("gpt2-medium", 1024, 24, 16),
-    _gpt2("gpt2-large", 1280, 36, 20),
-    _gpt2("gpt2-xl", 1600, 48, 25),
-    _public("llama-2-7b", _LLAMA_2.format("7b"), 32000, 4096, "llama", **_7B, intermediate_size=11008),
-    _public("llama-2-70b", _LLAMA_2.format("70b"), 32000, 4096, "llama", **_70B),
-    _public("llama-3-8b", _LLAMA_3.format("8B"), 128256, 8192, "llama", **_8B),
-    _public("llama-3-70b", _LLAMA_3.format("70B"), 128256, 8192, "llama", **_70B),
-    _public("mistral-7b", _MISTRAL, 32000, 8192, "mistral", **_8B),
-    _public("mixtral-8x7b", _MIXTRAL, 32000, 8192, "mixtral", **_8B, num_local_experts=8, num_experts_per_tok=2),
-    _public("qwen2-7b", _QWEN, 152064, 4096, "qwen2", **_QWEN2_7B),
-    _public("gemma-2-9b", _GEMMA, 256000, 8192, "gemma2", **_GEMMA_9B),
-)
 
 MODELS: dict[str, ModelShape] = {
     shape.name: shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -77,6 +77,13 @@ class LevelTopology(ByValue):
                 pools[number] = at
                 at += 2 * self._owners(number)
         return rails, pools
+
+    def channels_of(self, number: int) -> Iterator[tuple[int, int, bool]]:
+        """The channels of a level: the first, the one behind the last, whether a unit's rails share them."""
+        rails, pools = self._firsts
+        yield rails[number], rails[number] + 2 * self.shape.rails[number] * self._owners(number), False
+        if number in pools:
+            yield pools[number], pools[number] + 2 * self._owners(number), True
 
     def _owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
         """Whose rails of a level workers use, and each one's number among those who do."""

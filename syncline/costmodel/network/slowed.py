@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from syncline.costmodel.arrays import require
 from syncline.costmodel.collectives.gloo.costs import Calls, GlooCosts
+from syncline.costmodel.network.changed import with_links
 from syncline.costmodel.network.link import Link
 
 T = TypeVar("T")
@@ -31,31 +33,20 @@ def slowed(network: T, factor: float) -> T:
     2.0
     """
     require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
-    changed: T = _slowed(network, factor)
-    return changed
+    return with_links(network, partial(_slowed, factor=factor))
 
 
-def _slowed(of: Any, factor: float) -> Any:
-    if isinstance(of, Link):
-        upload = of.upload_bytes_per_s
-        return replace(
-            of,
-            latency_s=of.latency_s * factor,
-            overhead_s=of.overhead_s * factor,
-            bandwidth_bytes_per_s=of.bandwidth_bytes_per_s / factor,
-            upload_bytes_per_s=None if upload is None else upload / factor,
-            gloo=None if of.gloo is None else _costs(of.gloo, factor),
-            nccl=None if of.nccl is None else replace(of.nccl, call_s=of.nccl.call_s * factor),
-        )
-    if isinstance(of, tuple) and not hasattr(of, "_fields"):
-        parts = tuple(_slowed(one, factor) for one in of)
-        return parts if any(one is not other for one, other in zip(parts, of, strict=True)) else of
-    if is_dataclass(of) and not isinstance(of, type):
-        inside = {field.name: getattr(of, field.name) for field in fields(of) if field.init}
-        slow = {name: _slowed(value, factor) for name, value in inside.items()}
-        changed = {name: value for name, value in slow.items() if value is not inside[name]}
-        return replace(of, **changed) if changed else of
-    return of
+def _slowed(of: Link, factor: float) -> Link:
+    upload = of.upload_bytes_per_s
+    return replace(
+        of,
+        latency_s=of.latency_s * factor,
+        overhead_s=of.overhead_s * factor,
+        bandwidth_bytes_per_s=of.bandwidth_bytes_per_s / factor,
+        upload_bytes_per_s=None if upload is None else upload / factor,
+        gloo=None if of.gloo is None else _costs(of.gloo, factor),
+        nccl=None if of.nccl is None else replace(of.nccl, call_s=of.nccl.call_s * factor),
+    )
 
 
 def _costs(of: GlooCosts, factor: float) -> GlooCosts:

@@ -24,26 +24,44 @@ def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
     >>> stage_blocks(MODELS["gpt-160m"], 5), stage_blocks(MODELS["gpt-160m"], 2, chunks=5)
     ([3, 3, 2, 2, 2], [6, 6])
     """
-    runs = [len(run) for run in block_stages(model.layers, stages * chunks)]
-    return [sum(runs[stage::stages]) for stage in range(stages)]
+    return [len(blocks) for blocks in blocks_of_stages(model, stages, chunks)]
+
+
+def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
+    """Which blocks each stage has.
+
+    Raises:
+        SpecError: more runs than blocks.
+    """
+    runs = block_stages(model.layers, stages * chunks)
+    return [[block for run in runs[stage::stages] for block in run] for stage in range(stages)]
 
 
 def stage_flops(model: ModelShape, stages: int, chunks: int = 1) -> list[float]:
     """FLOPs of the forward pass per token, ``(K,)``: a third of `ModelShape.flops_per_token`, where the work is."""
     head = 6 * model.vocabulary * model.width
-    block = (model.flops_per_token - head) / model.layers
-    return _of_stages([count * block / 3 for count in stage_blocks(model, stages, chunks)], last=head / 3)
+    block, dense = model.block_flops(), model.block_flops(dense=True)
+    of = []
+    for blocks in blocks_of_stages(model, stages, chunks):
+        first = sum(one < model.dense_layers for one in blocks)
+        of.append(((len(blocks) - first) * block + first * dense) / 3)
+    return _of_stages(of, last=head / 3)
 
 
 def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
     """Parameters of each stage, ``(K,)``; where the head is the embedding, the first and the last each have it."""
-    names = [(tensor.name.partition("."), tensor.elements) for tensor in model.tensors]
-    in_blocks = sum(elements for (_, dot, _), elements in names if dot)
-    first = sum(elements for (name, dot, _), elements in names if not dot and name in ("embedding", "positions"))
-    last = sum(elements for (name, dot, _), elements in names if not dot) - first
+    of_block, first, last = [0] * model.layers, 0, 0
+    for tensor in model.tensors:
+        number, dot, _ = tensor.name.partition(".")
+        if dot:
+            of_block[int(number)] += tensor.elements
+        elif number in ("embedding", "positions"):
+            first += tensor.elements
+        else:
+            last += tensor.elements
     if model.tied and stages > 1:
         last += model.vocabulary * model.width
-    counts = [count * (in_blocks // model.layers) for count in stage_blocks(model, stages, chunks)]
+    counts = [sum(of_block[block] for block in blocks) for blocks in blocks_of_stages(model, stages, chunks)]
     return [int(count) for count in _of_stages(counts, first, last)]
 
 

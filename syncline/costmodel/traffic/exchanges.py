@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,14 +195,23 @@ def _cycle(exchanges: Sequence[Exchange], begin: int, end: int) -> int:
 
 def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int, int]]:
     """Which exchanges are due together, when first, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
-    cycle = _cycle(exchanges, begin, end)
+    timings = tuple((one.period, one.offset, one.start, one.stop) for one in exchanges)
+    return _patterns_of(timings, begin, end, _cycle(exchanges, begin, end))
+
+
+@lru_cache(maxsize=1024)
+def _patterns_of(
+    timings: tuple[tuple[int, int, int, int | None], ...], begin: int, end: int, cycle: int
+) -> list[tuple[tuple[bool, ...], int, int]]:
+    """The same of what decides it alone: periods, offsets, starts and stops."""
     step = np.arange(begin, begin + cycle)
     times = -((step - end) // cycle)  # ceil((end - t) / cycle): how often this step of the cycle comes round
-    due = np.zeros((cycle, len(exchanges)), dtype=bool)
-    for column, exchange in enumerate(exchanges):
-        due[:, column] = exchange.is_due(step)
+    columns = {timing: _due(step, *timing) for timing in timings}
+    due = np.zeros((cycle, len(timings)), dtype=bool)
+    for column, timing in enumerate(timings):
+        due[:, column] = columns[timing]
     code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # equal where the pattern is equal
-    for due_now in due.T:
+    for due_now in columns.values():
         code = np.unique(2 * code + due_now, return_inverse=True)[1]
     first = np.unique(code, return_index=True)[1]
     # Whole numbers of steps, that a float of bincount's would round beyond 2^53.
@@ -210,6 +220,11 @@ def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> li
     return [
         (tuple(due[row].tolist()), begin + row, int(count)) for row, count in zip(first.tolist(), counts, strict=True)
     ]
+
+
+def _due(step: IntOrArray, period: int, offset: int, start: int, stop: int | None) -> NDArray[np.bool_]:
+    due = ((step + 1 - offset) % period == 0) & (step >= start)
+    return np.asarray(due if stop is None else due & (step < stop))
 
 
 def communication_s(

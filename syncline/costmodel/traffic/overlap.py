@@ -54,6 +54,15 @@ WHOLE = (Bucket(1.0, 1.0),)
 """Everything in one bucket at the end of the backward pass: no overlap."""
 
 
+def bytes_per_gradient(number_format: str) -> int:
+    """Of one element as a backward pass makes it, by which buckets are filled.
+
+    >>> bytes_per_gradient("fp32"), bytes_per_gradient("bf16")
+    (4, 2)
+    """
+    return 4 if number_format == "fp32" else 2
+
+
 def gradient_buckets(
     elements: Sequence[int],
     bucket_bytes: float = BUCKET_BYTES,
@@ -206,8 +215,10 @@ class Worker:
         for at, waits, place in way_points(range(len(timed)), lambda place: timed[place].call):
             one = timed[place]
             if waits:
-                late = np.maximum(0.0, done[place] - (begin + at * self.compute_s + encoded + waited))
-                self.exposed_s, waited = self.exposed_s + late, waited + late
+                at_s = begin + at * self.compute_s + encoded + waited
+                late = np.maximum(0.0, done[place] - at_s)
+                self._expose(at_s, late)
+                waited = waited + late
                 continue
             encoded = encoded + one.encode_s
             self._start(one, begin + at * self.compute_s + encoded + waited, number)
@@ -235,7 +246,12 @@ class Worker:
 
     def _wait(self, until_s: FloatOrArray) -> None:
         after = np.maximum(self.now_s, until_s)
-        self.exposed_s, self.now_s = self.exposed_s + (after - self.now_s), after
+        self._expose(self.now_s, after - self.now_s)
+        self.now_s = after
+
+    def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
+        """So long from then on it waits."""
+        self.exposed_s = self.exposed_s + late_s
 
     def rebase(self) -> None:
         """Count time from now on."""
@@ -324,7 +340,8 @@ def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker)
 
 
 def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], near_s: float) -> bool:
-    """Whether two states are the same to rounding, of times no shorter than these."""
+    """Whether two states are the same to rounding, of times no shorter than these; what nobody can time is nan."""
     return [step for step, _ in one] == [step for step, _ in other] and all(
-        np.allclose(a, b, rtol=1e-12, atol=1e-12 * near_s) for (_, a), (_, b) in zip(one, other, strict=True)
+        np.allclose(a, b, rtol=1e-12, atol=1e-12 * near_s, equal_nan=True)
+        for (_, a), (_, b) in zip(one, other, strict=True)
     )

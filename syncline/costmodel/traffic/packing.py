@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from syncline.costmodel.compute.tensors import largest_divisor
 from syncline.errors import SpecError
 
 VALUE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
@@ -81,3 +82,18 @@ def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str
     (384, 112)
     """
     return packed_bytes(pairs, index_width(index_bits, entries, path)) + pairs * VALUE_BYTES[value]
+
+
+def block_pairs_bytes(
+    shape: tuple[int, ...], k: int, chunk: int, index_bits: int, value: str, path: str = "index_bits"
+) -> int:
+    """Bytes of k pairs of each block of a tensor: each dimension is cut by its largest divisor up to ``chunk``.
+
+    Raises:
+        SpecError: as for ``index_width``.
+
+    >>> block_pairs_bytes((768, 64), 32, 64, 64, "fp32")  # twelve blocks
+    4608
+    """
+    block = math.prod(largest_divisor(length, chunk) for length in shape)
+    return pairs_bytes(math.prod(shape) // block * min(k, block), block, index_bits, value, path)

@@ -6,14 +6,16 @@ With n bytes of gradients and w bytes of parameters as the model computes with t
 |-------------|-------------------------------------|----------------------------------------------------------------|
 | `none`      | 1, 1, 1                             | an all-reduce of n                                             |
 | `optimizer` | 1, 1, 1/P                           | a reduce-scatter of n, an all-gather of w                      |
+| `gradients` | 1, 1/P, 1/P                         | B times: a reduce-scatter of n; an all-gather of w             |
 | `full`      | 1/P, 1/P, 1/P                       | B times: two all-gathers of w, a reduce-scatter of n           |
 
 All travel in units, as gradients do in buckets: parameters are gathered ahead of the part of the forward pass (with
 ``full`` of the backward pass, too) that cannot begin without them, gradients are scattered as the backward pass makes
-them. With ``optimizer`` gradients of micro-batches are added up where they are, and the last one's backward pass sends.
+them. With ``optimizer`` gradients of micro-batches are added up where they are, and the last one's backward pass sends;
+with ``gradients`` nobody has room for those of all parameters, and each micro-batch's are scattered.
 
-Sources: S. Rajbhandari et al., "ZeRO" (2020), sections 5 and 7 (stages 1 and 3); Y. Zhao et al., "PyTorch FSDP" (2023),
-section 3; Megatron-LM's distributed optimizer with overlapped gathers.
+Sources: S. Rajbhandari et al., "ZeRO" (2020), sections 5 and 7 (stages 1, 2 and 3); Y. Zhao et al., "PyTorch FSDP"
+(2023), section 3; Megatron-LM's distributed optimizer with overlapped gathers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from syncline.costmodel.traffic.exchanges import Exchange
 from syncline.costmodel.traffic.overlap import FORWARD_SHARE, Bucket
 from syncline.errors import SpecError, one_of
 
-Sharding = Literal["none", "optimizer", "full"]
+Sharding = Literal["none", "optimizer", "gradients", "full"]
 
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
 
@@ -47,7 +49,7 @@ def sharded_exchanges(
         gradient_bytes: n.
         parameter_bytes: w.
         workers: P.
-        sharding: ``optimizer`` or ``full``.
+        sharding: ``optimizer``, ``gradients`` or ``full``.
         units: what travels together, of one micro-batch, see `gradient_buckets`.
         micro_batches: B, one after another in a step.
         beside: whether it travels beside computing; else all of it after that.
@@ -68,7 +70,7 @@ def sharded_exchanges(
         raise SpecError("sharding", sharding, one_of(SHARDINGS[1:], str(sharding)))
     if micro_batches < 1:
         raise SpecError("micro_batches", micro_batches, "at least 1")
-    full = sharding == "full"
+    full, every = sharding == "full", sharding != "optimizer"
     sent: list[Exchange] = []
     part = 1.0 / micro_batches
 
@@ -90,7 +92,7 @@ def sharded_exchanges(
             own = unit.share * parameter_bytes / workers
             send("all_gather", "parameters, backward", own, begin, forward_share, made)
             made = unit.ready
-        for unit in units if full or number == micro_batches - 1 else ():
+        for unit in units if every or number == micro_batches - 1 else ():
             send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin, unit.ready, micro_batches - number)
     return sent
 

@@ -29,6 +29,7 @@ class StepTime:
         encode_s: computing that turns what is sent into its wire format, and back.
         trigger_s: computing that finds out whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
+        inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.inside`.
     """
 
     compute_s: FloatOrArray
@@ -36,6 +37,7 @@ class StepTime:
     encode_s: FloatOrArray = 0.0
     trigger_s: FloatOrArray = 0.0
     hidden_communication_s: FloatOrArray = 0.0
+    inside_s: FloatOrArray = 0.0
 
     @property
     def exposed_communication_s(self) -> FloatOrArray:
@@ -44,8 +46,8 @@ class StepTime:
 
     @property
     def step_time_s(self) -> FloatOrArray:
-        """``compute + encode + trigger + exposed communication``."""
-        return self.compute_s + self.encode_s + self.trigger_s + self.exposed_communication_s
+        """``compute + encode + trigger + exposed communication + inside``."""
+        return self.compute_s + self.encode_s + self.trigger_s + self.exposed_communication_s + self.inside_s
 
 
 def step_time_s(compute_s: FloatOrArray, communication_s: FloatOrArray) -> FloatOrArray:

@@ -64,7 +64,7 @@ def varied(
         k: of computing, by setting.
         c: of communication, by link.
     """
-    if not np.any(step.hidden_communication_s):  # what is not hidden adds up
+    if plan.inside is None and not np.any(step.hidden_communication_s):  # what is not hidden adds up
         busy, waits = (
             by_link(part) for part in (step.compute_s + step.encode_s + step.trigger_s, step.communication_s)
         )

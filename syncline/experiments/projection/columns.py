@@ -86,6 +86,19 @@ class ColumnRows(Sequence[dict[str, Any]]):
         return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
+def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Plain rows of the same names as columns: numbers where all are, or none; else values by their places."""
+    columns: Columns = {}
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
+        if any(isinstance(one, str | bool) for one in values) or all(one is None for one in values):
+            known = {value: place for place, value in enumerate(dict.fromkeys(values))}
+            columns[name] = Coded(np.array([known[value] for value in values]), tuple(known))
+        else:
+            columns[name] = np.array([np.nan if one is None else one for one in values])
+    return columns
+
+
 def length(columns: Mapping[str, RowColumn]) -> int:
     """How many rows there are."""
     first = next(iter(columns.values()))

@@ -22,7 +22,15 @@ from syncline.experiments.projection.grid_networks import NetworkGrid
 from syncline.experiments.projection.plan import ProjectionPlan
 from syncline.experiments.projection.plan_columns import Beside, plan_columns
 from syncline.experiments.projection.project import alike
-from syncline.experiments.projection.projections import Options, counts_of, names_of, refusals, refused_by, with_workers
+from syncline.experiments.projection.projections import (
+    Options,
+    counts_of,
+    layout_of,
+    names_of,
+    refusals,
+    refused_by,
+    with_workers,
+)
 from syncline.experiments.sweep.grid import Grid, blamed
 from syncline.specs import Override, ProjectSpec, load_spec
 
@@ -35,7 +43,7 @@ MOST_ROWS = 100_000_000
 AS_ARRAYS = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
 """Fields whose values are priced together, in the order in which they change faster; all others change first."""
 
-COLUMNS = ("model", "hardware", "compute.hardware", "workers", "overlap", "precision")
+COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overlap", "precision")
 """Fields whose values rows have anyway."""
 
 
@@ -46,6 +54,8 @@ def grids_of(options: Options) -> list[Grid]:
     one["precision"] = options.precision
     grids = [Grid(path, tuple(names_of(given)), f"--{path}") for path, given in several.items() if given]
     grids += [Grid(path, (value,), f"--{path}") for path, value in one.items() if value is not None]
+    if options.layouts:
+        grids.append(Grid("layout", tuple(dict(layout_of(one)) for one in options.layouts), "--layout"))
     return grids + ([Grid("workers", tuple(counts_of(options.workers)), "--workers")] if options.workers else [])
 
 

@@ -65,7 +65,15 @@ def room_of(specs: Sequence[ProjectSpec]) -> Room:
     return Room(*np.array(once_each(specs, asked), dtype=np.float64).T)
 
 
-def held(asked: MemorySpec, room: Room, whole: Memory, workers: Indices, shares: bool, unit_bytes: float) -> Held:
+def held(
+    asked: MemorySpec,
+    room: Room,
+    whole: Memory,
+    workers: Indices,
+    shares: bool,
+    unit_bytes: float,
+    auto: Sequence[str] = SHARDINGS,
+) -> Held:
     """How a method's steps are held.
 
     Args:
@@ -75,10 +83,11 @@ def held(asked: MemorySpec, room: Room, whole: Memory, workers: Indices, shares:
         workers: ``(S,)``: P.
         shares: whether the method's optimizer can be shared out.
         unit_bytes: of the largest unit of parameters that is gathered at once.
+        auto: between which ways of sharing out ``auto`` chooses.
     """
     limit, sequences = room.limit_bytes, room.sequences
     activations = room.activations_bytes
-    choices = SHARDINGS if shares else SHARDINGS[:1]
+    choices: Sequence[str] = auto if shares else SHARDINGS[:1]
     if shares and asked.sharding != "auto":
         choices = (asked.sharding,)
     memories = [shared_out(whole, one, workers, unit_bytes) for one in choices]

@@ -16,6 +16,7 @@ from syncline.experiments.projection.columns import Coded, ColumnRows, Columns, 
 from syncline.files import whole_file
 
 UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
+         "energy_j": "J", "_low_j": "J", "_high_j": "J", "_kg": "kg", "tokens": "tokens",
          "communication_share": "1", "sequence": "tokens", "tokens_per_worker": "tokens", "steps": "steps"}  # fmt: skip
 """By how a column's name ends."""
 

@@ -6,8 +6,8 @@ arrays, and networks along the second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,24 @@ from numpy.typing import NDArray
 from syncline.costmodel import ALGORITHMS, Link, Network, StepTime
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
-from syncline.costmodel.collectives.opening import after_idling
+from syncline.costmodel.collectives.opening import AfterIdling, after_idling
 from syncline.costmodel.collectives.policies import algorithm_of
 from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.compute.memory import RECOMPUTED
+from syncline.costmodel.layouts.inside import InsideTimes
 from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
 from syncline.costmodel.traffic.overlap import PricedCall, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.experiments.bounds import AS_PREDICTED, Factors
+from syncline.experiments.projection.every_step import EverySteps, told_apart_by
 from syncline.experiments.projection.held import Held, room_of
+from syncline.experiments.projection.inside import Inside, carried_by_groups
+from syncline.experiments.projection.laid_out import laid_out
 from syncline.experiments.projection.once import once_each
 from syncline.experiments.projection.played import HOW, played_parts_s, played_s
+from syncline.experiments.projection.rows import along_rows, axes_of, factors_of, joined_rows, links_of_rows
 from syncline.experiments.projection.sharing import carried_and_held
 from syncline.experiments.projection.traffic import Traffic
 from syncline.methods import MethodBase, tensors_of
@@ -33,6 +40,22 @@ from syncline.specs import ProjectSpec
 
 Known = dict[Any, PricedMany]
 """Collectives of one network that are priced, for all methods that send the same."""
+
+
+class Scheduled(NamedTuple):
+    """What a worker goes through in every step.
+
+    Attributes:
+        busy_s: that it computes, with what it waits for inside its replica.
+        exchanges: what is sent beside.
+        timed: the calls in which a call travels, and what they take.
+        trigger_s: in which it finds out whether to send.
+    """
+
+    busy_s: float
+    exchanges: list[Exchange]
+    timed: Callable[[Call], list[PricedCall]]
+    trigger_s: float
 
 
 class ProjectionPlan:
@@ -52,7 +75,10 @@ class ProjectionPlan:
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in asked)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
         self.compute_s = np.array(once_each(specs, _compute_s))
-        self.tensors = tensors_of(self.spec.model.tensors)
+        self.layout = self.spec.layout.made()
+        self.replicas: Indices = np.array([self.layout.replicas(one) for one in self.workers.tolist()], dtype=np.int64)
+        self.inside = Inside(specs, self.layout) if self.layout.workers > 1 else None
+        self.tensors = tensors_of(self.inside.own.tensors if self.inside else self.spec.model.tensors)
         self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
             if len(spec.methods) < len(self.methods):
@@ -60,13 +86,18 @@ class ProjectionPlan:
                 self.able[index] = [id(method) in here for method in asked]
         self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
         self.traffic: list[list[Traffic]] = []
+        self.every_step = EverySteps(self.spec.steps)
         self.held: list[Held] = []
-        room = room_of(specs)
+        room = None if self.inside else room_of(specs)
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
-                traffic, how = carried_and_held(
-                    self.specs, method, self.tensors, self.workers, self.able[:, number], room
-                )
+                able = self.able[:, number]
+                if room is None:
+                    assert self.inside is not None
+                    own = self.inside.own
+                    traffic, how = laid_out(self.specs, method, own, self.layout, self.workers, able)
+                else:
+                    traffic, how = carried_and_held(self.specs, method, self.tensors, self.workers, able, room)
             self.traffic.append(traffic)
             self.held.append(how)
 
@@ -88,7 +119,7 @@ class ProjectionPlan:
             known: calls that have been priced in all settings, to which it adds.
             factors: by what computing and communication are off.
         """
-        ndim = _axes(network)
+        ndim = axes_of(network)
         every = settings is None
         wanted = np.arange(len(self.specs)) if settings is None else settings
         parts = []
@@ -97,14 +128,14 @@ class ProjectionPlan:
             rows = np.flatnonzero(place >= 0)
             if not rows.size:
                 continue
-            here = network if len(rows) == len(wanted) else _taken(network, rows)
+            here = network if len(rows) == len(wanted) else links_of_rows(network, rows)
             memo = known if every and known is not None else {}
-            off = factors if len(rows) == len(wanted) else _factors_of(factors, rows)
+            off = factors if len(rows) == len(wanted) else factors_of(factors, rows)
             step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo, off)
             parts.append((rows, step))
         if len(parts) == 1 and len(parts[0][0]) == len(wanted):
             return parts[0][1]
-        return _together(parts, len(wanted), ndim)
+        return joined_rows(parts, len(wanted), ndim)
 
     def _step(
         self,
@@ -118,35 +149,113 @@ class ProjectionPlan:
         off: Factors,
     ) -> StepTime:
         """Of settings that all send this."""
+        timed = self._timed(traffic, network, settings, place, ndim, known, off)
+        slower = along_rows(off.computing, settings, ndim)
+        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        compute_s = slower * along_rows(self.compute_s, settings, ndim)
+        if self.inside is None:
+            return priced_step(compute_s, traffic.exchanges, traffic.patterns, self.spec.steps, timed, trigger_s)
+        inside = self._inside(number, network, settings, ndim, off)
+        each, rare = _each_and_rare(traffic.exchanges)
+        first = self.every_step.priced(traffic.buckets, inside.step_s, each, timed)
+        busy_s = inside.step_s + first.exposed_communication_s
+        of = priced_step(busy_s, rare, calls_by_step(rare, self.spec.steps), self.spec.steps, timed, trigger_s)
+        return StepTime(
+            inside.compute_s,
+            first.communication_s + of.communication_s,
+            first.encode_s + of.encode_s,
+            trigger_s,
+            first.hidden_communication_s + of.hidden_communication_s,
+            inside.step_s - inside.compute_s,
+        )
+
+    def _timed(
+        self,
+        traffic: Traffic,
+        network: Network,
+        settings: Indices,
+        place: Indices,
+        ndim: int,
+        known: Known,
+        off: Factors,
+    ) -> Callable[[Call], list[PricedCall]]:
+        """What prices the calls of settings that all send this."""
         rate = self.spec.compute.encode
-        slower = _along(off.computing, settings, ndim)
+        slower = along_rows(off.computing, settings, ndim)
+
+        taken: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
+
+        def takes(one: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
+            priced = self.carried(one, network, settings, place, ndim, known)
+            workers, size = along_rows(self.replicas, settings, ndim), along_rows(one.payload_bytes, place, ndim)
+            workers = workers if one.group is None else np.full_like(workers, len(one.group))
+            encode_s = 0.0 if rate is None else slower * along_rows(one.encoded_bytes, place, ndim) / rate
+            opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
+            longer = None if opening is None else opening.times(off.communication)
+            return off.communication * _or_nothing(priced), encode_s, longer
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
             for one in split(call, self.spec.overlap, traffic.buckets):
-                priced = self.carried(one, network, settings, place, ndim, known)
-                workers, size = _along(self.workers, settings, ndim), _along(one.payload_bytes, place, ndim)
-                workers = workers if one.group is None else np.full_like(workers, len(one.group))
-                encode_s = 0.0 if rate is None else slower * _along(one.encoded_bytes, place, ndim) / rate
-                opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
-                longer = None if opening is None else opening.times(off.communication)
-                out.append(PricedCall(one, off.communication * _or_nothing(priced), encode_s, longer))
+                key = told_apart_by(one)
+                if key not in taken:
+                    taken[key] = takes(one)
+                out.append(PricedCall(one, *taken[key]))
             return out
 
-        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
-        compute_s = slower * _along(self.compute_s, settings, ndim)
-        return priced_step(compute_s, traffic.exchanges, traffic.patterns, self.spec.steps, timed, trigger_s)
+        return timed
+
+    def scheduled(self, number: int, network: Network, known: Known | None = None) -> Scheduled:
+        """What a worker of the first setting goes through by a method, which serves it.
+
+        Args:
+            number: of the method.
+            network: no arrays.
+            known: see `step`.
+        """
+        settings = np.zeros(1, dtype=np.int64)
+        traffic = next(one for one in self.traffic[number] if one.place[0] >= 0)
+        memo = {} if known is None else known
+        timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
+        trigger_s = self.spec.compute.readback * self.readbacks[number]
+        if self.inside is None:
+            return Scheduled(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s)
+        busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
+        each, rare = _each_and_rare(traffic.exchanges)
+        if each and rare:
+            first = self.every_step.priced(traffic.buckets, busy_s, each, timed)
+            busy_s = busy_s + first.exposed_communication_s
+        return Scheduled(float(np.ravel(busy_s)[0]), rare or each, timed, trigger_s)
+
+    def inside_times(self, number: int, network: Network) -> InsideTimes | None:
+        """What each setting's step takes inside a replica by a method; None where a replica is one worker."""
+        if self.inside is None:
+            return None
+        return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
+
+    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, off: Factors) -> InsideTimes:
+        assert self.inside is not None
+        compute_s = along_rows(off.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
+        micro = self.held[number].micro_batches
+        algorithm = self.spec.algorithm_on(network)
+        return self.inside.times(compute_s, micro, self.workers, settings, network, ndim, off, algorithm)
 
     def carried(
         self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, known: Known
     ) -> PricedMany:
         """What carries a call, and what it takes."""
-        size = _along(call.payload_bytes, place, ndim)
+        size = along_rows(call.payload_bytes, place, ndim)
         key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
-        if key not in known and call.group is not None:
+        if key not in known and self.inside is not None and not isinstance(network, Link):
+            assert call.group is None or isinstance(call.group, range)
+            workers = self.workers[settings].tolist()
+            groups = [call.group or self.layout.replica_group(one) for one in workers]
+            wanted = self.spec.algorithm_on(network)
+            known[key] = carried_by_groups(call.collective, groups, workers, size, network, wanted, self.spec.rule)
+        elif key not in known and call.group is not None:
             known[key] = self._among_parts(call, network, settings, ndim)
         elif key not in known:
-            workers = _along(self.workers, settings, ndim)
+            workers = along_rows(self.replicas, settings, ndim)
             wanted = self.spec.algorithm_on(network)
             known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
         return known[key]
@@ -179,7 +288,7 @@ class ProjectionPlan:
         texts = {text: code for code, text in enumerate(HOW)}
         if all(one.ways == (CLOSED_FORM,) for one in known.values()):
             return list(texts), np.zeros((1, 1), dtype=np.int64)
-        ndim = _axes(network)
+        ndim = axes_of(network)
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
         codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
         for traffic in self.traffic[number]:
@@ -198,7 +307,7 @@ class ProjectionPlan:
         Returns:
             Texts, and the number of each setting's, ``(S, 1)`` or ``(S, n)`` for n links.
         """
-        ndim = _axes(network)
+        ndim = axes_of(network)
         texts: dict[str, int] = {}
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
         codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
@@ -227,10 +336,14 @@ class ProjectionPlan:
         return [", ".join(dict.fromkeys(names)) for names in combined], numbers
 
 
-def _factors_of(factors: Factors, rows: Indices) -> Factors:
-    """Those of some settings, where communication has one for each."""
-    of = factors.communication
-    return factors._replace(communication=of[rows] if isinstance(of, np.ndarray) and np.ndim(of) == 2 else of)
+def _each_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+    """What every step sends inside a replica, which is priced by one step, and what comes after it.
+
+    Where the method itself sends something in every step, too, all is priced together.
+    """
+    each = [one for one in exchanges if one.part is not None and one.period == 1]
+    rare = [one for one in exchanges if one.part is None or one.period != 1]
+    return (exchanges, []) if any(one.period == 1 for one in rare) else (each, rare)
 
 
 def _or_nothing(priced: PricedMany) -> FloatOrArray:
@@ -243,24 +356,9 @@ def _or_nothing(priced: PricedMany) -> FloatOrArray:
 def _compute_s(spec: ProjectSpec) -> float:
     shape, tokens = spec.model, spec.tokens_per_worker
     flops = shape.flops_per_token * tokens
+    if spec.memory.activations == "recomputed":
+        flops = RECOMPUTED * flops  # what is given in seconds has it already
     return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
-
-
-def _axes(network: Network) -> int:
-    """Of the arrays of what is priced there."""
-    return max([1, *map(np.ndim, network.arrays.values())]) if isinstance(network, Link) else 1
-
-
-def _along(values: Any, rows: Indices, ndim: int) -> Any:
-    """A number, or those of the rows of an array, along the first of so many axes."""
-    return values[rows].reshape(-1, *(1,) * (ndim - 1)) if isinstance(values, np.ndarray) else values
-
-
-def _taken(network: Network, rows: Indices) -> Network:
-    """The links of some settings, where there is one for each."""
-    if not isinstance(network, Link):
-        return network
-    return network.with_numbers({name: value[rows] for name, value in network.arrays.items() if len(value) > 1})
 
 
 def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:
@@ -277,16 +375,3 @@ def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list
     orders, which = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
     which = which.reshape(-1)
     return [(np.flatnonzero(which == i), [each[j] for j in order]) for i, order in enumerate(orders.tolist())]
-
-
-def _together(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
-    """One for all settings; nothing where a method is left out."""
-    names = ("compute_s", "communication_s", "encode_s", "trigger_s", "hidden_communication_s")
-    told: dict[str, NDArray[np.float64]] = {}
-    for name in names:
-        pieces = [(rows, np.asarray(getattr(step, name), dtype=np.float64)) for rows, step in parts]
-        shape = np.broadcast_shapes((1,) * (ndim - 1), *(piece.shape[1:] for _, piece in pieces))
-        told[name] = np.zeros((count, *shape))
-        for rows, piece in pieces:
-            told[name][rows] = piece
-    return StepTime(**told)

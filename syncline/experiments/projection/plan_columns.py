@@ -33,8 +33,13 @@ from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, 
 NOT_SOUGHT = ("nccl",)
 """Policies whose choice jumps with the bandwidth, by tables; of these no threshold is told."""
 
-TIMES = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s", "exposed_communication_s")
+TIMES = (
+    "step_time_s", "compute_s", "encode_s", "trigger_s", "inside_s", "communication_s", "exposed_communication_s",
+)  # fmt: skip
 """Of a `syncline.costmodel.StepTime`."""
+
+INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
+"""Of `syncline.costmodel.layouts.inside.InsideTimes`: what ``inside_s`` is the sum of."""
 
 FITS = (None, False, True)
 
@@ -88,7 +93,7 @@ def plan_columns(
     """
     spec, shape = plan.spec, (len(plan.specs), len(networks), len(plan.methods))
     rows = np.broadcast_to(plan.able[:, None, :], shape)
-    times = {name: np.zeros(shape) for name in TIMES}
+    times = {name: np.zeros(shape) for name in (*TIMES, *INSIDE)}
     texts: dict[str, int] = {}
     ways = {way: code for code, way in enumerate(HOW)}
     algorithms, known_by = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -102,6 +107,9 @@ def plan_columns(
             step = plan.step(number, network, known=known)
             for name in TIMES:
                 times[name][:, places, number] = by_link(getattr(step, name))
+            inside = plan.inside_times(number, network)
+            for name in INSIDE if inside is not None else ():
+                times[name][:, places, number] = by_link(getattr(inside, name))
             for whole, one in zip(bounded, varied(plan, number, network, known, step, computing, here), strict=True):
                 whole[:, places, number] = one
             names, codes = plan.algorithms(number, network, known)
@@ -138,14 +146,17 @@ def plan_columns(
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
+        "layout": coded(0, [plan.layout.describe() if plan.inside else None]),
+        "replicas": flat(plan.replicas[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
         "precision": coded(0, [spec.number_format]),
         "algorithm": coded(algorithms, list(texts)),
         "timed_by": coded(np.minimum(known_by, len(HOW)), (*HOW, None)),
         "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(ways)[len(HOW) :])),
-        **{name: flat(times[name]) for name in TIMES[:-1]},
+        **{name: flat(times[name]) for name in (*TIMES[:-1], *INSIDE)},
         "communication_share": flat(share),
         "exposed_communication_s": flat(times["exposed_communication_s"]),
+        "utilisation": flat(_utilisation(plan)[:, None, None] / np.where(step_s > 0, step_s, np.nan)),
         "bytes_per_worker": flat(_bytes(plan)[:, None, :]),
         "wall_clock_s": flat(step_s * spec.steps),
         "speedup": flat(speedup),
@@ -170,8 +181,16 @@ def _bytes(plan: ProjectionPlan) -> Floats:
     out = np.zeros((len(plan.specs), len(plan.methods)))
     for number, several in enumerate(plan.traffic):
         for traffic in several:
-            out[traffic.settings, number] = bytes_per_step(traffic.exchanges, plan.spec.steps)
+            sent = [one for one in traffic.exchanges if plan.inside is None or one.part is None]
+            out[traffic.settings, number] = bytes_per_step(sent, plan.spec.steps)
     return out
+
+
+def _utilisation(plan: ProjectionPlan) -> Floats:
+    """Seconds of a step at the hardware's peak, in each setting; nan where none is known."""
+    machines = [one.compute.hardware for one in plan.specs]
+    flops = [one.model.flops_per_token * one.tokens_per_worker for one in plan.specs]
+    return np.array([of / one.peak_flops if one else np.nan for of, one in zip(flops, machines, strict=True)])
 
 
 def _thresholds(

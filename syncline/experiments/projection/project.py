@@ -81,7 +81,8 @@ def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tup
         if id(spec.model) not in tensors:
             tensors[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
         key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
-               spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format)  # fmt: skip
+               spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format, spec.layout,
+               spec.tokens_per_worker if spec.layout.made().workers > 1 else None)  # fmt: skip
         most = _most(methods, spec.methods) if group and _same(key, shared) else None
         if group and most is None:
             yield group, methods

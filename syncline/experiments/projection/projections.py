@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from syncline.costmodel import NETWORKS, Link, ModelShape
 from syncline.costmodel.traffic.overlap import OVERLAPS
@@ -17,11 +18,12 @@ from syncline.errors import SpecError, one_of
 from syncline.experiments.projection.plan import ProjectionPlan
 from syncline.experiments.projection.project import project, project_all
 from syncline.experiments.projection.thresholds import speedups
-from syncline.fields import MANY
+from syncline.fields import MANY, explain
 from syncline.files import whole_file
 from syncline.methods import MethodBase, named
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, NUMBER_FORMATS, POLICIES
+from syncline.specs.layout import LayoutSpec, layout_fields
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -46,9 +48,10 @@ class Options:
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: the name of an algorithm or of a policy.
         precision: ``fp32``, ``bf16`` or ``fp16``.
+        layouts: of a replica, ``tensor=8,pipeline=4`` or fields each.
     """
 
-    workers: str | Sequence[int] | None = None
+    workers: str | int | Sequence[int] | None = None
     models: Sequence[Any] = ()
     hardware: Sequence[Any] = ()
     methods: Sequence[Any] = ()
@@ -56,17 +59,19 @@ class Options:
     algorithm: str | None = None
     sequence: int | None = None
     precision: str | None = None
+    layouts: Sequence[Any] = ()
 
     def given(self) -> dict[str, Any]:
         """The options that are there, by their names on the command line."""
         options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
                    "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
-                   "--sequence": self.sequence, "--precision": self.precision}  # fmt: skip
+                   "--sequence": self.sequence, "--precision": self.precision,
+                   "--layout": self.layouts}  # fmt: skip
         return {name: value for name, value in options.items() if value}
 
 
 def variants(spec: Experiment, options: Options) -> list[Experiment]:
-    """The specs that the options ask for: models before hardware before workers.
+    """The specs that the options ask for: models before hardware before layouts before workers.
 
     Raises:
         SpecError: names the option that cannot be used.
@@ -97,10 +102,28 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
         if value is not None:
             changed[name] = value
     specs: list[Experiment] = []
-    for shape, compute in product(models, computing or [spec.compute]):
-        one = validate(ProjectSpec, dict(spec) | changed | {"model": shape, "compute": compute, "workers": workers[0]})
+    layouts = [layout_of(one) for one in options.layouts] or [spec.layout]
+    for shape, compute, layout in product(models, computing or [spec.compute], layouts):
+        fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
+        one = validate(ProjectSpec, dict(spec) | changed | fields)
         specs += with_workers(one, workers, refused_by(one.methods, workers)) if len(workers) > 1 else [one]
     return specs
+
+
+def layout_of(given: Any) -> LayoutSpec:
+    """The layout that an option means.
+
+    Raises:
+        SpecError: text of another form, or a field that cannot be used.
+    """
+    if isinstance(given, LayoutSpec):
+        return given
+    fields = layout_fields(given, "--layout") if isinstance(given, str) else given
+    try:
+        return LayoutSpec.model_validate(fields)
+    except ValidationError as error:
+        told = explain(error, lambda _: list(LayoutSpec.model_fields))
+        raise SpecError(f"layout.{told.path}".rstrip("."), told.value, told.expected) from None
 
 
 def _models(spec: ProjectSpec, options: Options) -> list[Any]:
@@ -190,9 +213,9 @@ def names_of(given: Iterable[Any]) -> list[Any]:
     return [one for number, one in enumerate(parts) if one not in parts[:number]]
 
 
-def counts_of(given: str | Sequence[int]) -> list[int]:
+def counts_of(given: str | int | Sequence[int]) -> list[int]:
     """Numbers of workers, each once."""
-    parts = given.split(",") if isinstance(given, str) else given
+    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
         raise SpecError("--workers", given, "whole numbers, at least 1, with commas between: 8,64,512")
@@ -301,6 +324,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
 LABELS = {
     "model": lambda spec: spec.model.name,
     "hardware": lambda spec: spec.compute.hardware.name if spec.compute.hardware else "",
+    "layout": lambda spec: spec.layout.made().describe() if spec.layout.made().workers > 1 else "",
     "workers": lambda spec: f"{spec.workers:,} workers",
 }
 """What tells projections apart."""

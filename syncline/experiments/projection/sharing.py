@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Exchange, ModelShape, TensorShape, largest_call_bytes, model_memory
 from syncline.costmodel.arrays import Indices
 from syncline.costmodel.compute.memory import MODEL_BYTES
-from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
+from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
 from syncline.experiments.projection.held import Held, Room, held
 from syncline.experiments.projection.memory import sends_together
@@ -55,9 +55,9 @@ def carried_and_held(
     parameter_bytes = MODEL_BYTES[counted] * elements(tensors)
     unit_bytes = max(unit.share for unit in units) * parameter_bytes
     how = held(spec.memory, room, whole, workers, method.shares_out, unit_bytes)
-    if not method.sends_in_backward:
+    if not any(one.in_backward for traffic in sent for one in traffic.exchanges):
         return sent, how
-    buckets = gradient_buckets(counts, spec.bucket, element_bytes=_gradient_bytes(number_format))
+    buckets = gradient_buckets(counts, spec.bucket, element_bytes=bytes_per_gradient(number_format))
     gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
     parted: list[Traffic] = []
     for sharding, micro in sorted({*zip(how.sharding[able].tolist(), how.micro_batches[able].tolist(), strict=True)}):
@@ -75,10 +75,6 @@ def carried_and_held(
 
         parted += traffic_of(method, tensors, workers, here, spec.steps, exchanges)
     return parted, how
-
-
-def _gradient_bytes(number_format: str) -> int:
-    return 4 if number_format == "fp32" else 2
 
 
 def _units(spec: ProjectSpec, counts: Sequence[int]) -> tuple[Bucket, ...]:

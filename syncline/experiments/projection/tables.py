@@ -10,7 +10,8 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of
-from syncline.experiments.display import bounds_note, clock_columns, clock_note, network_title, speedup_column
+from syncline.experiments.display import MORE, few_columns, few_note, network_title, sure_speedup
+from syncline.experiments.projection.training_tables import training_columns, training_note
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.units import format_bandwidth, format_bytes
 
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 TOO_LARGE = " *"
 """Behind the memory of a method that does not fit into the hardware's."""
 
-WORTH_NOTE = (
-    "\n5% faster: than {}, at bandwidths below (<) or above (>) this one, with all else of the network as it is."
-)
-WAYS = {"below": "<", "above": ">"}
+WORTH_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
+WAYS = {"below": "<", "above": ">", "always": "any", "never": "none"}
 
 
 def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
@@ -32,41 +31,60 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if not projections:
         return study_of(specs[0]).tables(rows, specs[0])
-    columns: list[Column] = [text_of("method")]
     counts = {spec.workers for spec in projections}
-    if len(counts) > 1:
-        columns.append(count_of("workers"))
-    columns += clock_columns(rows)
-    columns.append(speedup_column(rows))
-    if any("faster" in row for row in rows):
-        columns.append(("5% faster\nat bit/s", _worth("faster_by_5_percent")))
-    columns.append(("memory", _memory))
+    columns = project_columns(rows, several=len(counts) > 1)
     tables = []
-    for (model, machine), alike in groupby(projections, key=_subject):
+    for (model, machine, layout), alike in groupby(projections, key=_subject):
         group = list(alike)
         several = len({_subject(spec) for spec in projections}) > 1
         for network in group[0].networks:
-            of = [row for row in rows if (row["model"], row["hardware"]) == (model, machine)]
+            of = [row for row in rows if (row["model"], row["hardware"], row["layout"]) == (model, machine, layout)]
             title = network_title(network, group[0].workers, group[0].steps)
             if len(counts) > 1:
                 title = title.replace(f", {group[0].workers:,} workers", "")
             if several:
                 title = f"{model}{f' on {machine}' if machine else ''}; {title}"
+            if layout:
+                title += f"; {layout}"
             shown = [row for row in of if row["network"] == network.name]
             tables.append((title, shown))
-    note = f"{clock_note(rows)} Speedups: over {projections[0].methods[0].name}."
-    note += bounds_note(rows)
-    if any(row.get("faster") for row in rows):
+    note = few_note(rows, projections[0].methods[0].name)
+    if any(heading.startswith("5%") for heading, _ in columns):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += played_note(rows) + model_note(projections) + memory_note(rows, projections)
+    note += training_note(rows, projections) + played_note(rows) + model_note(projections)
+    note += memory_note(rows, projections) + MORE
+    keys = ("method", "workers") if len(counts) > 1 else ("method",)
     return [
-        table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers")
+        table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers", keys=keys)
         for number, (title, shown) in enumerate(tables)
     ]
 
 
-def _subject(spec: ProjectSpec) -> tuple[str, str | None]:
-    return spec.model.name, spec.compute.hardware.name if spec.compute.hardware else None
+def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
+    """The few that matter: 80 characters hold them.
+
+    Of whole trainings their time and loss are in the place of bandwidths, of their money in that of steps; where there
+    are several numbers of workers, the memory is there if something does not fit into it.
+    """
+    training = training_columns(rows)
+    headings = [heading for heading, _ in training]
+    step, waiting = few_columns(list(rows))
+    columns: list[Column] = [text_of("method")]
+    columns += [count_of("workers")] if several else []
+    columns += [] if "cost" in headings else [step]
+    columns += [] if {"cost", "tokens"} & {*headings} else [waiting]
+    columns.append(sure_speedup(list(rows)))
+    if not training and any(row.get("faster") for row in rows):
+        columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
+    if not several or any(row["fits"] is False for row in rows):
+        columns.append(("memory", _memory))
+    return columns + training
+
+
+def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
+    layout = spec.layout.made()
+    machine = spec.compute.hardware.name if spec.compute.hardware else None
+    return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
 
 
 def _worth(name: str) -> Callable[[Record], str]:
@@ -74,7 +92,7 @@ def _worth(name: str) -> Callable[[Record], str]:
         when, rate = row[name], row[f"{name}_bandwidth_bytes_per_s"]
         if when is None:
             return "-"
-        return when if rate is None else f"{WAYS[when]} {format_bandwidth(rate).removesuffix('bit/s')}"
+        return WAYS[when] if rate is None else f"{WAYS[when]} {format_bandwidth(rate)}"
 
     return show
 
@@ -108,11 +126,14 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def model_note(specs: Sequence[ProjectSpec]) -> str:
-    """What each model is, a line each: its parameters, and its sequence where it has one."""
+    """What each model is, a line each: its parameters, and its sequence where it has one; then what computes."""
     lines = []
     for name, shape in {spec.model.name: spec.model for spec in specs}.items():
         sequences = f", sequences of {shape.sequence:,}" if shape.sequence > 1 else ""
         lines.append(f"\n{name}: {shape.parameters:,} parameters{sequences}.")
+    machines = dict.fromkeys(spec.compute.hardware for spec in specs)
+    told = [f"{one.name}, {one.mfu:.0%} of {one.peak_flops / 1e12:.3g} TFLOP/s" for one in machines if one]
+    lines += [f"\nEach worker: {'; '.join(told)}."] if told else []
     return "".join(lines)
 
 
@@ -130,6 +151,7 @@ def held_lines(rows: Iterable[Record]) -> list[str]:
 
 SHARED_OUT = {
     "optimizer": "optimizer states shared out over the workers",
+    "gradients": "gradients and optimizer states shared out over the workers",
     "full": "weights, gradients and optimizer states shared out over the workers",
 }
 """What it is called in a sentence."""

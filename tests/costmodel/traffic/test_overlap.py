@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import MODELS, Exchange, Link, mean_step, ring_all_reduce_s
-from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES, WHOLE, Bucket, gradient_buckets
+from syncline.costmodel import MODELS, Call, Exchange, Link, mean_step, ring_all_reduce_s
+from syncline.costmodel.traffic.overlap import (
+    BUCKET_BYTES,
+    FIRST_BUCKET_BYTES,
+    WHOLE,
+    Bucket,
+    PricedCall,
+    gradient_buckets,
+    worker_after,
+)
 from syncline.errors import SpecError
 
 LINK = Link(1.0, 8.0)  # two workers: an all-reduce of n bytes takes 2 + n / 8 seconds
@@ -118,6 +126,19 @@ def test_steps_that_repeat_are_not_gone_through():
     late = [Exchange(64.0, period=3, wait_steps=2), Exchange(8.0, period=2, offset=1, joins=False, wait_steps=1)]
     few, many = (exposed_s(1.5, late, steps) for steps in (6 * 10**4, 6 * 10**8))
     assert few == pytest.approx(many, rel=1e-4) and many > 0
+
+
+def test_steps_that_nobody_can_time_are_not_gone_through_either():
+    asked: list[Call] = []
+
+    def timed(call: Call) -> list[PricedCall]:
+        asked.append(call)
+        return [PricedCall(call, np.array([math.nan, 1.0]))]
+
+    worker = worker_after(1.5, [Exchange(64.0, period=3, wait_steps=2)], 6 * 10**8, timed)
+    assert len(asked) <= 3
+    unknown, known = np.broadcast_to(worker.exposed_s, 2)
+    assert math.isnan(unknown) and known == 0
 
 
 def test_overheads_are_terms_of_their_own_and_hide_no_communication():

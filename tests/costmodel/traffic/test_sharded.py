@@ -33,11 +33,21 @@ def test_fully_sharded_steps_by_hand() -> None:
 def test_shared_optimizers_by_hand() -> None:
     """Gathered at 2 and 4, forward until 4.5, backward until 6.5; scattered from 5.5 to 7.5 and to 9.5."""
     assert step_s("optimizer", 3.0, 8.0) == pytest.approx(9.5, rel=1e-12)
+    assert step_s("gradients", 3.0, 8.0) == pytest.approx(9.5, rel=1e-12)
+
+
+def test_shared_gradients_of_two_micro_batches_by_hand() -> None:
+    """Sixths of 3 s. Forward: gathered at 2 and 4, until 4.25; backward until 4.75 and 5.25, the next one from there.
+
+    Its forward ends at 5.75, its halves of the backward pass at 6.25 and 6.75. Scatters of 2 s from 4.75 on: four.
+    """
+    assert step_s("gradients", 3.0, 8.0, micro_batches=2) == pytest.approx(12.75, rel=1e-12)
+    assert step_s("optimizer", 3.0, 8.0, micro_batches=2) == pytest.approx(10.25, rel=1e-12)  # two, from 6.25
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS[1:])
 def test_without_overlap_all_communication_follows_the_computing(sharding: str) -> None:
-    travels = {"optimizer": 2, "full": 3}[sharding]  # halves of 8 bytes
+    travels = {"optimizer": 2, "gradients": 2, "full": 3}[sharding]  # halves of 8 bytes
     assert step_s(sharding, 3.0, 8.0, beside=False) == pytest.approx(3.0 + 4 * travels, rel=1e-12)
 
 
@@ -67,6 +77,8 @@ def test_bytes_of_a_step() -> None:
 
     all_reduce = 2 * nbytes * (workers - 1) / workers
     assert wire("optimizer", 1) == wire("optimizer", 5) == pytest.approx(all_reduce)
+    assert wire("gradients", 1) == pytest.approx(all_reduce)
+    assert wire("gradients", 5) == pytest.approx((5 + 1) / 2 * all_reduce)
     assert wire("full", 1) == pytest.approx(1.5 * all_reduce)
     assert wire("full", 5) == pytest.approx(5 * 1.5 * all_reduce)
 
@@ -78,10 +90,28 @@ def test_gradients_of_silent_micro_batches_travel_in_the_last_backward_pass() ->
 
 
 def test_memory_of_the_stages_of_zero() -> None:
-    """ZeRO, Figure 1: 7.5e9 parameters with Adam on 64: 120, 31.4 and 1.9 GB of model states."""
+    """ZeRO, Figure 1: 7.5e9 parameters with Adam on 64: 120, 31.4, 16.6 and 1.9 GB of model states."""
     whole = model_memory(7_500_000_000, 15_000_000_000, precision="mixed")
     told = [shared_out(whole, one, 64, 0.0).total_bytes / 1e9 for one in SHARDINGS]
-    assert [f"{gigabytes:.1f}" for gigabytes in told] == ["120.0", "31.4", "1.9"]
+    assert [f"{gigabytes:.1f}" for gigabytes in told] == ["120.0", "31.4", "16.6", "1.9"]
+
+
+@pytest.mark.parametrize("workers", [1, 4, 16, 64, 256, 1024])
+@pytest.mark.parametrize("parameters", [7_500_000_000, 128_000_000_000, 10**12])
+def test_memory_of_the_stages_is_zero_s_formulas(workers: int, parameters: int) -> None:
+    """Rajbhandari et al. (2020), Figure 1 and Table 1: of Psi parameters, K = 12 bytes of states of each with Adam."""
+    whole = model_memory(parameters, 2 * parameters, precision="mixed")
+    told = {one: shared_out(whole, one, workers, 0.0).total_bytes / parameters for one in SHARDINGS}
+    k, n = 12, workers
+    assert told == pytest.approx(
+        {"none": 4 + k, "optimizer": 4 + k / n, "gradients": 2 + (2 + k) / n, "full": (4 + k) / n}, rel=1e-12
+    )
+
+
+def test_what_is_whole_beside_a_share() -> None:
+    whole = model_memory(1_000, 2_000, precision="mixed", wire_bytes=7.0)
+    wire = {one: shared_out(whole, one, 4, 100.0).wire_bytes for one in SHARDINGS}
+    assert wire == {"none": 7.0, "optimizer": 7.0, "gradients": 100.0, "full": 300.0}
 
 
 def test_refusals() -> None:

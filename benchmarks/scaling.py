@@ -1,0 +1,386 @@
+"""Published fits, tables and a calculator of DiLoCo at scale against what is computed here, row by row."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.command import parser_of, show
+from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
+from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
+from syncline.costmodel.scaling.published import CHARLES_BY_REPLICAS, CHARLES_DDP, CHARLES_DILOCO
+from syncline.costmodel.scaling.wall_clock import IdealClock
+
+GRID = np.logspace(-1, 3, 50)
+"""Gbit/s that the printed bandwidths are of: 0.1 to 1000, 50 of them."""
+
+FINE = np.logspace(-1.5, 5.5, 1400)
+TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
+BITS = 16
+
+
+class Row(NamedTuple):
+    """A printed number and ours."""
+
+    what: str
+    where: str
+    printed: float
+    ours: float
+    unit: str
+    difference: str
+
+
+def off(printed: float, ours: float) -> str:
+    """By how much ours is more, in percent."""
+    return f"{100 * (ours / printed - 1):+.2f}%"
+
+
+# Charles et al.: their tables from their tables.
+
+
+def refitted(losses: Sequence[MeasuredLoss], names: Sequence[str]) -> PowerLaw:
+    """The fit of printed losses."""
+    return fitted_power_law([one.setting for one in losses], [one.loss for one in losses], names)
+
+
+def charles() -> list[Row]:
+    """Tables 7, 10 and 11 computed of Table 4; Table 5 by the printed fits."""
+    rows = []
+    every = printed_losses("charles-2025", "diloco")
+    for replicas, law in {0: CHARLES_DDP, **CHARLES_BY_REPLICAS}.items():
+        losses = printed_losses("charles-2025", "ddp-adam") if not replicas else every
+        ours = refitted([one for one in losses if one.replicas == (replicas or 1)], ["parameters"])
+        name = f"DiLoCo, M = {replicas}" if replicas else "data parallelism"
+        rows += _law(f"loss, {name}", "Table 7", law, ours)
+    rows += _law("loss, DiLoCo", "Table 10", CHARLES_DILOCO, refitted(every, ["parameters", "replicas"]))
+    few = [one for one in every if one.parameters < 2e9]
+    joint = refitted(few, ["parameters", "replicas"])
+    for replicas, alone, both in ((1, 0.011, 0.019), (2, 0.0099, 0.013), (4, 0.012, 0.0082), (8, 0.014, 0.0076)):
+        (largest,) = (one for one in every if one.parameters > 2e9 and one.replicas == replicas)
+        own = refitted([one for one in few if one.replicas == replicas], ["parameters"])
+        for name, law, printed in (("independent", own, alone), ("joint", joint, both)):
+            residual = float(abs(np.log(law.of(largest.setting) / largest.loss)))
+            what = f"residual at 2.4B, {name} fit, M = {replicas}"
+            rows.append(Row(what, "Table 11", printed, round(residual, 4), "", f"{residual - printed:+.4f}"))
+    for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
+        for one in [*printed_losses("charles-2025", method), *printed_losses("charles-2025", method, "test")]:
+            told = law.of(one.setting)
+            name = "data parallelism" if method == "ddp-adam" else f"DiLoCo, M = {one.replicas:g}"
+            what = f"loss at {one.parameters / 1e9:g}B, {name}, by the printed fit"
+            rows.append(Row(what, one.place, one.loss, round(told, 3), "nats per token", off(one.loss, told)))
+    return rows
+
+
+def _law(what: str, where: str, printed: PowerLaw, ours: PowerLaw) -> list[Row]:
+    rows = [Row(f"{what}: A", where, printed.scale, round(ours.scale, 3), "", off(printed.scale, ours.scale))]
+    for name, exponent in printed.exponents.items():
+        own = ours.exponents[name]
+        rows.append(Row(f"{what}: exponent of {name}", where, exponent, round(own, 5), "", f"{own - exponent:+.5f}"))
+    return rows
+
+
+# Compute utilisation over bandwidth, which their authors simulated.
+
+
+class Printed(NamedTuple):
+    """A table's part: a model, and Gbit/s per method for each of `TARGETS`."""
+
+    where: str
+    model: str
+    layers: int
+    width: int
+    step_s: float
+    methods: dict[str, tuple[float, ...]]
+
+
+STREAMING = "Douillard et al. (2025), Table 4"
+CHARLES = "Charles et al. (2025), Table 6"
+UTILISATION = (
+    Printed(STREAMING, "1B", 24, 1864, 0.1, {
+        "data parallelism": (86.8, 152.6, 184.2, 222.3, 569.0),
+        "DiLoCo, H = 100": (1.4, 6.2, 13.3, 23.3, 86.8),
+        "streaming, 8 fragments": (1.4, 5.2, 9.1, 16.0, 28.1),
+        "streaming, 8 fragments, overlapped": (1.4, 4.3, 6.2, 9.1, 11.0),
+        "streaming, 8 fragments, overlapped, 4 bits": (0.4, 0.9, 1.7, 2.0, 3.0),
+    }),
+    Printed(STREAMING, "10B", 48, 4168, 0.8, {
+        "data parallelism": (104.8, 222.3, 222.3, 268.3, 471.5),
+        "DiLoCo, H = 100": (1.7, 7.5, 16.0, 33.9, 104.8),
+        "streaming, 16 fragments": (1.7, 5.2, 9.1, 13.3, 19.3),
+        "streaming, 16 fragments, overlapped": (1.7, 3.6, 5.2, 6.2, 7.5),
+        "streaming, 16 fragments, overlapped, 4 bits": (0.4, 0.9, 1.4, 1.4, 1.7),
+    }),
+    Printed(STREAMING, "100B", 108, 8784, 4.9, {
+        "data parallelism": (184.2, 323.8, 390.7, 390.7, 471.5),
+        "DiLoCo, H = 100": (3.0, 11.0, 23.3, 49.4, 184.2),
+        "streaming, 36 fragments": (2.4, 6.2, 9.1, 11.0, 19.3),
+        "streaming, 36 fragments, overlapped": (1.7, 3.6, 4.3, 5.2, 5.2),
+        "streaming, 36 fragments, overlapped, 4 bits": (0.5, 0.9, 1.1, 1.1, 1.4),
+    }),
+    Printed(CHARLES, "Chinchilla 10B", 48, 4168, 0.8, {
+        "data parallelism": (104.8, 184.2, 222.3, 222.3, 390.7),
+        "DiLoCo, H = 1": (104.8, 184.2, 222.3, 222.3, 390.7),
+        "DiLoCo, H = 10": (16.0, 49.4, 86.8, 152.6, 222.3),
+        "DiLoCo, H = 50": (3.0, 11.0, 23.3, 41.0, 126.5),
+        "DiLoCo, H = 100": (1.4, 6.2, 13.3, 23.3, 86.8),
+        "DiLoCo, H = 300": (0.5, 2.0, 4.3, 9.1, 41.0),
+    }),
+    Printed(CHARLES, "Llama 3 405B", 126, 16368, 26.0, {
+        "data parallelism": (126.5, 222.3, 268.3, 323.8, 323.8),
+        "DiLoCo, H = 1": (126.5, 222.3, 268.3, 323.8, 323.8),
+        "DiLoCo, H = 10": (19.3, 72.0, 126.5, 184.2, 268.3),
+        "DiLoCo, H = 50": (3.6, 13.3, 28.1, 59.6, 184.2),
+        "DiLoCo, H = 100": (2.0, 7.5, 16.0, 33.9, 126.5),
+        "DiLoCo, H = 300": (0.7, 3.0, 6.2, 13.3, 59.6),
+    }),
+    Printed(CHARLES, "DeepSeek-V3 671B", 61, 30280, 20.0, {
+        "data parallelism": (323.8, 569.0, 686.6, 686.6, 1000.0),
+        "DiLoCo, H = 1": (323.8, 569.0, 686.6, 686.6, 1000.0),
+        "DiLoCo, H = 10": (49.4, 152.6, 268.3, 390.7, 686.6),
+        "DiLoCo, H = 50": (7.5, 33.9, 72.0, 126.5, 390.7),
+        "DiLoCo, H = 100": (4.3, 16.0, 41.0, 72.0, 268.3),
+        "DiLoCo, H = 300": (1.7, 6.2, 13.3, 28.1, 126.5),
+    }),
+)  # fmt: skip
+"""Widths are such that so many layers have the parameters of the model's name, which is what was sent."""
+
+
+class Utilisation(NamedTuple):
+    """Gbit/s to a compute utilisation: printed, and ours as it is on their grid.
+
+    ``ours_gbit_s``: where the utilisation of `sl.project` reaches the target; ``ours_on_grid``: the grid's value below.
+    ``backward_gbit_s``, ``backward_on_grid``: if the average of a step travels in its backward pass, too, as a gradient
+    does, layer by layer: of DiLoCo by `sl.project` with ``in_backward``, of streaming by hand, as
+    ``bits / ((1/CU - 1) K t + tau t + 2/3 t)`` of a call every K steps.
+    """
+
+    where: str
+    model: str
+    method: str
+    utilisation: float
+    printed_gbit_s: float
+    ours_gbit_s: float
+    ours_on_grid: float
+    steps_off: int
+    backward_gbit_s: float
+    backward_on_grid: float
+    backward_steps_off: int
+
+
+def asked(name: str) -> tuple[Any, int, int, int, int]:
+    """A method by its printed name: as `sl.project` takes it, H, fragments, tau, and by how much less is sent."""
+    if name == "data parallelism":
+        return "ddp-adam", 1, 1, 0, 1
+    less = 4 if "4 bits" in name else 1
+    if name.startswith("DiLoCo"):
+        period = int(name.split("= ")[1])
+        return {"kind": "diloco", "lr": 1.0, "wire": "bf16", "period": period, "label": name}, period, 1, 0, less
+    fragments, tau = int(name.split()[1]), int("overlapped" in name)
+    stream = {"fragments": fragments, "tau": tau}
+    return ({"kind": "streaming-diloco", "lr": 1.0, "wire": "bf16", "stream": stream, "label": name},
+            100, fragments, tau, less)  # fmt: skip
+
+
+def utilisation(part: Printed) -> list[Utilisation]:
+    """The rows of a part: two workers, one all-reduce between them, no latency, bf16, gradients in buckets."""
+    import syncline as sl
+
+    methods = {name: asked(name)[0] for name in part.methods if "4 bits" not in name}
+    hidden = {name: one | {"in_backward": True, "label": f"{name}, hidden"}
+              for name, one in methods.items() if name.startswith("DiLoCo")}  # fmt: skip
+    methods |= {one["label"]: one for one in hidden.values()}
+    projected = sl.project(
+        model={"layers": part.layers, "width": part.width, "heads": 8, "vocabulary": 8, "sequence": 8, "name": "m"},
+        workers=[2],
+        methods=list(methods.values()),
+        networks=[{"latency": 0, "bandwidth": f"{rate:.9g} Gbit/s", "name": f"{rate:.9g}"} for rate in FINE],
+        compute={"seconds": part.step_s},
+        tokens_per_worker=8,
+        steps=30_000,
+        overlap="ddp",
+        precision="bf16",
+        algorithm="ring",
+        thresholds=False,
+    ).rows
+    shares = {}
+    for number, name in enumerate(methods):
+        shares[name] = np.array([part.step_s / row["step_time_s"] for row in projected[number :: len(methods)]])
+    bits = BITS * 12.0 * part.layers * part.width**2
+    rows = []
+    for name, printed in part.methods.items():
+        _, period, fragments, tau, less = asked(name)
+        for target, value in zip(TARGETS, printed, strict=True):
+            reached = shares[name.removesuffix(", 4 bits")] >= target
+            ours = float(FINE[np.argmax(reached)]) / less
+            every = max(1, period // fragments)
+            slack_s = (1 / target - 1) * every * part.step_s + (tau + 2 / 3) * part.step_s
+            backward = bits / fragments / less / slack_s / 1e9
+            if name in hidden:
+                backward = float(FINE[np.argmax(shares[hidden[name]["label"]] >= target)])
+            rows.append(
+                Utilisation(
+                    part.where, part.model, name, target, value, round(ours, 3), *_on_grid(ours, value),
+                    round(backward, 3), *_on_grid(backward, value),
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _on_grid(value: float, printed: float) -> tuple[float, int]:
+    """The grid's value that is not above, and how many steps it is above the printed one."""
+    place = int(np.searchsorted(GRID, value * 1.005, side="right")) - 1
+    place = min(max(place, 0), len(GRID) - 1)
+    return round(float(GRID[place]), 1), place - int(np.argmin(np.abs(np.log(GRID / printed))))
+
+
+# A public calculator.
+
+
+class Setting(NamedTuple):
+    """What is entered into the calculator."""
+
+    parameters: float
+    batch_tokens: float
+    replicas: int
+    chips: int
+    period: int
+    gbit_s: float
+    latency_s: float
+    fragments: int = 0
+    tflops: float = 495.0
+
+
+SETTINGS = (
+    Setting(1e9, 1e6, 2, 16, 30, 100, 0.1),
+    Setting(1e9, 1e6, 4, 16, 30, 10, 0.02),
+    Setting(1e9, 1e6, 2, 16, 30, 1, 0.1),
+    Setting(5e9, 2e6, 2, 64, 30, 10, 0.05),
+    Setting(10e9, 910_534, 2, 100, 30, 100, 0.1),
+    Setting(10e9, 910_534, 2, 100, 30, 10, 0.1, 16),
+    Setting(10e9, 4e6, 8, 128, 100, 10, 0.03),
+    Setting(10e9, 4e6, 8, 128, 100, 10, 0.03, 16),
+    Setting(50e9, 8e6, 4, 512, 100, 100, 0.01),
+    Setting(100e9, 16e6, 8, 2048, 100, 2, 0.05, 36),
+)
+
+
+class Calculated(NamedTuple):
+    """Compute utilisation and days of a training: the calculator's, and ours on the same link and on all links."""
+
+    setting: str
+    calculator_days: float
+    calculator_utilisation: float
+    ours_days: float
+    ours_utilisation: float
+    all_links_days: float
+    all_links_utilisation: float
+    latency_s: float
+    why: str
+
+
+def calculated(one: Setting) -> Calculated:
+    """A row: replicas are our workers, who compute for as long as the calculator says."""
+    import syncline as sl
+
+    clock = IdealClock(
+        one.parameters, 20 * one.parameters, one.batch_tokens, one.replicas, one.chips, one.tflops * 1e12, 50e9, 1e-4,
+        one.gbit_s * 1e9 / 8, one.latency_s,
+    )  # fmt: skip
+    inside = max(clock.compute_s, clock.inner_s * clock.steps)
+    outer = clock.outer_s * clock.steps / one.period
+    theirs = max(inside, outer) if one.fragments else inside + outer
+    step_s = clock.compute_s / clock.steps
+    width = round((one.parameters / 12 / 48) ** 0.5 / 8) * 8
+    method: dict[str, Any] = {"kind": "diloco", "lr": 1.0, "wire": "bf16", "period": one.period, "label": "m"}
+    if one.fragments:
+        method |= {"kind": "streaming-diloco", "stream": {"fragments": min(one.fragments, one.period), "tau": 1}}
+    days, shares = [], []
+    for links in (1.0, one.chips / one.replicas):
+        (row,) = sl.project(
+            model={"layers": 48, "width": width, "heads": 8, "vocabulary": 8, "sequence": 8, "name": "m"},
+            workers=[one.replicas],
+            methods=[method],
+            networks=[{"latency": one.latency_s, "bandwidth": f"{links * one.gbit_s} Gbit/s", "name": "m"}],
+            compute={"seconds": step_s},
+            tokens_per_worker=8,
+            steps=30_000,
+            algorithm="ring",
+            precision="bf16",
+        ).rows
+        days.append(row["step_time_s"] * clock.steps / 86400)
+        shares.append(step_s / row["step_time_s"])
+    hops = 2 * (one.replicas - 1)
+    ring, theirs_sends = (f"{2 - 2 / nodes:.2f}" for nodes in (one.replicas, one.chips))
+    why = f"a ring of {one.replicas} sends {ring} times the model by {hops} latencies"
+    why += f", the calculator's of {one.chips} {theirs_sends} times by one"
+    if one.fragments:
+        why += "; its overlap hides a fragment behind all steps until the next, ours behind one step (tau = 1)"
+    if clock.inner_s > step_s:
+        why += "; inside a replica it waits for its all-reduce, which is not in ours"
+    name = (
+        f"{one.parameters / 1e9:g}B, {one.batch_tokens / 1e6:g}M tokens a step, M = {one.replicas}, {one.chips} chips, "
+        f"H = {one.period}, {one.gbit_s:g} Gbit/s, {1e3 * one.latency_s:g} ms"
+        + (f", {one.fragments} fragments" if one.fragments else "")
+    )
+    return Calculated(
+        name, round(theirs / 86400, 3), round(clock.compute_s / theirs, 4), round(days[0], 3), round(shares[0], 4),
+        round(days[1], 3), round(shares[1], 4), one.latency_s, why,
+    )  # fmt: skip
+
+
+def every_table() -> dict[str, list[Any]]:
+    """All rows, by the name of their file."""
+    return {
+        "charles": charles(),
+        "utilisation": [row for part in UTILISATION for row in utilisation(part)],
+        "calculator": [calculated(one) for one in SETTINGS],
+    }
+
+
+def summary(rows: Sequence[Utilisation]) -> str:
+    """How many are on the grid's value, and how far the others are."""
+    lines = ["method | cells | same | one step | more | same with the backward pass | one step"]
+    names: dict[str, list[Utilisation]] = {}
+    for row in rows:
+        name = row.method.split(",")[0] + ("" if "overlapped" not in row.method else ", overlapped")
+        names.setdefault(name + (", 4 bits" if "4 bits" in row.method else ""), []).append(row)
+    for name, own in names.items():
+        counts = [sum(map(test, own)) for test in TESTS]
+        lines.append(f"{name} | {len(own)} | " + " | ".join(map(str, counts)))
+    return "\n".join(lines)
+
+
+TESTS: tuple[Callable[[Utilisation], bool], ...] = (
+    lambda row: row.steps_off == 0,
+    lambda row: abs(row.steps_off) == 1,
+    lambda row: abs(row.steps_off) > 1,
+    lambda row: row.backward_steps_off == 0,
+    lambda row: abs(row.backward_steps_off) == 1,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the rows of a table, or write all of them."""
+    parser = parser_of("benchmarks.scaling", __doc__)
+    parser.add_argument("--table", choices=("charles", "utilisation", "calculator"), default="charles")
+    parser.add_argument("--out", type=Path, help="a folder: writes each table as a CSV file there")
+    options = parser.parse_args(argv)
+    tables = every_table()
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, rows in tables.items():
+            with (options.out / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerows([rows[0]._fields, *rows])
+        print(summary(tables["utilisation"]))
+        return
+    show(tables[options.table], lambda rows: "\n".join(" | ".join(map(str, row)) for row in rows), options.json)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

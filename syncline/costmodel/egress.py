@@ -1,0 +1,75 @@
+"""Bytes that leave sites: what somebody pays for by the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.topology import Network
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError
+
+
+def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
+    """Bytes that leave sites in one collective, of all sites together, where what can be summed inside is.
+
+    ::
+
+        all_reduce            2 (k - 1) n
+        reduce_scatter          (k - 1) n
+        broadcast               (k - 1) n
+        all_gather              (k - 1) n P
+        gather                          n (P - m_1)
+        all_to_all                  sum_i n m_i (P - m_i) / P
+
+    of k sites with ``m_i`` of P workers each, n as a worker puts it in.
+
+    Args:
+        collective: its name.
+        payload_bytes: n, see `Call`.
+        sizes: m_i, workers of each site; one site sends nothing.
+
+    Raises:
+        SpecError: another collective.
+
+    >>> egress_bytes("all_reduce", 100.0, [4, 4]), egress_bytes("all_gather", 100.0, [4, 4])
+    (200.0, 800.0)
+    """
+    others, workers = len(sizes) - 1, sum(sizes)
+    factors = {
+        "all_reduce": 2.0 * others,
+        "reduce_scatter": float(others),
+        "broadcast": float(others),
+        "all_gather": float(others * workers),
+        "gather": float(workers - sizes[0]),
+        "all_to_all": sum(size * (workers - size) for size in sizes) / workers,
+    }
+    if collective not in factors:
+        raise SpecError("collective", collective, f"one whose bytes between sites are counted: {', '.join(factors)}")
+    return payload_bytes * factors[collective]
+
+
+def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
+    """Workers of each site: of sites, or of the outermost of several levels; each by itself on one link to everybody.
+
+    Args:
+        network: which.
+        workers: P.
+
+    Returns:
+        None of a graph, whose machines have no sites. Nodes of one site are one.
+
+    >>> from syncline.costmodel import NETWORKS
+    >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)
+    ((4, 4), (1, 1, 1))
+    """
+    if workers == 1 or isinstance(network, TwoLevel):
+        return (workers,)
+    if isinstance(network, Sites):
+        return network.sizes(workers)
+    if isinstance(network, MultiLevel):
+        units = network.sizes(workers)[-1]
+        return (workers // units,) * units
+    return (1,) * workers if isinstance(network, Link) else None

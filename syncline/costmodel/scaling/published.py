@@ -1,0 +1,263 @@
+"""Fits that come with the package: printed coefficients, with errors counted anew from printed losses.
+
+Charles et al. (2025) print their coefficients and the losses that these were fitted to; refitting the losses gives the
+coefficients back (docs/scaling.md). So errors are of fits that have not seen what they predict: each size left out in
+turn, 8 replicas left out, and what the printed fits say of 4B and 10B, which were trained afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+
+from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange
+from syncline.costmodel.scaling.hyperparameters import DDP_BATCH, DILOCO_BATCH
+from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw, fitted_power_law
+from syncline.costmodel.scaling.losses import MeasuredLoss, left_out_errors, printed_losses
+from syncline.costmodel.uncertainty import Uncertainty, uncertainty_of
+from syncline.errors import SpecError, one_of
+
+CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"
+DOUILLARD = "A. Douillard et al., Streaming DiLoCo (arXiv 2501.18512, 2025)"
+HOFFMANN = "J. Hoffmann et al., Training Compute-Optimal Large Language Models (arXiv 2203.15556, 2022)"
+BESIROGLU = "T. Besiroglu et al., Chinchilla Scaling: A replication attempt (arXiv 2404.10102, 2024)"
+MUENNIGHOFF = "N. Muennighoff et al., Scaling Data-Constrained Language Models (arXiv 2305.16264, 2023)"
+
+_C4 = "C4, evaluation loss in nats per token, 32,768 tokens in the vocabulary"
+_TUNED = (
+    "AdamW (0.9, 0.99), cosine decay to 5%, 1,000 steps of warm-up, weight decay 1/T, gradients clipped to 1, "
+    "sequences of 2,048; learning rates and batch the best that were found"
+)
+
+CHARLES_DDP = PowerLaw(18.129, {"parameters": -0.0953})
+CHARLES_DILOCO = PowerLaw(19.226, {"parameters": -0.0985, "replicas": 0.0116})
+CHARLES_BY_REPLICAS = {
+    replicas: PowerLaw(scale, {"parameters": exponent})
+    for replicas, scale, exponent in (
+        (1, 18.363, -0.0961),
+        (2, 18.768, -0.0969),
+        (4, 19.762, -0.0992),
+        (8, 21.051, -0.1018),
+    )
+}
+"""Table 7: DiLoCo by the number of replicas."""
+
+CHINCHILLA = AdditiveLaw(1.6934, 406.4, 0.3392, 410.7, 0.2849)
+EPOCH = AdditiveLaw(1.8172, 482.01, 0.3478, 2085.43, 0.3658)
+C4 = AdditiveLaw(float(np.exp(0.6254804)), float(np.exp(6.255414)), 0.3526596, float(np.exp(7.3049974)), 0.3526596)
+"""Muennighoff et al., Appendix: of C4, both exponents one; 54 trainings."""
+
+TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-epoch": EPOCH, "c4-muennighoff": C4}
+"""Laws of parameters and tokens: what more tokens than a fit has seen are taken to do."""
+
+TOKENS_PER_PARAMETER = SeenRange(19.5, 20.5)
+"""20, of sizes that are rounded: what Table 3 calls 330M is 335M in Table 4."""
+
+CHARLES_SIZES = SeenRange(35e6, 2.4e9)
+
+
+def per_efold(law: PowerLaw, losses: Sequence[MeasuredLoss], folds: Sequence[float], basis: str) -> Uncertainty:
+    """How far losses drift from a law per e-fold beyond what it has seen.
+
+    Args:
+        law: that has not seen them.
+        losses: beyond.
+        folds: by how many e-folds each of them is.
+        basis: what they are.
+    """
+    errors = [(law.of(one.setting) / one.loss) ** (1 / fold) - 1 for one, fold in zip(losses, folds, strict=True)]
+    return uncertainty_of(errors, basis)
+
+
+def _larger() -> Drift:
+    errors = []
+    for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
+        for one in printed_losses("charles-2025", method, "test"):
+            fold = float(np.log(CHARLES_SIZES.beyond(one.parameters)))
+            errors.append((law.of(one.setting) / one.loss) ** (1 / fold) - 1)
+    return Drift(0.0, uncertainty_of(errors, "8 losses of 4B and 10B (Table 5), which the fits say too low"))
+
+
+def _more_replicas() -> Drift:
+    losses = printed_losses("charles-2025", "diloco")
+    few = [one for one in losses if one.replicas < 8]
+    law = fitted_power_law([one.setting for one in few], [one.loss for one in few], ["parameters", "replicas"])
+    most = [one for one in losses if one.replicas == 8]
+    return Drift(0.0, per_efold(law, most, [float(np.log(2))] * len(most), "8 replicas left out (7 losses of Table 4)"))
+
+
+def _longer() -> Drift:
+    """Streaming DiLoCo's losses at 100 steps over those at 30, of the same model and replicas."""
+    losses = printed_losses("douillard-2025", "streaming-diloco")
+    short = {(one.parameters, one.replicas): one.loss for one in losses if one.period == 30}
+    exponents = [
+        float(np.log(one.loss / short[one.parameters, one.replicas]) / np.log(100 / 30))
+        for one in losses
+        if one.period == 100
+    ]
+    exponent = float(np.mean(exponents))
+    errors = np.expm1(exponent - np.array(exponents))
+    basis = "12 pairs of Streaming DiLoCo at 30 and 100 steps (Table 6 of Douillard et al.)"
+    return Drift(exponent, uncertainty_of(errors, basis))
+
+
+def _left_out(family: str, methods: Sequence[str], names: Sequence[str], where: str) -> Uncertainty:
+    losses = [one for method in methods for one in printed_losses(family, method)]
+    return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {where}")
+
+
+def _charles() -> list[LossFit]:
+    beyond = {"parameters": _larger()}
+    seen = {
+        "parameters": CHARLES_SIZES,
+        "tokens_per_parameter": TOKENS_PER_PARAMETER,
+        "batch_over_best": SeenRange(0.5, 2.0),
+    }
+    diloco = seen | {"replicas": SeenRange(1.0, 8.0), "period": SeenRange(30.0, 30.0)}
+    further = beyond | {"replicas": _more_replicas(), "period": _longer()}
+    outer = f"{_TUNED}; outer Nesterov 0.9, its learning rate by the number of replicas"
+    losses = "losses of Table 4"
+    fits = [
+        LossFit(
+            "ddp",
+            ("ddp-adam",),
+            "charles-2025",
+            CHARLES_DDP,
+            seen,
+            _left_out("charles-2025", ["ddp-adam"], ["parameters"], losses),
+            _C4,
+            f"{CHARLES}, Table 7; read in the paper's text",
+            _TUNED,
+            beyond,
+            DDP_BATCH,
+        ),
+        LossFit(
+            "diloco",
+            ("diloco",),
+            "charles-2025",
+            CHARLES_DILOCO,
+            diloco,
+            _left_out("charles-2025", ["diloco"], ["parameters", "replicas"], losses),
+            _C4,
+            f"{CHARLES}, Table 10; read in the paper's text",
+            outer,
+            further,
+            DILOCO_BATCH,
+        ),
+    ]
+    for replicas, law in CHARLES_BY_REPLICAS.items():
+        of = [one for one in printed_losses("charles-2025", "diloco") if one.replicas == replicas]
+        within = uncertainty_of(
+            left_out_errors(of, ["parameters"], "parameters"), f"each size left out, {len(of)} {losses}"
+        )
+        fits.append(
+            LossFit(
+                f"diloco-{replicas}",
+                ("diloco",),
+                "charles-2025",
+                law,
+                diloco | {"replicas": SeenRange(replicas, replicas)},
+                within,
+                _C4,
+                f"{CHARLES}, Table 7; read in the paper's text",
+                outer,
+                beyond | {"period": _longer()},
+                DILOCO_BATCH,
+            )
+        )
+    return fits
+
+
+def _douillard() -> list[LossFit]:
+    """Fitted here: the paper prints the losses, and of its fits the slopes alone."""
+    fits = []
+    for name, method, names in (
+        ("streaming-ddp", "ddp-adam", ["parameters"]),
+        ("streaming-diloco", "streaming-diloco", ["parameters", "replicas", "period"]),
+    ):
+        losses = printed_losses("douillard-2025", method)
+        law = fitted_power_law([one.setting for one in losses], [one.loss for one in losses], names)
+        sizes = SeenRange(min(one.parameters for one in losses), max(one.parameters for one in losses))
+        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}
+        if method != "ddp-adam":
+            seen |= {"replicas": SeenRange(2.0, 4.0), "period": SeenRange(30.0, 100.0)}
+        how = "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
+        fits.append(
+            LossFit(
+                name,
+                (method,),
+                "douillard-2025",
+                law,
+                seen,
+                _left_out("douillard-2025", [method], names, "losses of Tables 5 and 6"),
+                "C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
+                f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
+                f"as of Charles et al., but sequences of 1,024{how}",
+                {"parameters": _larger()},
+            )
+        )
+    return fits
+
+
+def _hoffmann() -> list[LossFit]:
+    figure = (
+        "241 losses read from the vector graphic of Figure 4 (public repository epoch-research/analyzing-chinchilla)"
+    )
+    return [
+        LossFit(
+            "chinchilla",
+            ("ddp-adam",),
+            "hoffmann-2022",
+            CHINCHILLA,
+            {"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
+            Uncertainty(0.9922, 1.0124, 241, figure),
+            "MassiveText, loss in nats per token of a vocabulary of 32,000",
+            f"{HOFFMANN}, equation 10 (approach 3), with the digits that {BESIROGLU} read in its TeX source: the "
+            "printed exponents 0.34 and 0.28 say 1.7% more than the losses of its Figure 4",
+            "AdamW, cosine decay over as many tokens as are trained on",
+        ),
+        LossFit(
+            "chinchilla-epoch",
+            ("ddp-adam",),
+            "hoffmann-2022",
+            EPOCH,
+            {"parameters": SeenRange(57e6, 16.2e9), "tokens": SeenRange(0.81e9, 318e9)},
+            Uncertainty(0.9905, 1.0093, 241, figure),
+            "MassiveText, loss in nats per token of a vocabulary of 32,000",
+            f"{BESIROGLU}, equation 3, of the losses of Figure 4 of {HOFFMANN}; read in public codes, which agree",
+            "AdamW, cosine decay over as many tokens as are trained on",
+        ),
+    ]
+
+
+@cache
+def loss_fits() -> Mapping[str, LossFit]:
+    """All of them by name; of a method the first is the one that is taken unless another is named."""
+    return {fit.name: fit for fit in (*_charles(), *_douillard(), *_hoffmann())}
+
+
+def fits_of(method: str) -> list[LossFit]:
+    """Fits that cover a method, the one that is taken first."""
+    return [fit for fit in loss_fits().values() if method in fit.methods]
+
+
+def fit_named(name: str | None, method: str) -> LossFit:
+    """A fit by its name, or the first that covers a method.
+
+    Raises:
+        SpecError: an unknown name, a fit of other methods, or a method that no fit covers.
+    """
+    covered = sorted({method for fit in loss_fits().values() for method in fit.methods})
+    if name is None:
+        fits = fits_of(method)
+        if not fits:
+            raise SpecError("method", method, f"a method that a published fit covers: {one_of(covered, method)}")
+        return fits[0]
+    if name not in loss_fits():
+        raise SpecError("fit", name, one_of(loss_fits(), name))
+    fit = loss_fits()[name]
+    if method not in fit.methods:
+        raise SpecError("fit", name, f"{one_of([one.name for one in fits_of(method)], name)}, of {method!r}")
+    return fit

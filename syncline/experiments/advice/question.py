@@ -1,0 +1,217 @@
+"""What is asked of advice, with the source of every number that nobody gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.costmodel import Hardware, ModelShape, Network
+from syncline.costmodel.prices import Prices
+from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
+from syncline.errors import SpecError
+from syncline.methods import MethodBase, method_of, named
+from syncline.specs import hardware as hardware_of
+from syncline.specs import named_cluster
+from syncline.specs.cluster.networks import network as network_of
+from syncline.specs.models import transformer
+from syncline.specs.prices import prices_of
+from syncline.units import parse_count, parse_seconds
+
+TOKENS_PER_PARAMETER = 20.0
+"""Of a training of which nobody says the tokens; see `TOKENS_SOURCE`."""
+
+TOKENS_SOURCE = "20 per parameter (Hoffmann et al., 2022; the fits of Charles et al., 2025, are along it)"
+
+BATCH_SOURCE = (
+    "between the best of data parallelism ({:,.0f}) and of DiLoCo with 2 replicas ({:,.0f}) by the fits of Charles et "
+    "al. (2025), Tables 9 and 10"
+)
+
+
+def default_batch(parameters: float, workers: int, sequence: int) -> int:
+    """A batch that fits of losses cover for data parallelism and DiLoCo alike, in tokens.
+
+    The mean, of logarithms, of the two best ones; the nearest power of two of whole sequences for each worker, or of
+    sequences for all where there are fewer.
+
+    >>> default_batch(6.7e9, 64, 2048)
+    524288
+    """
+    wanted = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
+    unit = workers * sequence if wanted >= workers * sequence else math.lcm(workers, sequence)
+    return unit * 2 ** max(0, round(math.log2(wanted / unit)))
+
+
+def whole_batch(wanted: float, workers: int, sequence: int) -> int:
+    """The nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
+
+    Where there are fewer than workers, the nearest that tokens and sequences divide.
+
+    >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
+    (3932160, 100352)
+    """
+    each = workers * sequence
+    unit = 2 * each if wanted >= 8 * each else each if wanted >= each else math.lcm(workers, sequence)
+    return unit * max(1, round(wanted / unit))
+
+
+@dataclass(frozen=True)
+class AdviceQuestion:
+    """What is asked.
+
+    Args:
+        model: a transformer, with the sequence that it is trained on.
+        network: that joins the workers.
+        hardware: of each worker.
+        workers: P, all of them.
+        batch_tokens: of a step of all workers: a multiple of P and of the sequence.
+        tokens: D: data parallelism trains on so many; the others on what takes them to the same loss.
+        target_loss: in its place the loss that all are trained to, in nats per token.
+        budget: most that a plan may cost, in the currency of the prices.
+        deadline_s: most that it may take.
+        prices: of money; without them energy alone is told.
+        extrapolate: whether losses are told beyond what fits have seen.
+        methods: between replicas; none: all that `syncline.experiments.advice.plans.METHODS_TRIED` has.
+        defaults: what nobody gave, a line each with its source.
+
+    Raises:
+        SpecError: a number that cannot be used, or a budget without prices.
+    """
+
+    model: ModelShape
+    network: Network
+    hardware: Hardware
+    workers: int
+    batch_tokens: int
+    tokens: float
+    target_loss: float | None = None
+    budget: float | None = None
+    deadline_s: float | None = None
+    prices: Prices | None = None
+    extrapolate: bool = False
+    methods: tuple[MethodBase, ...] = ()
+    defaults: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "batch_tokens", "tokens", "target_loss", "budget", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise SpecError(name.removesuffix("_s"), value, "a positive number")
+        unit = math.lcm(self.workers, self.model.sequence)
+        if self.batch_tokens % unit:
+            expected = f"a multiple of {unit:,}: {self.workers:,} workers, sequences of {self.model.sequence:,} tokens"
+            raise SpecError("batch_tokens", self.batch_tokens, expected)
+        if self.budget is not None and self.prices is None:
+            raise SpecError("budget", self.budget, "prices beside it: a list in YAML, or the name of one")
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a training sequence."""
+        return self.model.sequence
+
+    @property
+    def tokens_per_worker(self) -> int:
+        """Of a step: the batch over P."""
+        return self.batch_tokens // self.workers
+
+    @property
+    def steps(self) -> int:
+        """Of a training on ``tokens``."""
+        return max(1, round(self.tokens / self.batch_tokens))
+
+    def on(self, network: Network, workers: int | None = None) -> AdviceQuestion:
+        """The same on another network, or with more or fewer workers and the same batch."""
+        return replace(self, network=network, workers=self.workers if workers is None else workers)
+
+
+def advice_question(
+    model: Any,
+    cluster: Any = None,
+    *,
+    network: Any = None,
+    hardware: Any = None,
+    workers: int | None = None,
+    tokens: str | float | None = None,
+    target_loss: float | None = None,
+    batch_tokens: str | float | None = None,
+    sequence: int | None = None,
+    budget: str | float | None = None,
+    deadline: str | float | None = None,
+    prices: Any = None,
+    extrapolate: bool = False,
+    methods: Sequence[Any] | None = None,
+) -> AdviceQuestion:
+    """The question that a user means.
+
+    Args:
+        model: a transformer, as `syncline.specs.model` takes it.
+        cluster: a bundled one's name, a file, fields; or `network`, `hardware` and `workers` in its place.
+        network: in place of the cluster's.
+        hardware: likewise.
+        workers: likewise; of a cluster fewer than all, too.
+        tokens: ``140e9``, ``"140B"``; 20 per parameter unless given.
+        target_loss: in nats per token.
+        batch_tokens: of a step of all workers, of which the nearest number of whole sequences is taken; see
+            `default_batch` unless given.
+        sequence: tokens; the model's unless given.
+        budget: ``50e3``, ``"50k"``, in the currency of the prices.
+        deadline: ``"30d"``, or seconds.
+        prices: see `syncline.specs.prices.prices_of`.
+        extrapolate: see `AdviceQuestion`.
+        methods: names or fields; all that are tried unless given.
+
+    Raises:
+        SpecError: what is wrong, where, and what would be accepted.
+    """
+    shape = transformer(model)
+    given = None if cluster is None else named_cluster(cluster)
+    if given is not None and network is not None:
+        raise SpecError("network", str(network), f"none beside a cluster, which has its own ({given.name})")
+    joined = given.network if given else network_of(network) if network is not None else None
+    if joined is None:
+        raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
+    machine = hardware_of(hardware) if hardware is not None else given.hardware if given else None
+    if machine is None:
+        raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
+    count = workers if workers is not None else given.workers if given else None
+    if count is None:
+        raise SpecError("workers", None, "how many: the cluster does not say")
+    if count < 1:
+        raise SpecError("workers", count, "a number of workers, at least 1")
+    joined.among(count)
+    told: list[str] = []
+    if sequence is None:
+        told.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
+    else:
+        shape = replace(shape, sequence=sequence)
+    trained = TOKENS_PER_PARAMETER * shape.parameters if tokens is None else parse_count(tokens, "tokens")
+    if tokens is None:
+        told.append(f"tokens: {trained:.3g}, {TOKENS_SOURCE}")
+    if batch_tokens is None:
+        batch = default_batch(shape.parameters, count, shape.sequence)
+        both = best_batch_tokens(shape.parameters), best_batch_tokens(shape.parameters, 2)
+        told.append(f"batch: {batch:,} tokens in a step, {BATCH_SOURCE.format(*both)}")
+    else:
+        wanted = parse_count(batch_tokens, "batch_tokens")
+        if not wanted > 0:
+            raise SpecError("batch_tokens", batch_tokens, "a positive number")
+        batch = whole_batch(wanted, count, shape.sequence)
+        if batch != wanted:
+            told.append(f"batch: {batch:,} tokens in a step, the nearest to {wanted:,.0f} in whole sequences")
+    return AdviceQuestion(
+        shape,
+        joined,
+        machine,
+        count,
+        batch,
+        trained,
+        target_loss,
+        None if budget is None else parse_count(budget, "budget"),
+        None if deadline is None else parse_seconds(deadline, "deadline"),
+        None if prices is None else prices_of(prices),
+        extrapolate,
+        tuple(method_of(named(one, "method") if isinstance(one, str) else one) for one in methods or ()),
+        tuple(told),
+    )

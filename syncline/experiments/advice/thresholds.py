@@ -1,0 +1,231 @@
+"""Where the first of a ranking changes: with the outermost link's bandwidth, its latency, or the number of workers.
+
+Each is doubled or halved until another plan is first, and found between by bisection; plans, their layouts and the
+tokens to equal loss stay as they are. Bounds are those of communication over computing: a factor on the one is the same
+factor on the bandwidth at which two steps are equal (`syncline.experiments.projection.bounds.of_thresholds`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel import Link, Network
+from syncline.costmodel.network.changed import links_of, scaled
+from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.errors import SpecError
+from syncline.experiments.advice.equal_loss import tokens_needed
+from syncline.experiments.advice.plans import TrainingPlan
+from syncline.experiments.advice.priced import PlanRow
+from syncline.experiments.advice.question import AdviceQuestion
+from syncline.experiments.projection.bounds import of_networks, of_settings
+from syncline.experiments.projection.plan import ProjectionPlan
+
+DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
+"""How far is looked, up and down."""
+
+BISECTIONS = 7
+"""Of a factor of two: to half a percent."""
+
+Timed = Callable[[float], list[float]]
+
+
+class PreparedPlan(NamedTuple):
+    """A plan that is priced on any network, and its steps to equal loss."""
+
+    plan: ProjectionPlan
+    steps: float
+    number: int = 0
+
+    def time_s(self, network: Network) -> float:
+        """Of the training; infinite where nobody knows."""
+        step = self.plan.step(self.number, network, known={})
+        seconds = self.steps * float(np.reshape(step.step_time_s, (-1,))[0])
+        return math.inf if math.isnan(seconds) else seconds
+
+
+def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
+    """A plan that can be priced on any network with the question's workers.
+
+    Args:
+        question: what is asked.
+        plan: which.
+        tokens: that it trains on.
+    """
+    return PreparedPlan(ProjectionPlan([plan.spec(question)]), tokens / question.batch_tokens)
+
+
+def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
+    """The plan of a row, as `prepared`."""
+    plan, number = row["prepared"]
+    return PreparedPlan(plan, row["tokens"] / question.batch_tokens, number)
+
+
+def outermost_link(network: Network) -> Link:
+    """The link of the outermost level."""
+    return network.levels[-1].link if isinstance(network, MultiLevel) else links_of(network)[-1]
+
+
+def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
+    """Where another plan than the first becomes it: a row for each quantity and direction.
+
+    Fields: ``what``, ``of`` (``any``, or ``data parallelism`` as the one that becomes it), ``now``, ``direction``
+    (``above``, ``below``), ``at`` (none: nowhere up to ``looked_to``), its bounds ``low`` and ``high``, ``becomes``
+    (the place of the row that is first beyond).
+
+    Args:
+        question: what is asked.
+        rows: of one list, the first least.
+    """
+    if len(rows) < 2:
+        return []
+    link = outermost_link(question.network)
+    plans = [prepared_row(question, row) for row in rows]
+
+    def on(**factors: float) -> list[float]:
+        network = scaled(question.network, only=link, **factors)
+        return [one.time_s(network) for one in plans]
+
+    off = _off(question, plans[0].plan)
+    told = []
+    bandwidth, latency = float(link.bandwidth_bytes_per_s), float(link.latency_s)
+    for what, now, timed in (
+        ("bandwidth", bandwidth, lambda factor: on(bandwidth=factor)),
+        ("latency", latency, lambda factor: on(latency=factor)),
+    ):
+        if not now > 0:
+            continue
+        for up in (True, False):
+            found = _sought(timed, DOUBLINGS[what][0 if up else 1], up)
+            told.append(_told(what, now, up, found, off))
+    parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
+    if parallel and 0 not in parallel:
+        others = set(range(len(rows))) - parallel
+        found = _sought(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
+        told.append(_told("bandwidth", bandwidth, True, found, off) | {"of": "data parallelism"})
+    return told + [_with_workers(question, rows, up) for up in (True, False)]
+
+
+def _off(question: AdviceQuestion, plan: ProjectionPlan) -> tuple[float, float]:
+    """By what communication is off against computing, least and most."""
+    k, c = of_settings(plan), of_networks(plan, [question.network])
+    least = np.exp(-np.hypot(np.log(c.low[0]), np.log(k.high[0])))
+    return float(least), float(np.exp(np.hypot(np.log(c.high[0]), np.log(k.low[0]))))
+
+
+class Found(NamedTuple):
+    """Where it changes, as a factor of what is now; None: nowhere up to the other."""
+
+    factor: float | None
+    becomes: int | None
+    looked_to: float
+
+
+def _sought(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> Found:
+    """Where the first is none of those ``before``."""
+    step = 2.0 if up else 0.5
+    last = 1.0
+    for number in range(1, doublings + 1):
+        factor = step**number
+        times = timed(factor)
+        first = int(np.argmin(times))
+        if first not in before:
+            return Found(_between(timed, last, factor, before), first, factor)
+        last = factor
+    return Found(None, None, last)
+
+
+def _between(timed: Timed, inside: float, outside: float, before: Collection[int]) -> float:
+    for _ in range(BISECTIONS):
+        middle = math.sqrt(inside * outside)
+        if int(np.argmin(timed(middle))) in before:
+            inside = middle
+        else:
+            outside = middle
+    return math.sqrt(inside * outside)
+
+
+def _told(what: str, now: float, up: bool, found: Found, off: tuple[float, float]) -> dict[str, Any]:
+    at = None if found.factor is None else now * found.factor
+    # A latency counts in the link's time as bytes over its bandwidth do, so that its bounds are the other way round.
+    low, high = off if what == "bandwidth" else (1 / off[1], 1 / off[0])
+    bounded = at is not None and what != "workers"
+    return {
+        "what": what,
+        "of": "any",
+        "now": now,
+        "direction": "above" if up else "below",
+        "at": at,
+        "low": at * low if at is not None and bounded else None,
+        "high": at * high if at is not None and bounded else None,
+        "becomes": found.becomes,
+        "looked_to": now * found.looked_to,
+    }
+
+
+def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
+    """With more workers inside each unit of the outermost level, or fewer, and the same batch of all of them."""
+    step = 2.0 if up else 0.5
+    found, last = Found(None, None, 1.0), 1.0
+    for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
+        factor = step**number
+        times = _times_with(question, rows, factor)
+        if times is None or math.isinf(min(times)):
+            break
+        first = int(np.argmin(times))
+        last = factor
+        if first != 0:
+            found = Found(factor, first, factor)
+            break
+    return _told("workers", question.workers, up, found._replace(looked_to=last), (1.0, 1.0))
+
+
+def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
+    """Times of so many times the workers; None where the batch or the network has no room for them."""
+    count = question.workers * factor
+    network = _grown(question.network, factor)
+    if count != int(count) or network is None:
+        return None
+    try:
+        network.among(int(count))
+        changed = question.on(network, int(count))
+    except SpecError:
+        return None
+    if changed.tokens_per_worker < changed.sequence:  # less than a sequence each
+        return None
+    return [_time_with(changed, row, factor) for row in rows]
+
+
+def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
+    plan: TrainingPlan = row["plan"]
+    layout = plan.layout
+    if layout.workers > 1:  # as many replicas, each of more workers
+        data = layout.data * factor
+        if data != int(data) or int(data) % layout.expert:
+            return math.inf
+        layout = replace(layout, data=int(data))
+    plan = replace(plan, layout=layout)
+    try:
+        tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens
+        one = prepared(question, plan, tokens)
+        fits = one.plan.held[0].memory.fits(question.hardware)
+        return one.time_s(question.network) if fits is None or bool(np.all(fits)) else math.inf
+    except SpecError:
+        return math.inf
+
+
+def _grown(network: Network, factor: float) -> Network | None:
+    """Units of the outermost level with so many times the units inside; None where that is no whole number."""
+    if not isinstance(network, MultiLevel) or len(network.levels) < 2:
+        return network
+    inner = network.levels[-2]
+    if inner.units is None:
+        return network
+    units = inner.units * factor
+    if units != int(units) or units < 1:
+        return None
+    return replace(network, levels=(*network.levels[:-2], replace(inner, units=int(units)), network.levels[-1]))

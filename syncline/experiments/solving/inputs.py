@@ -1,0 +1,213 @@
+"""A question as users ask it, in text and numbers, for the command line and for Python alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.costmodel import Link
+from syncline.errors import SpecError
+from syncline.experiments.projection.answers import WholeTraining
+from syncline.experiments.projection.projections import Options, names_of, variants
+from syncline.experiments.solving.question import Inverse, OfferedLink
+from syncline.experiments.solving.targets import SolveTargets
+from syncline.methods import named
+from syncline.specs import Experiment, ProjectSpec
+from syncline.specs.cluster.links import part_of, preset_link
+from syncline.specs.prices import prices_of
+from syncline.units import parse_count, parse_seconds, parse_share
+
+METHODS_ASKED = ("ddp-adam", "diloco", "streaming-diloco")
+"""Those that are asked about where nobody says which."""
+
+BASELINE = "ddp-adam"
+"""Of a speedup, where nobody says over what."""
+
+
+@dataclass(frozen=True)
+class InverseInputs:
+    """What is given beside a projection's own options; see `sl.solve`."""
+
+    tokens: str | float | None = None
+    target_loss: float | None = None
+    prices: Any = None
+    extrapolate: bool = False
+    deadline: str | float | None = None
+    budget: str | float | None = None
+    step_time: str | float | None = None
+    utilisation: str | float | None = None
+    compute_utilisation: str | float | None = None
+    exposed: str | float | None = None
+    speedup: str | float | None = None
+    loss_penalty: str | float | None = None
+    over: str | None = None
+    level: str | int | None = None
+    among: Any = None
+    most: int | None = None
+    batch_tokens: str | float | None = None
+    best: bool = False
+    fits: bool | None = None
+
+    def targets(self) -> SolveTargets:
+        """What is to be met.
+
+        Raises:
+            SpecError: nothing, or text that is no such quantity.
+        """
+
+        def read(name: str, parse: Any) -> Any:
+            value = getattr(self, name)
+            return None if value is None else parse(value, name)
+
+        speedup = self.speedup.removesuffix("x") if isinstance(self.speedup, str) else self.speedup
+        return SolveTargets(
+            deadline_s=read("deadline", parse_seconds),
+            budget=read("budget", parse_count),
+            step_time_s=read("step_time", parse_seconds),
+            utilisation=read("utilisation", parse_share),
+            compute_utilisation=read("compute_utilisation", parse_share),
+            exposed=read("exposed", parse_share),
+            speedup=None if speedup is None else parse_count(speedup, "speedup"),
+            loss_penalty=read("loss_penalty", parse_share),
+            memory=1.0 if self.fits else None,
+        )
+
+    def training(self) -> WholeTraining:
+        """What is asked of the whole training.
+
+        Raises:
+            SpecError: as `WholeTraining` and lists of prices do.
+        """
+        return WholeTraining(
+            None if self.tokens is None else parse_count(self.tokens, "tokens"),
+            self.target_loss,
+            None if self.prices is None else prices_of(self.prices),
+            self.extrapolate,
+        )
+
+    def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> Inverse:
+        """The question about specs that are ready, the first of whose methods is the baseline of a speedup.
+
+        Args:
+            variable: what is sought.
+            specs: of projections.
+            own_methods: whether somebody named their methods.
+
+        Raises:
+            SpecError: what is wrong, where, and what would be accepted.
+        """
+        targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
+        if len(projections) < len(specs):
+            raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
+        if self.over is not None and targets.speedup is None:
+            raise SpecError("over", self.over, "none, unless a speedup is asked for")
+        if variable == "workers" and self.fits is None and all(map(_memory_known, projections)):
+            targets = replace(targets, memory=1.0)
+        over = projections[0].methods[0] if targets.speedup is not None else None
+        if over is not None and all(len(spec.methods) < 2 for spec in projections):
+            raise SpecError("methods", over.name, f"a method beside {over.name}, which speedups are over")
+        batch = None if self.batch_tokens is None else parse_count(self.batch_tokens, "batch_tokens")
+        if batch is not None and variable != "workers" and not self.best:
+            projections = [with_batch(spec, batch) for spec in projections]
+        return Inverse(
+            variable,
+            projections,
+            targets,
+            self.training(),
+            over,
+            self.level,
+            offered_links(self.among),
+            self.most,
+            batch,
+            self.best,
+            own_methods,
+        )
+
+    def specs(self, spec: Experiment, options: Options, own_methods: bool) -> list[Experiment]:
+        """The specs that options ask for, with the baseline of a speedup in front of their methods.
+
+        Args:
+            spec: to begin with.
+            options: see `variants`.
+            own_methods: whether the spec's methods are asked about where the options name none.
+
+        Raises:
+            SpecError: what is wrong, where, and what would be accepted.
+        """
+        if not isinstance(spec, ProjectSpec):
+            raise SpecError("spec", spec.name, "a projection; a paper's table has nothing to solve for")
+        methods: list[Any] = names_of(options.methods)
+        if not methods:
+            methods = list(spec.methods) if own_methods else list(METHODS_ASKED)
+        if self.speedup is not None:
+            over = self.over or BASELINE
+            named(over, "over")
+            methods = [over, *(one for one in methods if (one if isinstance(one, str) else one.name) != over)]
+        return variants(spec, Options(**vars(options) | {"methods": methods}))
+
+
+def _memory_known(spec: ProjectSpec) -> bool:
+    machine = spec.memory_machine
+    return machine is not None and machine.memory_bytes is not None
+
+
+def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
+    """The spec with so many tokens in a step of all workers together.
+
+    Raises:
+        SpecError: workers cannot share them evenly.
+    """
+    if batch_tokens % spec.workers:
+        raise SpecError("batch_tokens", batch_tokens, f"a multiple of the {spec.workers:,} workers")
+    return spec.model_copy(update={"tokens_per_worker": int(batch_tokens) // spec.workers})
+
+
+def offered_links(given: Any, path: str = "among") -> list[OfferedLink]:
+    """Links to choose from.
+
+    Args:
+        given: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
+            behind one is the price of a month; or a mapping of names to prices.
+        path: what it is called.
+
+    Raises:
+        SpecError: a link that is none, a price that is no number, or one that is there twice.
+    """
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        out = [_offered(name, price, path) for name, price in given.items()]
+    else:
+        parts = [one for each in ([given] if isinstance(given, str | Link) else given) for one in _parts(each)]
+        out = [_offered(*one, path) for one in parts]
+    names = [one.link.name for one in out]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(path, name, "different networks; this one is there twice")
+    return out
+
+
+def _parts(given: Any) -> list[tuple[Any, Any]]:
+    """Each link with its price, if it has one."""
+    if not isinstance(given, str):
+        return [(given, None)]
+    pieces = [piece.strip() for piece in given.split(",")]
+    try:
+        parse_seconds(pieces[0])
+    except SpecError:
+        named_links = pieces
+    else:
+        named_links = [given]  # a latency, and its bandwidth
+    return [(name.strip(), price if equals else None) for name, equals, price in map(_split, named_links)]
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    return text.partition("=")
+
+
+def _offered(given: Any, price: Any, path: str) -> OfferedLink:
+    month = None if price is None else parse_count(price, f"{path}.{given}")
+    if isinstance(given, str) and "," not in given:
+        return OfferedLink(preset_link(given, path), month)
+    return OfferedLink(part_of(given, path), month)

@@ -1,0 +1,310 @@
+"""What can be set on the page: each setting's name, what it can be, its text in a link; and the spec that they make.
+
+A link is read by anybody who is sent one: every value is a number or a name of a list. No file, no ``module:name``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from syncline.costmodel import HARDWARE, MODELS, NETWORKS
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError, one_of
+from syncline.methods import METHODS
+from syncline.units import (
+    format_bandwidth,
+    format_seconds,
+    parse_bandwidth,
+    parse_count,
+    parse_seconds,
+)
+
+OWN = "own"
+"""Of a period or a compression: what each method has by itself."""
+
+BASELINE = "ddp-adam"
+"""Over which speedups are; always among the methods."""
+
+OFFERED = (
+    "diloco", "streaming-diloco", "local-adam", "mt-dao", "des-loc", "demo", "powersgd", "top-k", "lion-cub", "dion",
+)  # fmt: skip
+"""Methods that have a box on the page. A link may name any other that ``syncline list methods`` has."""
+
+MOST_METHODS = 12
+"""In one link: what a picture can tell apart, and what is answered at once."""
+
+COMPRESSIONS = {
+    OWN: "each method's own",
+    "bf16": "bf16",
+    "8 bit": "8-bit integers",
+    "4 bit": "4-bit integers",
+    "top 1 %": "the largest 1 %",
+}
+
+LOSSES = {"seen": "where fits have seen them", "extrapolated": "beyond, marked *"}
+
+REPLICAS = {
+    "worker": "one worker",
+    "node": "a node, tensor parallel",
+    "site": "a site, data parallel",
+    "nodes in a site": "a site, tensor parallel in nodes",
+}
+"""What a replica is: of how many workers, and how they share it."""
+
+
+@dataclass(frozen=True)
+class PageSettings:
+    """What is asked; the default is the two bundled sites of A100s, each site a replica.
+
+    Args:
+        model, hardware: names of their lists.
+        sites: how many, each with a line of ``bandwidth`` and ``latency`` to the others.
+        workers: of a site.
+        inside: the network of a site, by name.
+        bandwidth: of a site's line, bytes per second.
+        latency: of it, seconds one way.
+        methods: names of their list, beside the baseline.
+        period: steps from an average to the next, of methods that have periods of several steps; 0: each its own.
+        compression: what is sent in place of numbers, of methods that can; see ``COMPRESSIONS``.
+        replica: see ``REPLICAS``.
+        batch: tokens of a worker in a step.
+        tokens: of the whole training.
+        losses: whether published fits are asked beyond what they have seen; see ``LOSSES``.
+        shown: whose round is drawn; none: the first of the ranking.
+    """
+
+    model: str = "llama-7b"
+    hardware: str = "a100"
+    sites: int = 2
+    workers: int = 32
+    inside: str = "dgx-a100"
+    bandwidth: float = 1.25e8
+    latency: float = 0.02
+    methods: tuple[str, ...] = ("diloco", "streaming-diloco", "mt-dao", "des-loc", "demo")
+    period: int = 0
+    compression: str = OWN
+    replica: str = "site"
+    batch: int = 32768
+    tokens: float = 140e9
+    losses: str = "seen"
+    shown: str = ""
+
+    @property
+    def total(self) -> int:
+        """Workers of all sites."""
+        return self.sites * self.workers
+
+    @property
+    def steps(self) -> int:
+        """Of the whole training, rounded to the nearest, at least one."""
+        return max(1, round(self.tokens / (self.batch * self.total)))
+
+
+@dataclass(frozen=True)
+class Field:
+    """One setting: how its text is read and written, and between what it can be moved.
+
+    Args:
+        name: of the field, and in a link.
+        label: on the page.
+        read: its value, of text.
+        write: its text, from which ``read`` has the same value.
+        stops: values of a slider, in order; or what can be chosen.
+        told: texts of the stops on the page, where ``write`` is not what people read.
+        help: a line about it.
+    """
+
+    name: str
+    label: str
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+    stops: Sequence[Any] = ()
+    told: Mapping[Any, str] | None = None
+    help: str = ""
+
+    def text(self, value: Any) -> str:
+        """A value as the page shows it."""
+        return (self.told or {}).get(value) or (f"{value:,}" if isinstance(value, int) else self.write(value))
+
+    def place(self, value: Any) -> int:
+        """Of the stop that is nearest to a value: by its ratio for positive numbers."""
+        if value in self.stops:
+            return list(self.stops).index(value)
+        return min(range(len(self.stops)), key=lambda place: _apart(self.stops[place], value))
+
+
+def _apart(one: float, other: float) -> float:
+    if min(one, other) <= 0:
+        return float("inf")
+    return max(one / other, other / one)
+
+
+def _among(path: str, options: Sequence[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in options:
+            raise SpecError(path, text, one_of(options, text))
+        return text
+
+    return read
+
+
+def _whole(path: str, low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        plain = text.strip().replace(",", "")
+        if not (plain.isascii() and plain.isdecimal() and len(plain) < 20 and low <= int(plain) <= high):
+            raise SpecError(path, text, f"a whole number from {low:,} to {high:,}")
+        return int(plain)
+
+    return read
+
+
+def _between(
+    path: str, parse: Callable[[str, str], float], write: Callable[[float], str], low: float, high: float
+) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = parse(text, path)
+        if not low <= value <= high:
+            raise SpecError(path, text, f"{write(low)} to {write(high)}")
+        return value
+
+    return read
+
+
+def _exactly(
+    write: Callable[[float], str], parse: Callable[[str], float], unit: str, power: int = 0, scale: float = 1.0
+) -> Callable[[float], str]:
+    """Writes a number for people where that says all of it, else with all its digits, in ``10**power`` of a unit."""
+
+    def text(value: float) -> str:
+        short = write(value)
+        return short if parse(short) == value else f"{Decimal(repr(value * scale)).scaleb(-power).normalize():f} {unit}"
+
+    return text
+
+
+_COUNTS = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def format_count(count: float) -> str:
+    """A number of tokens for people, three significant digits: ``140 B``.
+
+    >>> format_count(140e9), format_count(1.5e12)
+    ('140 B', '1.5 T')
+    """
+    unit, size = next(((unit, size) for unit, size in _COUNTS if float(f"{count:.3g}") >= size), ("", 1.0))
+    return f"{float(f'{count / size:.3g}'):g} {unit}".strip()
+
+
+def _period(text: str) -> int:
+    return 0 if text.strip() == OWN else _whole("period", 1, 10_000)(text)
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    names = [one.strip() for one in text.split(",") if one.strip()]
+    for name in names:
+        if name not in METHODS:
+            raise SpecError("methods", name, one_of(METHODS, name))
+    kept = tuple(dict.fromkeys(name for name in names if name != BASELINE))
+    if len(kept) > MOST_METHODS:
+        raise SpecError("methods", len(kept), f"at most {MOST_METHODS}")
+    return kept
+
+
+def _shown(text: str) -> str:
+    if text and text not in METHODS:
+        raise SpecError("shown", text, one_of(METHODS, text))
+    return text
+
+
+def _stops(low: float, high: float, mantissas: Sequence[float]) -> tuple[float, ...]:
+    """MethodRound numbers from ``low`` to ``high``: the mantissas in every decade, as written."""
+    found, power = [], -15
+    while 10.0**power <= high * 1.001:
+        found += [float(f"{mantissa}e{power}") for mantissa in mantissas]
+        power += 1
+    return tuple(one for one in found if low * 0.999 <= one <= high * 1.001)
+
+
+FINE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+INSIDE = tuple(name for name, one in NETWORKS.items() if isinstance(one.network, Link | TwoLevel) and "wan" not in name)
+SLOWEST, FASTEST = 1.25e5, 1.25e11
+"""Bytes per second of a site's line: 1 Mbit/s to 1 Tbit/s."""
+
+_rate = _exactly(format_bandwidth, parse_bandwidth, "bit/s", scale=8.0)
+_time = _exactly(format_seconds, parse_seconds, "s")
+_count = _exactly(format_count, parse_count, "B", 9)
+POWERS = tuple(2**power for power in range(10))
+
+FIELDS: tuple[Field, ...] = (
+    Field("model", "Model", _among("model", list(MODELS)), str, tuple(MODELS)),
+    Field("hardware", "Hardware", _among("hardware", list(HARDWARE)), str, tuple(HARDWARE)),
+    Field("sites", "Sites", _whole("sites", 1, 64), str, (1, 2, 3, 4, 5, 6, 8, 12, 16)),
+    Field("workers", "Workers per site", _whole("workers", 1, 1024), str, POWERS),
+    Field("inside", "Network of a site", _among("inside", INSIDE), str, INSIDE),
+    Field(
+        "bandwidth", "Bandwidth of a site's line",
+        _between("bandwidth", parse_bandwidth, _rate, SLOWEST, FASTEST), _rate,
+        tuple(one * 1e9 / 8 for one in _stops(1e-2, 1e3, FINE)),
+    ),
+    Field(
+        "latency", "Latency of it, one way", _between("latency", parse_seconds, _time, 1e-7, 1.0), _time,
+        _stops(1e-6, 0.5, (1, 1.5, 2, 3, 5, 7)),
+    ),
+    Field("methods", "Methods", _methods, ",".join, OFFERED),
+    Field(
+        "period", "Steps between averages", _period, lambda value: str(value) if value else OWN,
+        (0, 1, 2, 4, 8, 16, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000), {0: "own"},
+        "of methods that average now and then; own: what each has by itself",
+    ),
+    Field("compression", "Sent as", _among("compression", list(COMPRESSIONS)), str, tuple(COMPRESSIONS), COMPRESSIONS),
+    Field("replica", "A replica is", _among("replica", list(REPLICAS)), str, tuple(REPLICAS), REPLICAS),
+    Field(
+        "batch", "Tokens per worker, step", _whole("batch", 1, 10**9), str,
+        tuple(2**power for power in range(9, 21)),
+    ),
+    Field(
+        "tokens", "Tokens of the training", _between("tokens", parse_count, _count, 1e6, 1e15), _count,
+        _stops(1e9, 2e13, (1, 1.4, 2, 3, 5, 7)),
+    ),
+    Field("losses", "Losses", _among("losses", list(LOSSES)), str, tuple(LOSSES), LOSSES),
+    Field("shown", "Round of", _shown, str),
+)  # fmt: skip
+BY_NAME = {field.name: field for field in FIELDS}
+assert [one.name for one in FIELDS] == [one.name for one in fields(PageSettings)]
+
+
+def to_query(settings: PageSettings) -> str:
+    """All settings as the query of a link, so that it means the same when defaults have changed."""
+    return urlencode({one.name: one.write(getattr(settings, one.name)) for one in FIELDS})
+
+
+def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]:
+    """The settings that a link means, and a line for whatever in it cannot be used, in whose place the default is.
+
+    Args:
+        query: of the link, or its fields.
+    """
+    given = dict(parse_qsl(query, keep_blank_values=True)) if isinstance(query, str) else dict(query)
+    settings, problems = PageSettings(), []
+    for name, text in given.items():
+        try:
+            settings = with_text(settings, name, text)
+        except SpecError as error:
+            problems.append(str(error))
+    return settings, problems
+
+
+def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
+    """The settings with another value of one.
+
+    Raises:
+        SpecError: no such setting, or a value that it cannot have.
+    """
+    if name not in BY_NAME:
+        raise SpecError("link", name, one_of(BY_NAME, name))
+    return replace(settings, **{name: BY_NAME[name].read(text)})

@@ -1,0 +1,47 @@
+"""Lists of prices as users write them: a file, a name, or fields."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import create_model
+
+from syncline.costmodel.prices import PRICES, Prices
+from syncline.errors import SpecError, one_of
+from syncline.fields import Spec, validate
+from syncline.specs.cluster.files import fields_of, is_file, text_in
+
+EXAMPLE = "prices, as in 'accelerator_hour: 2.5'"
+
+_TYPES: dict[str, Any] = get_type_hints(Prices)
+_FIELDS: dict[str, Any] = {one.name: (_TYPES[one.name], one.default) for one in fields(Prices)}
+PricesSpec = create_model("PricesSpec", __base__=Spec, __doc__="The fields of `Prices`, by their own names.", **_FIELDS)
+
+
+def prices_of(given: Any, path: str = "prices") -> Prices:
+    """A list of prices.
+
+    Args:
+        given: the name of a bundled one, a YAML file, its fields, or a list that is ready.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: an unknown name, a file that cannot be read, or a field that no list has.
+    """
+    if isinstance(given, Prices):
+        return given
+    if isinstance(given, str) and not is_file(given):
+        if given not in PRICES:
+            raise SpecError(path, given, f"a file of prices in YAML, or {one_of(PRICES, given)}")
+        return PRICES[given]
+    own: dict[str, Any] = {}
+    if is_file(given):
+        file = Path(given)
+        own = {"name": file.stem}
+        given = fields_of(text_in(file, path), str(file), path, "a file", EXAMPLE)
+    if not isinstance(given, dict):
+        raise SpecError(path, given, EXAMPLE)
+    read = validate(PricesSpec, own | given)
+    return Prices(**{one.name: getattr(read, one.name) for one in fields(Prices)})

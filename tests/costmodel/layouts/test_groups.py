@@ -1,0 +1,95 @@
+"""Collectives of many groups at once: by hand, and as the events play them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncline.costmodel import NETWORKS, Link, NoClosedForm, collective_s
+from syncline.costmodel.layouts.groups import crosses, group_carried, message_s
+from syncline.costmodel.traffic.call import Call, parts_like
+from syncline.sim import clock
+from syncline.specs import named_cluster, network
+
+SMALL = network({
+    "name": "small",
+    "levels": [
+        {"units": 2, "link": "nvlink3"},
+        {"units": 2, "link": "ib-hdr"},
+        {"units": 2, "link": "20ms,1Gbit/s", "rails": 1},
+    ],
+})  # fmt: skip
+
+
+def seconds(kind: str, ranks: range, workers: int, n: float, on: object = SMALL, wanted: str | None = "auto") -> float:
+    """Of a group's collective."""
+    return np.asarray(group_carried(kind, ranks, workers, n, on, wanted).seconds).item()  # type: ignore[arg-type]
+
+
+def played_s(kind: str, part: range, n: float) -> float:
+    """Of all groups like this one on eight workers, by the events."""
+    calls = [Call(0, kind, n, each) for each in parts_like(part, 8)]
+    return clock(calls, 0.0, SMALL, 8, 1, algorithm="ring", evaluator="events").wall_s
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("part", [range(2), range(0, 8, 4)])
+def test_a_level_s_groups_take_what_happens(kind: str, part: range) -> None:
+    assert seconds(kind, part, 8, 1e6, wanted="ring") == pytest.approx(played_s(kind, part, 1e6), rel=1e-9)
+
+
+def test_three_levels_take_what_their_levels_do_one_after_another() -> None:
+    # Of an all-gather of n: across sites n, then nodes 2 n, then inside 4 n; what happens at each is played.
+    n, everybody = 1e6, range(8)
+    across, inside = range(0, 8, 4), range(2)
+    between = 2 * n / 25e9 + 2e-6  # a pair of nodes inside a site, every worker with a card of its own
+    told = played_s("all_gather", across, n) + between + played_s("all_gather", inside, 4 * n)
+    assert seconds("all_gather", everybody, 8, n) == pytest.approx(told, rel=1e-9)
+    scattered = (
+        played_s("reduce_scatter", inside, n) + (n / 4 / 25e9 + 2e-6) + played_s("reduce_scatter", across, n / 4)
+    )
+    assert seconds("reduce_scatter", everybody, 8, n) == pytest.approx(scattered, rel=1e-9)
+    whole = collective_s("all_reduce", 8, n, SMALL, "hierarchical")
+    assert seconds("all_reduce", everybody, 8, n, wanted="hierarchical") == pytest.approx(whole, rel=1e-12)
+
+
+def test_groups_share_what_leaves_a_site() -> None:
+    two = named_cluster("two-sites-a100").network
+    n, rate = 1e8, 125e6 / 32  # 32 GPUs send at once
+    assert seconds("all_reduce", range(0, 64, 32), 64, n, two, "ring") == pytest.approx(2 * (0.020002 + n / 2 / rate))
+    assert float(message_s(range(0, 64, 32), 64, n, two)) == pytest.approx(0.020002 + n / rate)
+    assert [crosses(two, one, 64) for one in (range(1), range(8), range(0, 32, 8), range(0, 64, 8))] == [-1, 0, 1, 2]
+
+
+sizes = st.sampled_from([1, 2, 4, 8])
+
+
+@settings(deadline=None)
+@given(sizes, sizes, st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]))
+def test_on_a_link_groups_do_not_meet(size: int, stride: int, kind: str) -> None:
+    link = Link(1e-5, 1e9)
+    alone = float(collective_s(kind, size, 1e6, link))
+    assert seconds(kind, range(0, size * stride, stride), 64, 1e6, link, None) == pytest.approx(alone)
+
+
+def test_one_by_itself_takes_no_time() -> None:
+    assert seconds("all_reduce", range(1), 8, 1e6) == 0.0
+    assert message_s(range(1), 8, 1e6, SMALL) == 0.0
+
+
+def test_units_that_are_not_filled_evenly_have_no_closed_form() -> None:
+    six = network({"levels": [{"units": 6, "link": "nvlink3"}, {"units": 2, "link": "ib-hdr"}]})
+    with pytest.raises(NoClosedForm, match="evenly"):
+        group_carried("all_reduce", range(4), 12, 1e6, six)
+    with pytest.raises(NoClosedForm, match="levels of units of one size"):
+        group_carried("all_reduce", range(2), 8, 1e6, network({"sites": [5, 3], "lan": "10gbe", "uplink": "wan"}))
+
+
+def test_sums_among_nodes_are_the_fastest_hierarchy() -> None:
+    dgx = NETWORKS["dgx-a100"].network
+    priced = group_carried("all_reduce", range(16), 16, 1e3, dgx, "auto")
+    assert priced.names[int(priced.chosen)] != "leader"
+    least = min(float(collective_s("all_reduce", 16, 1e3, dgx, name)) for name in priced.names)
+    assert priced.seconds.item() == least
