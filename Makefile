@@ -2,20 +2,55 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
+SPHINX := $(BIN)/python -m sphinx --quiet --jobs auto --conf-dir website
 NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
+READ := $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --overwrite
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow lint docs linkcheck notebooks wheel wheel-check bench clean
 demo: .venv/installed
 	$(BIN)/python -m benchmarks.headline demo
 
-# One run and one summary for the tests and the notebooks, which are kept as scripts.
+# The notebooks, which are kept as scripts, run beside the tests, most of which need one core; what they say comes last.
 test: .venv/installed-test $(NOTEBOOKS)
-	$(BIN)/python -m pytest --nbmake tests syncline $(NOTEBOOKS)
+	@$(READ) $(NOTEBOOKS) > build/notebooks.log 2>&1 & notebooks=$$!; \
+	trap 'kill $$notebooks 2> /dev/null' EXIT INT TERM; \
+	$(BIN)/python -m pytest tests syncline; tests=$$?; \
+	wait $$notebooks; read=$$?; cat build/notebooks.log; exit $$((tests + read))
+	@touch build/notebooks/executed
 
 build/notebooks/%.ipynb: notebooks/%.py .venv/installed-test
 	@mkdir -p $(@D)
 	$(BIN)/jupytext --quiet --to ipynb --output $@ $<
+
+# The site takes the notebooks with the outputs that the last test of them left.
+build/notebooks/executed: $(NOTEBOOKS)
+	$(READ) $(NOTEBOOKS)
+	@touch $@
+
+docs: .venv/installed-docs build/notebooks/executed
+	$(BIN)/python website/lay_out.py
+	$(SPHINX) --fail-on-warning --keep-going --builder html build/site build/docs
+	$(BIN)/python website/check_links.py build/docs
+	@echo 'The documentation is at build/docs/index.html'
+
+# Asks the servers of others, so it is no part of the tests.
+linkcheck: .venv/installed-docs build/notebooks/executed
+	$(BIN)/python website/lay_out.py
+	$(SPHINX) --builder linkcheck build/site build/linkcheck
+
+# From the sdist, so both are whole. What builds is installed, so that nothing is fetched.
+wheel: .venv/installed-dev
+	rm -rf build/dist build/lib build/bdist*
+	$(BIN)/python -m build --no-isolation --outdir build/dist . > build/dist.log || { cat build/dist.log; exit 1; }
+	$(BIN)/python -m tests.wheel build/dist/*.whl
+
+# Before a release: the lowest and the newest dependencies, which takes minutes.
+wheel-check: wheel
+	$(BIN)/python -m tests.wheel build/dist/*.whl --dependencies lowest,newest
+
+notebooks: .venv/installed-notebooks $(NOTEBOOKS)
+	$(BIN)/jupyter lab --notebook-dir build/notebooks
 
 slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow
@@ -35,6 +70,8 @@ bench: .venv/installed-test
 	$(BIN)/python -m benchmarks.training --quick
 	$(BIN)/python -m benchmarks.sweep --runs 200 --rounds 1 --long-runs 4
 	$(BIN)/python -m benchmarks.projection --quick
+	$(BIN)/python -m benchmarks.tracing --quick
+	$(BIN)/python -m benchmarks.explore --moves 3
 
 clean:
 	rm -rf .venv build runs
@@ -50,6 +87,19 @@ clean:
 
 .venv/installed-test: .venv/installed
 	$(INSTALL) '.[test]'
+	@touch $@
+
+# For continuous integration: at once what it would install one after another.
+.venv/installed-all: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) '.[test,dev,docs]'
+	@touch .venv/installed .venv/installed-test .venv/installed-dev .venv/installed-docs $@
+
+.venv/installed-docs: .venv/installed
+	$(INSTALL) '.[docs]'
+	@touch $@
+
+.venv/installed-notebooks: .venv/installed-test
+	$(INSTALL) '.[test,notebooks]'
 	@touch $@
 
 .venv/installed-dev: .venv/installed-test

@@ -12,6 +12,8 @@
 # %% [markdown]
 # # Basis Rotation: where curvature lies, and what delay costs
 #
+# **Where does a late gradient cost Adam most, and does a rotated basis cure it?**
+#
 # Adam scales coordinates. Where a Hessian's eigenvectors lie across the coordinates, no such scaling makes a steep and
 # a flat direction alike, and Adam swings along the steep one. A late gradient tells of the other side of the swing, so
 # delay should cost most there, and Adam in the eigenbasis should be cured. Two landscapes show how far that goes, and
@@ -585,3 +587,10 @@ swings(panels, {"along it": LATE, "beside it": ON_TIME}, label="step", most=gpt.
 #
 # More draws and seeds, and the command for each number, are in [findings.md](../docs/findings.md); pictures and the
 # reasoning in [geometry.md](../docs/geometry.md).
+
+# %% [markdown]
+# ## What to change next
+#
+# - The angle of the quadratic: 0 and 45 degrees are the two ends; where between them does delay begin to hurt?
+# - The delay, and the rule under the rotation.
+# - `syncline run basis-rotation-fig10`: how often bases are renewed, in a small GPT.

@@ -288,3 +288,10 @@ figure
 #   Where the trigger fires often, the even schedule is as good as the trigger, or better.
 #
 # Small networks with few steps are not language models: this is no verdict on those.
+
+# %% [markdown]
+# ## What to change next
+#
+# - The threshold of the trigger; the even schedule of as many averages is the fair opponent.
+# - The skew of the labels: do workers that see different digits trigger more often?
+# - The momentum: how much of RMMC is left without it?

@@ -12,6 +12,8 @@
 # %% [markdown]
 # # DeMo: send the largest coefficients
 #
+# **How much of a momentum do a few coefficients hold, and what becomes of the rest?**
+#
 # A momentum changes slowly, and much of it may lie in few directions. DeMo cuts each worker's momentum into blocks,
 # transforms them into another basis, sends the k largest coefficients of each, and takes out what it sent. What was not
 # sent stays in the momentum and is sent when it has grown.
@@ -368,3 +370,10 @@ for fields in ({}, {"index_bits": 0}, {"index_bits": 0, "value": "bf16"}, {"k": 
 # - *The bias of a sparse mean falls like $\frac{d - k}{d} / \sqrt n$*: like $\sqrt{(d - k)/d} / \sqrt n$ for symmetric
 #   entries, and not at all for others. *$O(1/\sqrt T)$*: of one part of three.
 # - *128 times less* counts values only: with int64 indices they are a third of the bytes.
+
+# %% [markdown]
+# ## What to change next
+#
+# - `k` and `alpha` of `demo_rule`, or the basis: what does a random one lose?
+# - The layer: convolutions and embeddings are correlated in other ways.
+# - The bits of an index: `DeMo(..., index_bits=0)` sends the fewest.

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # Loss against the clock, from the files
 #
+# **How do I draw my own picture from a run, without Syncline?**
+#
 # A run folder needs nothing of Syncline to be read. Here is one: four workers, three seeds, two networks.
 
 # %%
@@ -68,3 +70,10 @@ summary.groupby(["network", "method"], sort=False)[
 
 # %%
 assert len(sl.load(folder).curves.dropna(subset="loss")) == len(curves)
+
+# %% [markdown]
+# ## What to change next
+#
+# - The folder: any run or comparison of yours has the same files.
+# - The network, or the axis: `bytes_per_worker` in the place of seconds.
+# - A column of `summary.parquet` beside it; docs/records.md has them all.

@@ -12,6 +12,8 @@
 # %% [markdown]
 # # Lion Cub: agree on signs
 #
+# **How few bits can workers vote with before the sign goes wrong?**
+#
 # Lion moves each coordinate by exactly the learning rate, so that workers need only agree on a sign, and a sign is one
 # bit. Distributed Lion lets them vote through a server. Lion Cub votes by collectives, either with one bit or with
 # small integers that say how large an entry is.
@@ -662,3 +664,10 @@ assert list(largest.values()) == [15, 2, 1, 1]
 #   unbiased* must read biased, as ten gradients show. *8 bits hold only 0/1 votes of 125 workers*: -1, 0, 1 fit too.
 #
 # A small network and few steps: no verdict on language models.
+
+# %% [markdown]
+# ## What to change next
+#
+# - The number of workers: an even one has ties.
+# - The bits of a vote, and what a layer's largest entry does to its rounding.
+# - The period of the momenta's average.

@@ -12,6 +12,8 @@
 # %% [markdown]
 # # MT-DAO: a momentum that outlives the silence
 #
+# **Can a momentum be slow enough to outlive the time between two averages, and is it worth it?**
+#
 # Workers that talk every K steps forget the common momentum in between if it has a short memory. MT-DAO keeps a slow
 # momentum, which still holds the common direction at the next average. The gradient itself takes part in the step, so
 # that the slow momentum does not make it sluggish.
@@ -456,3 +458,10 @@ figure
 #   slope over workers is the same for every $\beta$.
 # - *N = 1 is the best N*: with labels skewed; with shards alike the second momentum is worth more than the gradient's
 #   share. *Slower momenta lose less to a longer $K_x$*: yes, from a worse start.
+
+# %% [markdown]
+# ## What to change next
+#
+# - The period: at which half-life does a momentum stop to outlive it?
+# - `omegas`: how much of the step is the slow momentum's?
+# - The skew of the labels, or the number of workers.

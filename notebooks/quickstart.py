@@ -139,3 +139,10 @@ distance_over_steps(series)
 # ```
 # syncline run rosenbrock-local-adam --set problem.noise_std=0 --set workers=1 --set method.period=1
 # ```
+
+# %% [markdown]
+# ## What to change next
+#
+# - `period` in `METHODS`: at which does the loss suffer?
+# - The network: `Link(latency_s=..., bandwidth_bytes_per_s=...)` with yours.
+# - The problem: `TorchProblem` takes your own module and data.

@@ -12,6 +12,8 @@
 # %% [markdown]
 # # Staleness: what a pipeline pays for never standing still
 #
+# **What does a pipeline pay for never standing still?**
+#
 # A pipeline that waits for all its micro-batches before it updates has a bubble. One that updates after each has none,
 # but its gradients are late: they belong to weights that have moved on. How late nobody chooses. It follows from the
 # schedule, and here it is read off the events.
@@ -306,3 +308,10 @@ figure
 # So on one curvature plain gradient descent needs, at best, about $2.3\,(\tau + 1)$ updates per digit, where without
 # delay a single update would do: what a pipeline wins in bubble, it can lose in updates. Which of the two wins on which
 # network is measured on a language model in [staleness.md](../docs/staleness.md).
+
+# %% [markdown]
+# ## What to change next
+#
+# - The number of stages, and of micro-batches.
+# - The curvature of the quadratic; the rate that is best at each delay.
+# - The schedule: one of your own is a function (docs/own.md).

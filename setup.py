@@ -1,0 +1,39 @@
+"""What ``pyproject.toml`` cannot say: wheels and sdists note the commit that they were built from."""
+
+import runpy
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+
+
+def note_commit(package: Path) -> None:
+    """Write it beside the package's files, if it is known."""
+    commit = runpy.run_path("syncline/version.py")["git_commit"]()
+    if commit:
+        # Unlinked first: setuptools may have made a hard link to a file of the sources.
+        (package / "commit.txt").unlink(missing_ok=True)
+        (package / "commit.txt").write_text(f"{commit}\n", encoding="utf-8")
+
+
+class BuildWithCommit(build_py):
+    """Packages as they are, and the commit."""
+
+    def run(self) -> None:
+        """Copy files; an editable install has none of its own, and its commit is the checkout's."""
+        super().run()
+        if not self.editable_mode:
+            note_commit(Path(self.build_lib) / "syncline")
+
+
+class SdistWithCommit(sdist):
+    """Sources as they are, and the commit."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Copy files into the tree that is packed."""
+        super().make_release_tree(base_dir, files)
+        note_commit(Path(base_dir) / "syncline")
+
+
+setup(cmdclass={"build_py": BuildWithCommit, "sdist": SdistWithCommit})

@@ -1,0 +1,183 @@
+"""Losses of a folder as lines: against steps, against bytes, and against the clock of each network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
+from syncline.analysis.figures.axes import thinned
+from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_differ
+from syncline.experiments.curve_figure import FileCurves, read_curves
+from syncline.experiments.reporting.reported import Reported
+from syncline.experiments.reporting.themes import styles_of
+from syncline.experiments.sweep.ranking import ranked
+
+MOST_CONFIGURATIONS = 12
+"""Of a sweep: lines."""
+
+MOST_POINTS = 500
+"""Of a line: of more, some are left out, none is averaged."""
+
+DIGITS = 5
+"""Significant ones that the page keeps: more than can be seen."""
+
+
+def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINTS) -> dict[str, Any]:
+    """Medians over the seeds and their range, of what was evaluated.
+
+    Args:
+        read: a folder's curves.
+        styles: the page's methods, in the order of their colours.
+        limit: points of a line.
+
+    Returns:
+        ``panels`` (what is below each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of numbers
+        once; series have their numbers), ``label``, ``limits`` of the loss, ``target``.
+    """
+    columns = _Columns()
+    networks = [name for name in read.networks if any(name in one.clock_s for one in read.curves)]
+    series = []
+    for one in read.curves:
+        middle, low, high = median_and_range(one.loss)
+        shown = np.flatnonzero(one.shown)
+        kept = shown[thinned(shown.size, limit)]
+        lost = lost_seeds(one.loss)
+        series.append({
+            "name": one.label,
+            "style": styles.index(one.label),
+            "seeds": len(one.loss),
+            "lost": lost,
+            "diverged": one.diverged_at,
+            "y": columns.place(middle[kept]),
+            **({"low": columns.place(low[kept]), "high": columns.place(high[kept])} if len(one.loss) > 1 else {}),
+            "x": {
+                "steps": columns.place(one.step[kept]),
+                **({"bytes": columns.place(read.sent[one.label][kept])} if one.label in read.sent else {}),
+                **{f"on {name}": columns.place(clock[kept]) for name, clock in one.clock_s.items()},
+            },
+        })  # fmt: skip
+    far = bool(networks) and spans_differ(
+        [one for one in read.curves if all(name in one.clock_s for name in networks)], networks
+    )
+    panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
+    totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
+    if totals:
+        apart = max(totals) > LOG_TIME_RATIO * min(totals)
+        panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": apart})
+    panels += [
+        {"x": f"on {name}", "title": f"Time on {name}", "told": read.networks[name], "kind": "seconds", "log": far}
+        for name in networks
+    ]
+    limits = loss_limits(read.curves)
+    return {
+        "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
+        "limits": [shortened(one) for one in limits], "target": read.target,
+    }  # fmt: skip
+
+
+def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+    """The losses of a result as lines, and what is to be said of which they are; None where it has none."""
+    curves = one.file("curves.parquet")
+    if curves is not None and (read := read_curves(curves)).curves:
+        return lines_chart(read, styles), ""
+    if one.command == "sweep" and one.folder is not None:
+        read, note = sweep_curves(one)
+        return (lines_chart(read, styles), note) if read.curves else (None, "")
+    finals = one.file("finals.parquet") if one.command == "replicate" else None
+    if finals is not None:
+        return lines_chart(final_curves(finals), styles), "Of the finals, on fresh seeds."
+    return None, ""
+
+
+def final_curves(path: Path) -> FileCurves:
+    """Losses against steps of a replication's finals."""
+    frame = pq.read_table(path, columns=["method", "seed", "step", "loss"]).to_pandas()
+    curves = []
+    for method, own in frame.groupby("method", sort=False):
+        by_step = own.pivot(index="seed", columns="step", values="loss")
+        curves.append(Curve(str(method), by_step.columns.to_numpy(), by_step.to_numpy()))
+    return FileCurves(curves, {}, {}, "evaluation loss", None)
+
+
+def named_lines(one: Reported) -> list[str]:
+    """All that has a colour on the page."""
+    if one.command == "sweep":
+        return [name for name, _ in best_configurations(one)]
+    names = one.methods
+    for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
+        path = one.file(file)
+        if path is not None:
+            names += pq.read_table(path, columns=["method"])["method"].unique().to_pylist()
+    return list(dict.fromkeys(names))
+
+
+def best_configurations(one: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The configurations of a sweep that are drawn, best first, as their ranking has them: a name, and their rows."""
+    finished = [row for row in one.rows if row.get("error") is None and row.get("loss") is not None]
+    if not finished:
+        return []
+    paths = one.paths
+    return [
+        (_configuration(record, paths), [row for row in finished if row["configuration"] == record["configuration"]])
+        for record in ranked(finished)[:MOST_CONFIGURATIONS]
+    ]
+
+
+def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
+    values = ", ".join(f"{path.removeprefix('method.')} {record[path]}" for path in paths if path in record)
+    return f"{record['configuration']}: {values or record['method']}"
+
+
+def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
+    """Losses against steps of a sweep's best configurations, of the metrics that its runs have kept."""
+    assert one.folder is not None
+    curves, label = [], "evaluation loss"
+    chosen = best_configurations(one)
+    for name, rows in chosen:
+        kept = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
+        tables = [pq.read_table(path, columns=["step", "eval_loss"]) for path in kept if path.is_file()]
+        seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
+        if not seeds:
+            continue
+        shortest = min(seeds, key=len)["step"].to_numpy()  # a seed that diverged ends early
+        losses = np.stack([seed["eval_loss"].to_numpy()[: len(shortest)] for seed in seeds])
+        curves.append(Curve(name, shortest, losses))
+    several = len({row["configuration"] for row in one.rows})
+    note = f"The best {len(chosen)} of {several:,} configurations." if several > len(chosen) else ""
+    return FileCurves(curves, {}, {}, label, None), note
+
+
+def shortened(value: float) -> float:
+    """A number with the digits that a page keeps."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+class _Columns:
+    """Lists of numbers, of which many are the same."""
+
+    def __init__(self) -> None:
+        self.kept: list[list[float | int]] = []
+        self._places: dict[bytes, int] = {}
+
+    def place(self, values: FloatArray) -> int:
+        key = np.asarray(values, dtype=float).tobytes()
+        if key not in self._places:
+            self._places[key] = len(self.kept)
+            self.kept.append([_short(float(value)) for value in values])
+        return self._places[key]
+
+
+def _short(value: float) -> float | int:
+    near = shortened(value)
+    return int(near) if near.is_integer() and abs(near) < 1e15 else near
+
+
+def swatches(methods: Iterable[str]) -> list[dict[str, Any]]:
+    """How each method of a page is drawn, by number."""
+    return [{"name": name, **style} for name, style in styles_of(methods).items()]

@@ -1,0 +1,167 @@
+"""The summary of a result in sentences, all of whose numbers are of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from syncline.experiments.columns import four_digits
+from syncline.experiments.reporting.reported import Reported
+from syncline.units import format_bytes, format_seconds
+
+ReportedRow = dict[str, Any]
+
+
+def summary_of_result(one: Reported) -> list[str]:
+    """What came out, the most important sentence first."""
+    if not one.rows:
+        return ["There are no rows: nothing was finished."]
+    tell = TOLD.get(one.command, _counted)
+    return tell(one)
+
+
+def _of_trainings(one: Reported) -> list[str]:
+    """Of several methods on several networks: who is first at the target, whose loss is lowest, who waits."""
+    rows = one.rows
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    said = [_first_there(name, [row for row in rows if row["network"] == name]) for name in networks]
+    on_first = [row for row in rows if row["network"] == networks[0] and row.get("loss") is not None]
+    if len(on_first) > 1:
+        best, *others = sorted(on_first, key=lambda row: row["loss"])
+        reaching = [row["method"] for row in others if _low(row) <= _high(best)]
+        tie = f" Over the seeds it is not told apart from {in_a_sentence(reaching)}." if reaching else ""
+        said.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
+    said += [_waits(name, [row for row in rows if row["network"] == name]) for name in networks[-1:]]
+    return [line for line in [*said, _setting(one)] if line]
+
+
+def _first_there(network: str, rows: Sequence[ReportedRow]) -> str:
+    there = sorted(
+        (row for row in rows if row.get("time_to_target_s") is not None), key=lambda r: r["time_to_target_s"]
+    )
+    if not there or len(rows) < 2:
+        return ""
+    first, target = there[0], four_digits(there[0]["target_loss"])
+    of = rows[0]
+    more = ""
+    if first is of and len(there) > 1:
+        more = f", before {there[1]['method']} at {format_seconds(there[1]['time_to_target_s'])}"
+    elif first is not of and of.get("time_to_target_s"):
+        more = f", {first['time_to_target_speedup']:.3g} times as fast as {of['method']}"
+    elif first is not of:
+        more = f"; {of['method']} does not get there"
+    return f"On {network} {first['method']} is the first at a loss of {target}: after {_after(first)}{more}."
+
+
+def _after(row: ReportedRow) -> str:
+    return format_seconds(row["time_to_target_s"])
+
+
+def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
+    timed = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
+    if not timed:
+        return ""
+    shares = [(row["exposed_communication_s"] / row["step_time_s"], row) for row in timed]
+    most, least = max(shares, key=lambda one: one[0]), min(shares, key=lambda one: one[0])
+    said = f"On {network} {most[1]['method']} waits for the network for {most[0]:.0%} of a step"
+    return said + (f", {least[1]['method']} for {least[0]:.0%}." if least[1] is not most[1] else ".")
+
+
+def _of_a_run(one: Reported) -> list[str]:
+    rows = one.rows
+    if "step_time_s" not in rows[0]:
+        return _counted(one)
+    losses = sorted(row["loss"] for row in rows if row.get("loss") is not None)
+    first, said = rows[0], []
+    if losses:
+        middle = (losses[(len(losses) - 1) // 2] + losses[len(losses) // 2]) / 2
+        spread = (
+            f" ({four_digits(losses[0])} to {four_digits(losses[-1])} over {len(losses)} seeds)" if losses[1:] else ""
+        )
+        said.append(
+            f"{first['method']} ends at a loss of {four_digits(middle)}{spread} after {first['steps']:,} steps."
+        )
+    said.append(
+        f"On {first['network']} a step takes {format_seconds(first['step_time_s'])} and all of them "
+        f"{format_seconds(first['wall_clock_s'])}; a worker sends {format_bytes(first['bytes_per_worker'])} per step."
+    )
+    return [*said, _waits(first["network"], rows[:1]), _setting(one)]
+
+
+def _of_schedules(one: Reported) -> list[str]:
+    said = []
+    for network in dict.fromkeys(row["network"] for row in one.rows):
+        rows = sorted((row for row in one.rows if row["network"] == network), key=lambda row: row["makespan_s"])
+        best, worst = rows[0], rows[-1]
+        more = f"; {worst['schedule']} takes {format_seconds(worst['makespan_s'])}" if worst is not best else ""
+        said.append(
+            f"On {network} the shortest is {best['schedule']}: {format_seconds(best['makespan_s'])} with a bubble of "
+            f"{best['bubble']:.0%}{more}."
+        )
+    first = one.rows[0]
+    return [*said, f"{first['stages']} stages, {first['microbatches']} micro-batches."]
+
+
+def _of_a_sweep(one: Reported) -> list[str]:
+    from syncline.experiments.sweep.ranking import ranked
+
+    finished = [row for row in one.rows if row.get("error") is None]
+    records = ranked(finished) if finished else []
+    said = []
+    if records and records[0].get("loss") is not None:
+        best = records[0]
+        knobs = ", ".join(f"{name} {best[name]}" for name in one.paths if name in best)
+        said.append(f"The lowest median loss is {four_digits(best['loss'])}{', with ' + knobs if knobs else ''}.")
+    said.append(f"{len(records):,} configurations, {len(finished):,} runs.")
+    return said
+
+
+def _of_claims(one: Reported) -> list[str]:
+    states = [row["state"] for row in one.rows]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return [f"{len(states)} comparisons: {counted}."]
+
+
+def _counted(one: Reported) -> list[str]:
+    return [f"{len(one.rows):,} rows of {one.command}." if len(one.rows) > 1 else f"One row of {one.command}."]
+
+
+TOLD: dict[str, Callable[[Reported], list[str]]] = {
+    "compare": _of_trainings, "trace": _of_trainings, "whatif": _of_trainings, "run": _of_a_run, "launch": _of_a_run,
+    "pipeline": _of_schedules, "sweep": _of_a_sweep, "replicate": _of_claims,
+}  # fmt: skip
+
+
+def _setting(one: Reported) -> str:
+    """Workers, steps and seeds."""
+    first = one.rows[0]
+    seeds = one.noted.get("seeds")
+    parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in one.rows):,} steps"]
+    parts += (
+        [f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"] if isinstance(seeds, list) and seeds else []
+    )
+    return f"{', '.join(parts)}."
+
+
+def _loss(row: ReportedRow) -> str:
+    if row.get("loss_min") in (None, row.get("loss_max")):
+        return four_digits(row["loss"])
+    return f"{four_digits(row['loss'])} ({four_digits(row['loss_min'])} to {four_digits(row['loss_max'])})"
+
+
+def _low(row: ReportedRow) -> float:
+    return row["loss"] if row.get("loss_min") is None else row["loss_min"]
+
+
+def _high(row: ReportedRow) -> float:
+    return row["loss"] if row.get("loss_max") is None else row["loss_max"]
+
+
+def in_a_sentence(names: Iterable[str]) -> str:
+    """Names as a sentence has them.
+
+    >>> in_a_sentence(["a", "b", "c"])
+    'a, b and c'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
