@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import benchmarks.headline
+from benchmarks.headline.choose import chosen_methods, in_one_line, keep_again, second_look
 from benchmarks.headline.kept import RESULTS, TARGETS, Finals, finals, keep_losses
 from benchmarks.headline.sizes import sizes
 from benchmarks.headline.tables import by_network, by_size, losses
@@ -32,6 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     part = parts.add_parser("search", help="trials.csv of a search's folder")
     part.add_argument("folder", type=Path)
     part.add_argument("trials", type=int, help="of each method; what more there is was not finished for all")
+    part = parts.add_parser("again", help="the spec of what is seen again of the search, to be swept")
+    part.add_argument("path", type=Path)
+    part = parts.add_parser(
+        "seen-again", help="its losses into trials.csv, of its sweep's folder; prints what is chosen"
+    )
+    part.add_argument("folder", type=Path)
     part = parts.add_parser("collect", help="NAME.parquet of the folder of a sweep over the bundled spec NAME")
     part.add_argument("name")
     part.add_argument("folders", type=Path, nargs="+")
@@ -47,6 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     if asked.part == "search":
         keep_trials(asked.folder, asked.trials, RESULTS / "trials.csv")
+    elif asked.part == "again":
+        second_look(asked.path)
+    elif asked.part == "seen-again":
+        keep_again(asked.folder)
+        for fields in chosen_methods().values():
+            print(f"  - {in_one_line(fields)}")
     elif asked.part == "collect":
         keep_losses([run for folder in asked.folders for run in runs_of(folder)], RESULTS / f"{asked.name}.parquet")
     elif asked.part == "calls":

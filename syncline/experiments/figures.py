@@ -17,10 +17,11 @@ from syncline.analysis import (
     timeline_strip,
 )
 from syncline.analysis.figures import Surface
+from syncline.analysis.figures.ages import ages_and_contributions
 from syncline.experiments.folder import RunFolder
 from syncline.experiments.records import eval_clock_s
 from syncline.experiments.trained import Trained
-from syncline.sim import Clock
+from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training
 
 STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
@@ -42,11 +43,20 @@ def compare_figures(
     target: float | None = None,
 ) -> None:
     """Loss against simulated wall-clock, one panel per network; against steps; a landscape's picture if it is one."""
-    curves = [curve(one, {link.name: clocks[one.method, link.name] for link in spec.networks}) for one in trained]
     loss = _loss_name(spec)
     links = {link.name: link for link in spec.networks}
-    save(loss_against_clock(curves, links, loss_label=loss, target=target), folder.figure("loss_against_clock"))
+    known = [{name: clocks[one.method, name] for name in links if (one.method, name) in clocks} for one in trained]
+    curves = [curve(one, own) for one, own in zip(trained, known, strict=True)]
+    if all(len(own) == len(links) for own in known):
+        save(loss_against_clock(curves, links, loss_label=loss, target=target), folder.figure("loss_against_clock"))
+    else:  # trainings of one network alone
+        for name, link in links.items():
+            some = [one for one in curves if name in one.clock_s]
+            if some:
+                figure = loss_against_clock(some, {name: link}, loss_label=loss, target=target)
+                save(figure, folder.figure(f"loss_against_clock_{name}"))
     save(loss_against_steps(curves, loss_label=loss, target=target), folder.figure("loss_against_steps"))
+    ages_figure(folder, trained)
     _landscape_figures(folder, spec, trained)
 
 
@@ -56,22 +66,39 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     links = {spec.network.name: spec.network}
     save(loss_against_clock(curves, links, loss_label=_loss_name(spec)), folder.figure("loss_against_clock"))
     strip_figure(folder, clock)
+    ages_figure(folder, [trained])
     _landscape_figures(folder, spec, [trained])
+
+
+def ages_figure(folder: RunFolder, trained: list[Trained]) -> None:
+    """How late updates were and whose they were, where workers came at their own pace."""
+    told = {one.method: one.apart.record() for one in trained if one.apart and one.apart.played.contributions}
+    if told:
+        ages = {name: record["ages"] for name, record in told.items()}
+        whose = {name: record["contributions"] for name, record in told.items()}
+        save(ages_and_contributions(ages, whose), folder.figure("ages"))
 
 
 def strip_figure(folder: RunFolder, clock: Clock) -> None:
     """The first workers from a little before the first collective to the end of the second, if anything was kept."""
-    timeline = clock.timeline
-    timeline = timeline[timeline.worker < STRIP_WORKERS]
-    if not len(timeline):
+    found = strip_of(clock.timeline)
+    if found is None:
         return
+    shown, title = found
+    start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
+    save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
+
+
+def strip_of(kept: Timeline) -> tuple[Timeline, str] | None:
+    """What a strip shows of a timeline, and of what it is; None of an empty one."""
+    timeline = kept[kept.worker < STRIP_WORKERS]
+    if not len(timeline):
+        return None
     syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
     first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
     shown = timeline[(timeline.step >= first) & (timeline.step <= last)]
-    of_all = f", first {STRIP_WORKERS} of the workers" if clock.timeline.workers > STRIP_WORKERS else ""
-    title = f"steps {first} to {int(shown.step.max())}{of_all}"
-    start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
-    save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
+    of_all = f", first {STRIP_WORKERS} of the workers" if kept.workers > STRIP_WORKERS else ""
+    return shown, f"steps {first} to {int(shown.step.max())}{of_all}"
 
 
 def _loss_name(spec: Training) -> str:

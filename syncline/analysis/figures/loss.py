@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -124,7 +125,7 @@ def loss_against_clock(
             if name not in curve.clock_s:
                 raise SpecError(f"{curve.label}.clock_s", sorted(curve.clock_s), f"a clock for the network {name!r}")
     targets = _several(target)
-    log_time = time_scale == "log" or (time_scale == "auto" and _spans_differ(curves, networks))
+    log_time = time_scale == "log" or (time_scale == "auto" and spans_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
         fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
@@ -212,8 +213,8 @@ def _name(curve: Curve) -> str:
     return f"{curve.label} ({lost} of {seeds} diverged)" if lost else curve.label
 
 
-def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
-    """The loss axis reaches from the best loss to the worst start: what rises above every start has diverged.
+def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[float, float]:
+    """A loss axis reaches from the best loss to the worst start: what rises above every start has diverged.
 
     Bands of seeds have room up to `BAND_ROOM` above it.
     """
@@ -229,11 +230,15 @@ def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool)
     low, high = min(float(of[1].min()) for of in ranges), max(float(of[0, 0]) for of in ranges)
     margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
     room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
-    limits = np.array([low - margin, room + margin])
+    ends = low - margin, room + margin
+    return (math.exp(ends[0]), math.exp(ends[1])) if logarithmic else ends
+
+
+def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
+    ends = loss_limits(curves, logarithmic)
     ax.set_yscale("log" if logarithmic else "linear")
-    ax.set_ylim(*(np.exp(limits) if logarithmic else limits))
-    if logarithmic and limits[1] - limits[0] < np.log(10):  # where powers of ten would leave one label or none
-        ends = np.exp(limits)
+    ax.set_ylim(*ends)
+    if logarithmic and ends[1] < 10 * ends[0]:  # where powers of ten would leave one label or none
         place_ticks(
             ax.yaxis,
             [(v, f"{v:g}") for v in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends) if ends[0] <= v <= ends[1]],
@@ -256,7 +261,8 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     return unit_s
 
 
-def _spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
+def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
+    """Whether, on any network, one method takes over `LOG_TIME_RATIO` times as long as another."""
     totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 

@@ -40,6 +40,7 @@ class PaperClaim:
         rows: beginnings of ``where: quantity`` of rows of the board that speak for or against it.
         evidence: more of it: what was found, with a page or a command.
         settled_by: what would decide it.
+        id: what replications call it, where one speaks to it; of a paper's claims each another one.
     """
 
     paper: str
@@ -50,6 +51,7 @@ class PaperClaim:
     rows: tuple[str, ...] = ()
     evidence: str = ""
     settled_by: str = ""
+    id: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -114,13 +116,14 @@ def page() -> str:
     parts = [HEAD]
     for paper in [*PAPERS, OURS]:
         claims = claims_of(paper)
-        counted = ", ".join(f"{sum(c.state == state for c in claims)} {_plural(state)}" for state in STATES)
+        counted = ", ".join(f"{sum(c.state == state for c in claims)} {plural_state(state)}" for state in STATES)
         parts += [f"\n## {TITLES[paper]}\n\n{counted}.\n\n", "| claim | | evidence | settled by |\n|---|---|---|---|\n"]
         parts += [_line(claim) for claim in claims]
     return "".join(parts)
 
 
-def _plural(state: str) -> str:
+def plural_state(state: str) -> str:
+    """What several claims of a state do."""
     return {HOLDS: "hold", FAILS: "fail", HOLDS_UNDER: "hold under a condition", UNKNOWN: "unknown"}[state]
 
 

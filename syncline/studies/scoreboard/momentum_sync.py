@@ -9,6 +9,7 @@ import numpy as np
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
+from syncline.optim.update_vectors import largest_spread
 from syncline.problems import Digits, TextGPT
 from syncline.training import parameter_groups, rows_of, train
 
@@ -50,7 +51,7 @@ def _spreads(steps: int = 32) -> dict[str, float]:
         task.step_gradients(t)
         method.step()
     matrices = {name: p for name, p in task.params.items() if p.dim() == 3}  # with the worker axis
-    return {name: float(method.state[p]["momentum_1"].std(0).max()) for name, p in matrices.items()}
+    return {name: float(largest_spread(method.state[p]["momentum_1"])) for name, p in matrices.items()}
 
 
 def layer_spreads() -> dict[str, float]:

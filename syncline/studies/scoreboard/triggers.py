@@ -8,35 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.comm import SimulatedCommunicator
-from syncline.methods import CurvaDion, SelSyncDion
-from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
+from syncline.methods import CurvaDion, PlacedDion, SelSyncDion
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
 
 WORKERS, STEPS, SEEDS, RATE, OTHER_RATE = 4, 256, range(5), 0.02, 0.003
-
-
-class EvenSchedule:
-    """``count`` averages in all steps, evenly spread."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def init(self, x: Any) -> dict[str, Any]:
-        """Nothing is kept."""
-        return {}
-
-    def fires(self, rows: Any, comm: Any, t: int) -> bool:
-        """Whether step t averages."""
-        return (t + 1) * self.count // STEPS > t * self.count // STEPS
-
-
-class FirstSteps(EvenSchedule):
-    """As many, all at the beginning."""
-
-    def fires(self, rows: Any, comm: Any, t: int) -> bool:
-        """Whether step t averages."""
-        return t < self.count
 
 
 class TriggeredRun(NamedTuple):
@@ -58,10 +34,8 @@ def triggered(seed: int, skew: float, threshold: float) -> TriggeredRun:
 @cache
 def scheduled(seed: int, skew: float, count: int, schedule: str) -> float:
     """Final loss of Dion that averages ``count`` times, ``evenly`` or in the ``first`` steps."""
-    trigger = {"evenly": EvenSchedule, "first": FirstSteps}[schedule](count)
-    rule = MatrixSplit(DionRule(), adam())
-    made = partial(DionMethod, lr=RATE, rule=rule, trigger=trigger, factors=False, hold=False)
-    return _trained(made, seed, skew)[0]
+    placement = {"evenly": "even", "first": "early"}[schedule]
+    return _trained(partial(PlacedDion, lr=RATE, averages=count, steps=STEPS, placement=placement), seed, skew)[0]
 
 
 @cache

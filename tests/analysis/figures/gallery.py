@@ -27,10 +27,14 @@ from syncline.analysis.figures import (
     sign_shares,
     timeline_strip,
 )
+from syncline.analysis.figures.ages import ages_and_contributions
 from syncline.analysis.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
 from syncline.analysis.figures.alignment import trajectory_grid as ways_on_contours
+from syncline.analysis.figures.along import Placed, averages_over_steps, measures_over_steps
+from syncline.analysis.figures.layers import measures_by_layer
 from syncline.analysis.figures.papers import paper_summary
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
+from syncline.analysis.figures.replication import last_losses, last_losses_over_bytes
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
 from syncline.analysis.figures.staleness import over_stages
 from syncline.analysis.figures.step_times import step_times
@@ -175,6 +179,13 @@ def _schedules(stages: int, microbatches: int, panels: int) -> Figure:
     return draw_schedules([SchedulePanel(f"schedule {n}", stages, tasks, groups[n % 3]) for n in range(panels)])
 
 
+def _ages(labels, workers: int = 8, *, oldest: int = 12) -> Figure:
+    ages = np.arange(oldest + 1)
+    counts = {name: (400 * np.exp(-((ages - i) ** 2) / 9)).astype(int).tolist() for i, name in enumerate(labels)}
+    whose = {name: [100 // (m + 1 + i) + 1 for m in range(workers)] for i, name in enumerate(labels)}
+    return ages_and_contributions(counts, whose)
+
+
 def _shares(panels: int, bars) -> Figure:
     rates = {"match": 0.71, "zero": 0.2, "flip": 0.09}
     return sign_shares({f"{4 << panel} workers": dict.fromkeys(bars, rates) for panel in range(panels)})
@@ -279,6 +290,83 @@ def _swings(panels: int, *, scale: float = 1.0) -> Figure:
     return swings(dict.fromkeys(titles, lines), {"on time": ON_TIME, "2 steps late": LATE}, label="update along\nv")
 
 
+def _replicated(labels, settings=("",), *, seeds: int = 5, scale: float = 1.0, diverged: bool = False) -> Figure:
+    """Last losses of every method at every setting; with ``diverged`` one seed of the first method has none."""
+    lost = [float("inf")] * diverged
+    return last_losses(
+        {
+            setting: {
+                label: [*(lost if at == 0 else []), *(scale * (2.4 + 0.05 * at + 0.01 * noise(seeds)))]
+                for at, label in enumerate(labels)
+            }
+            for setting in settings
+        },
+        title="Losses at the end of 400 steps",
+    )
+
+
+def _along(labels, measures: int = 4, *, steps: int = 12, seeds: int = 3, scale: float = 1.0) -> Figure:
+    """Measures of every method in every 32nd step; the first spans decades."""
+    ends = [32 * (at + 1) for at in range(steps)]
+    return measures_over_steps(
+        {
+            f"measure_number_{number}": {
+                label: {
+                    t: scale * (1 + at + 0.1 * noise(seeds)) * (10.0 ** (t / 99) if not number else 1) for t in ends
+                }
+                for at, label in enumerate(labels)
+            }
+            for number in range(measures)
+        },
+        title="From average to average",
+    )
+
+
+def _averaged(labels, *, steps: int = 400, seeds: int = 5, triggered: int = 2, scale: float = 1.0) -> Figure:
+    """Placements of every method; the first have triggers, the very first value of which is infinite."""
+    values = scale * np.exp(noise(steps))
+    values[0] = np.inf
+    return averages_over_steps(
+        [
+            Placed(label, [(noise(seeds, steps)[seed] > 1.5).tolist() for seed in range(seeds)],
+                   values.tolist() if at < triggered else [], scale if at < triggered else None)
+            for at, label in enumerate(labels)
+        ],
+        title="When it was averaged",
+    )  # fmt: skip
+
+
+BLOCKS = ["token.weight", *(f"blocks.{i}.{name}.weight" for i in range(3) for name in ("attention.qkv", "up", "down"))]
+
+
+def _layers(methods, layers, *, measures: int = 1, span: float = 1e3, scale: float = 1.0) -> Figure:
+    """Values of three seeds that fall over the layers."""
+    of = {
+        method: {
+            layer: list(scale * (1.2 + place) * span ** (-at / max(len(layers) - 1, 1)) * (1 + 0.1 * noise(3)))
+            for at, layer in enumerate(layers)
+        }
+        for place, method in enumerate(methods)
+    }
+    return measures_by_layer(dict.fromkeys([f"largest_spread_{i}" for i in range(measures)], of))
+
+
+def _over_bytes(labels, settings=("",), *, seeds: int = 5, scale: float = 1.0) -> Figure:
+    return last_losses_over_bytes(
+        {
+            setting: {
+                label: (
+                    1.5e6 / 3**at / (1 + place),
+                    list(scale * (2.2 + 0.05 * at + 0.02 * place + 0.01 * noise(seeds))),
+                )
+                for at, label in enumerate(labels)
+            }
+            for place, setting in enumerate(settings)
+        },
+        title="Losses at the end of 400 steps",
+    )
+
+
 _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
     "loss against steps": _losses(loss_against_steps, loss_label="validation loss (nats per byte)"),
     "loss against clock": _losses(
@@ -358,6 +446,12 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "huge": partial(_tails, FEW, 1e12),
         "tiny": partial(_tails, FEW, 1e-12),
     },
+    "ages": {
+        "few": partial(_ages, FEW),
+        "one, punctual": partial(_ages, ("async-diloco",), oldest=0),
+        "eleven": partial(_ages, ELEVEN, 64, oldest=200),
+        "long names": partial(_ages, LONG, 1),
+    },
     "votes": {
         "usual": partial(_votes, [2**n for n in range(1, 15)], marks={"gpt-160m, wan": 6.5, "gpt-160m, 10gbe": 300.0}),
         "two workers": partial(_votes, [2]),
@@ -389,6 +483,44 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "one": partial(_paper, 1, ("Syncline",)),
         "logarithmic": partial(_paper, 5, ("paper", "Syncline", "by a ring of two"), log=True, scale=1e3),
         "tiny": partial(_paper, 2, scale=1e-7),
+    },
+    "last losses": {
+        "two": partial(_replicated, FEW),
+        "eleven": partial(_replicated, ELEVEN),
+        "settings": partial(_replicated, FEW, ("1 worker", "4 workers", "8 workers"), diverged=True),
+        "long names": partial(_replicated, LONG, ("period 8", "period 128")),
+        "one seed": partial(_replicated, FEW[:1], seeds=1),
+        "huge": partial(_replicated, FEW, scale=1e7),
+    },
+    "measures along": {
+        "few": partial(_along, FEW, 11),
+        "one": partial(_along, FEW[:1], 1, steps=1, seeds=1),
+        "eleven": partial(_along, ELEVEN, 2),
+        "long names": partial(_along, LONG, 3),
+        "huge": partial(_along, FEW, scale=1e9),
+    },
+    "averages along": {
+        "few": partial(_averaged, FEW),
+        "one": partial(_averaged, FEW[:1], steps=3, seeds=1, triggered=1),
+        "no trigger": partial(_averaged, FEW, triggered=0),
+        "eleven": partial(_averaged, ELEVEN, triggered=4),
+        "long names": partial(_averaged, LONG, scale=1e6),
+    },
+    "layers": {
+        "two methods": partial(_layers, FEW[:2], BLOCKS, measures=2),
+        "eleven": partial(_layers, ELEVEN, BLOCKS[:4]),
+        "one": partial(_layers, FEW[:1], BLOCKS[:1], span=1.0),
+        "five measures": partial(_layers, FEW[:1], BLOCKS, measures=5, span=10.0),
+        "long names": partial(_layers, LONG, BLOCKS, scale=1e-7),
+        "huge": partial(_layers, FEW, BLOCKS[:3], scale=1e8),
+    },
+    "last losses over bytes": {
+        "two": partial(_over_bytes, FEW),
+        "eleven": partial(_over_bytes, ELEVEN),
+        "settings": partial(_over_bytes, FEW, ("", "k-4", "k-128")),
+        "long names": partial(_over_bytes, LONG, ("", "period 128")),
+        "one seed": partial(_over_bytes, FEW[:1], seeds=1),
+        "huge": partial(_over_bytes, FEW, scale=1e7),
     },
     "ways": {
         "twenty": partial(_grid, 4, 5),
