@@ -11,16 +11,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from syncline.version import __version__
-
 if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds the two lists equal
+    from syncline.api.advice import advise
     from syncline.api.clocks import collectives, pipeline, project
     from syncline.api.folders import load
+    from syncline.api.goodput import goodput
+    from syncline.api.losses import loss
     from syncline.api.networks import Link
     from syncline.api.papers import reproduce
     from syncline.api.processes import calibrate, launch
+    from syncline.api.replicate import replicate
+    from syncline.api.report import report
     from syncline.api.result import Result
+    from syncline.api.solve import solve
     from syncline.api.sweeps import sweep
+    from syncline.api.traces import trace, whatif
     from syncline.api.trainings import compare, run
     from syncline.errors import SpecError, SynclineError
     from syncline.methods.functions import (
@@ -38,6 +43,7 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
         local,
         mt_dao,
         one_bit_adam,
+        placed_dion,
         powersgd,
         selsync,
         selsync_dion,
@@ -48,13 +54,16 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds 
         zero_one_adam,
     )
     from syncline.problems import TorchProblem
+    from syncline.version import __version__
 
 _WHERE = {
+    "__version__": "syncline.version",
     "Link": "syncline.api.networks",
     "Result": "syncline.api.result",
     "SpecError": "syncline.errors",
     "SynclineError": "syncline.errors",
     "TorchProblem": "syncline.problems",
+    "advise": "syncline.api.advice",
     "basis_rotation": "syncline.methods.functions",
     "calibrate": "syncline.api.processes",
     "collectives": "syncline.api.clocks",
@@ -67,25 +76,33 @@ _WHERE = {
     "dion": "syncline.methods.functions",
     "eshampoo": "syncline.methods.functions",
     "galore": "syncline.methods.functions",
+    "goodput": "syncline.api.goodput",
     "launch": "syncline.api.processes",
     "ldadam": "syncline.methods.functions",
     "lion_cub": "syncline.methods.functions",
     "load": "syncline.api.folders",
     "local": "syncline.methods.functions",
+    "loss": "syncline.api.losses",
     "mt_dao": "syncline.methods.functions",
     "one_bit_adam": "syncline.methods.functions",
     "pipeline": "syncline.api.clocks",
+    "placed_dion": "syncline.methods.functions",
     "powersgd": "syncline.methods.functions",
     "project": "syncline.api.clocks",
+    "replicate": "syncline.api.replicate",
+    "report": "syncline.api.report",
     "reproduce": "syncline.api.papers",
     "run": "syncline.api.trainings",
     "selsync": "syncline.methods.functions",
     "selsync_dion": "syncline.methods.functions",
     "sign_sgd": "syncline.methods.functions",
     "soap": "syncline.methods.functions",
+    "solve": "syncline.api.solve",
     "streaming_diloco": "syncline.methods.functions",
     "streaming_mt_dao": "syncline.methods.functions",
     "sweep": "syncline.api.sweeps",
+    "trace": "syncline.api.traces",
+    "whatif": "syncline.api.traces",
     "zero_one_adam": "syncline.methods.functions",
 }
 """In which module each name is."""
@@ -97,6 +114,7 @@ __all__ = [
     "SynclineError",
     "TorchProblem",
     "__version__",
+    "advise",
     "basis_rotation",
     "calibrate",
     "collectives",
@@ -109,25 +127,33 @@ __all__ = [
     "dion",
     "eshampoo",
     "galore",
+    "goodput",
     "launch",
     "ldadam",
     "lion_cub",
     "load",
     "local",
+    "loss",
     "mt_dao",
     "one_bit_adam",
     "pipeline",
+    "placed_dion",
     "powersgd",
     "project",
+    "replicate",
+    "report",
     "reproduce",
     "run",
     "selsync",
     "selsync_dion",
     "sign_sgd",
     "soap",
+    "solve",
     "streaming_diloco",
     "streaming_mt_dao",
     "sweep",
+    "trace",
+    "whatif",
     "zero_one_adam",
 ]
 

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from syncline.comm import Communicator
 from syncline.errors import SpecError
 from syncline.optim import Buffers, Method, PartialParticipation, mean_buffers
+from syncline.optim.watching import Watch, WatchedValue
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
@@ -36,12 +37,13 @@ class History:
         seeds: one per replica.
         steps: steps that were completed, ``T``.
         loss: ``(T, S)`` training loss, mean over the workers, at the parameters a step began with.
-        trace: name -> ``(T, S, ...)`` the task's cheap diagnostics after each step.
+        trace: name -> ``(T, S, ...)`` cheap diagnostics of the task and of the method after each step.
         eval_step: ``(E,)`` completed steps at each evaluation, from 0.
         evaluation: name -> ``(E, S)`` metrics of the mean of the workers' parameters.
         diverged_at: per seed, the first step (from 0) whose training loss was not finite; T if only the evaluation
             after the last step was not; else None.
         interrupted: whether the user stopped it; everything above is then what was completed.
+        watched: what measures along the way found, of all seeds.
     """
 
     seeds: tuple[int, ...]
@@ -52,6 +54,7 @@ class History:
     evaluation: dict[str, Array]
     diverged_at: tuple[int | None, ...]
     interrupted: bool = False
+    watched: list[WatchedValue] = field(default_factory=list)
 
     @classmethod
     def side_by_side(cls, parts: Sequence[History]) -> History:
@@ -82,6 +85,7 @@ class History:
             },
             diverged_at=tuple(step for part in parts for step in part.diverged_at),
             interrupted=any(part.interrupted for part in parts),
+            watched=[one for part in parts for one in part.watched],
         )
 
     def last_evaluation(self) -> dict[str, Array]:
@@ -236,6 +240,7 @@ def train(
     schedule: LRScheduler | None = None,
     on_step: Callable[[int], None] | None = None,
     recorder: Recorder | None = None,
+    watch: Watch | None = None,
 ) -> History:
     """Train for ``steps`` steps.
 
@@ -250,6 +255,7 @@ def train(
         on_step: called with the number of completed steps, from 0. It may raise ``KeyboardInterrupt`` to end the
             training there, with an evaluation.
         recorder: where to collect, for those who want to read it meanwhile.
+        watch: measures that look at the method on its way, see ``syncline.optim.watching``.
 
     Returns:
         The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
@@ -259,7 +265,7 @@ def train(
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
-    method.seeds = seeds
+    method.seeds, method.watch = seeds, watch
     membership = getattr(method.comm, "membership", None)
     participation = PartialParticipation(method, membership) if membership else None
     buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})
@@ -284,11 +290,15 @@ def train(
             if participation:
                 participation.join(t)
             loss = task.step_gradients(t)
+            if watch:
+                watch.before_step(method, t)
             with participation.frozen(t) if participation else nullcontext():
                 method.step()
+            if watch:
+                watch.after_step(method, t)
             if schedule is not None:
                 schedule.step()
-            for name, value in task.trace().items():
+            for name, value in (task.trace() | method.trace()).items():
                 recorder.trace.setdefault(name, StepLog()).append(value)
             recorder.losses.append(participation.mean(loss, t) if participation else rows.by_replica(loss).mean(1))
             done = t + 1
@@ -300,7 +310,9 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    return recorder.history(seeds, interrupted)
+    history = recorder.history(seeds, interrupted)
+    history.watched = watch.values(seeds) if watch else []
+    return history
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:

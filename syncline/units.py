@@ -83,6 +83,45 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
     return rate
 
 
+_COUNTS = {**{name: float(factor) for name, factor in _DECIMAL.items()}, "B": 1e9}
+
+
+def parse_count(value: str | float, path: str = "count") -> float:
+    """A number of parameters or tokens, from text as people write it or from a number.
+
+    Args:
+        value: ``"1.3B"`` (10**9), ``"350M"``, ``"1.4T"`` or ``26e9``; positive.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: with something else behind it, not positive or not finite.
+
+    >>> parse_count("1.3B"), parse_count("140 B") == parse_count(140e9)
+    (1300000000.0, True)
+    """
+    expected = "a positive number, as 26e9, 1.3B, 350M or 1.4T"
+    count = _parse(value, path, _COUNTS, expected)
+    if count == 0:
+        raise SpecError(path, value, expected)
+    return count
+
+
+def parse_share(value: str | float, path: str = "share") -> float:
+    """A part of one, from a number or from text in percent.
+
+    Args:
+        value: ``0.05`` or ``"5%"``; not negative.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: with something else behind it, negative or not finite.
+
+    >>> parse_share("5%"), parse_share(0.05)
+    (0.05, 0.05)
+    """
+    return _parse(value, path, {"": 1.0, "%": 0.01}, "a part of one, as 0.05 or '5%'")
+
+
 def number_or_text(text: str | float) -> str | float:
     """An option's text: a plain number is one, in SI units; anything else stays text, to be read with its unit.
 
@@ -128,9 +167,9 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
     with contextlib.suppress(ArithmeticError, TypeError, ValueError):
         if isinstance(value, str):
             match = _QUANTITY.fullmatch(value.strip())
-            if match and match[2] in units:
+            if match and (match[2] or "") in units:
                 # in decimal, so that "50 us" is the float 50e-6: 50 * 1e-6 is its neighbour
-                quantity = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
+                quantity = float(Decimal(match[1]) * Decimal(str(units[match[2] or ""])))
         elif not isinstance(value, bool):
             quantity = float(value)
     if not (math.isfinite(quantity) and quantity >= 0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from syncline import __version__
 from syncline.costmodel import COLLECTIVES
 from syncline.experiments import limits, streams
 from syncline.experiments.catalogue import CATALOGUES
 from syncline.specs import bundled
+from syncline.version import __version__, git_commit
 
 SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "methods=[ddp-adam, local-adam]",
          "--set", "methods.1.period=4", "--jobs", "1")  # fmt: skip
@@ -39,7 +40,9 @@ def everything_under(folder: Path) -> list[str]:
 
 
 def test_the_version_and_the_commands_are_told(command):
-    assert command("--version") == (0, f"{__version__}\n", "")
+    told = command("--version")
+    assert (told.code, told.err) == (0, "")
+    assert re.fullmatch(rf"{re.escape(__version__)}(, commit {str(git_commit())[:12]}\+?)?\n", told.out)
     help_ = command("--help")
     assert help_.code == 0 and all(
         name in help_.out for name in ("compare", "run", "project", "collectives", "pipeline", "list", "--version")

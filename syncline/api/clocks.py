@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.asked import Asked, as_arguments, listed, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.specs import Experiment, PipelineSpec, ProjectSpec, network_fields
+from syncline.specs import Experiment, PipelineSpec, ProjectSpec, asked_of, network_fields
+from syncline.specs.prices import prices_of
+from syncline.units import parse_count
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.experiments.collectives import CostQuestion
+    from syncline.experiments.projection.answers import WholeTraining
 
 
 def project(
@@ -27,11 +30,17 @@ def project(
     hardware: Any = None,
     methods: Any = None,
     networks: Any = None,
+    cluster: Any = None,
     overlap: str | None = None,
     algorithm: str | None = None,
     sequence: int | None = None,
     precision: str | None = None,
+    layout: Any = None,
     thresholds: bool | None = None,
+    tokens: str | float | None = None,
+    target_loss: float | None = None,
+    prices: Any = None,
+    extrapolate: bool = False,
     **fields: Any,
 ) -> Result:
     """Project the clock in closed form: no training, an answer at once. Of several of something, every combination.
@@ -44,12 +53,19 @@ def project(
         hardware: that computes, or several.
         methods: the first is the baseline of the speedups.
         networks: on which networks.
+        cluster: in their place, and of hardware and workers where these are not given: a bundled one's name, a file.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: of collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
         sequence: tokens in a training sequence of the models.
         precision: of gradients: ``fp32``, ``bf16`` or ``fp16``; unless given what the hardware's peak is of.
+        layout: of a replica, or several: ``"tensor=8,pipeline=4"``, or fields.
         thresholds: whether rows say at which bandwidths a method is worth it, which takes most of the time; unless
             given, where there are at most 1,000 rows.
+        tokens: of the whole training: ``140e9``, ``"140B"``; rows say its time, and its loss where a fit covers it.
+        target_loss: what it is trained to; rows say the tokens and the time to it.
+        prices: a list of prices, see `syncline.costmodel.prices.Prices`: a name, a file, its fields; rows say what the
+            training costs, in money and energy.
+        extrapolate: whether losses are told beyond what published fits have seen, marked as such.
         **fields: others of the spec, by name or by path.
 
     Raises:
@@ -63,19 +79,35 @@ def project(
     from syncline.experiments.projection import projections
 
     if not isinstance(spec, Sequence) or isinstance(spec, str):
-        loaded = spec_of(spec, {"networks": networks} | fields, ProjectSpec, kind="project", studies_of="project")
+        with as_arguments():
+            several = None if networks is None else listed(networks)
+            machines = None if hardware is None else listed(hardware)
+            several, machines, workers = asked_of(cluster, several, machines, workers)
+        loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project", studies_of="project")
         options = projections.Options(
-            None if workers is None else listed(workers), listed(model or []), listed(hardware or []),
-            listed(methods or []), overlap, algorithm, sequence, precision,
+            None if workers is None else listed(workers), listed(model or []), machines or [],
+            listed(methods or []), overlap, algorithm, sequence, precision, listed(layout or []),
         )  # fmt: skip
         with as_arguments():
             spec = projections.variants(loaded, options)
         told(projections.left_out(spec))
-    return projected(spec, thresholds=thresholds)
+    from syncline.experiments.projection.answers import WholeTraining
+
+    with as_arguments():
+        asked = WholeTraining(
+            None if tokens is None else parse_count(tokens, "tokens"),
+            target_loss,
+            None if prices is None else prices_of(prices),
+            extrapolate,
+        )
+    return projected(spec, thresholds=thresholds, asked=asked)
 
 
 def projected(
-    specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None, thresholds: bool | None = None
+    specs: Sequence[Experiment],
+    rows: Sequence[dict[str, Any]] | None = None,
+    thresholds: bool | None = None,
+    asked: WholeTraining | None = None,
 ) -> Result:
     """The result of projections, whose rows may be there already."""
     from syncline.experiments.projection import projections
@@ -86,6 +118,10 @@ def projected(
         return project_tables(list(all_rows), *specs)
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
+    if asked is not None and not asked.is_nothing:
+        from syncline.experiments.projection.answers import with_training
+
+        all_rows = with_training(all_rows, specs, asked)
     return Result(
         "project",
         {"spec": specs[0].name, "rows": all_rows},
@@ -101,6 +137,7 @@ def collectives(
     nbytes: str | float = "619 MiB",
     networks: Any = None,
     *,
+    cluster: Any = None,
     collectives: Any = None,
     algorithms: Any = None,
     rule: str = "eager",
@@ -112,6 +149,7 @@ def collectives(
         workers: P; 8 unless given, or one per start.
         nbytes: of the tensor; of a gather, what each worker gives: ``"619 MiB"``, or bytes.
         networks: a network, or several; ``10gbe`` unless given.
+        cluster: in their place, and for its number of workers: a bundled one's name, a file.
         collectives: only these: ``"all_reduce"``.
         algorithms: only these; ``auto``, ``gloo`` and ``nccl`` for their choice.
         rule: when messages start: ``eager`` or ``rendezvous``.
@@ -134,8 +172,9 @@ def collectives(
         return None if given is None else listed(given)
 
     with as_arguments():
+        several, _, count = asked_of(cluster, names(networks), None, workers)
         question = experiment.CostQuestion.of(
-            workers, nbytes, names(networks), names(collectives), starts, names(algorithms), rule
+            count, nbytes, several, names(collectives), starts, names(algorithms), rule
         )
     return priced(question)
 

@@ -9,10 +9,13 @@ from typing import Any
 
 from syncline.api.clocks import played, priced, projected
 from syncline.api.processes import launched
+from syncline.api.replicate import replicated_in
 from syncline.api.result import Result
 from syncline.api.sweeps import swept_in
+from syncline.api.traces import replayed
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.replicating.reading import is_replication
 from syncline.experiments.sweep.folder import NAME as SWEPT
 from syncline.fields import kind_of_model
 from syncline.files import as_written, read_json
@@ -21,7 +24,8 @@ from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, k
 
 
 def load(folder: str | Path) -> Result:
-    """The result in a run folder, as the commands and `Result.save` write it; of a sweep's folder that of `sl.sweep`.
+    """The result in a run folder, as the commands and `Result.save` write it; of a sweep's folder that of
+    `sl.sweep`, of a replication's that of `sl.replicate`, as far as it is.
 
     Nothing in it is unpickled, and no code that its spec names is run. Where something else than the problem would have
     to be made by such code, there is no `Result.spec` and there are no `Result.tables`; rows, data frames and the
@@ -44,7 +48,13 @@ def load(folder: str | Path) -> Result:
 def _loaded(path: Path) -> Result:
     if (path / SWEPT).is_file():
         return swept_in(path)
+    if not (path / "run.json").is_file() and is_replication(path):
+        return replicated_in(path)
     noted = _noted(path)
+    return _replays(noted, path) if noted.get("command") in ("trace", "whatif") else _of_run(noted, path)
+
+
+def _of_run(noted: dict[str, Any], path: Path) -> Result:
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
     again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
     if again is not None:
@@ -122,3 +132,14 @@ def _collectives(noted: dict[str, Any]) -> Result:
         asked[name] = asked[name] and tuple(asked[name])
     asked["networks"] = tuple(network(one) for one in asked["networks"])
     return priced(CostQuestion(**asked), {name: noted[name] for name in ("rows", "crossovers", "choices")})
+
+
+def _replays(noted: dict[str, Any], path: Path) -> Result:
+    from syncline.experiments.tracing.scenario import ReplayedOn
+    from syncline.experiments.tracing.written import read_losses
+
+    kept = ("rows", "sites", "sensitivities")
+    told = {name: noted[name] for name in kept if name in noted}
+    told |= {"losses": read_losses(path), "folder": str(path)}
+    with nothing_foreign():
+        return replayed(str(noted["command"]), told, ReplayedOn.read(noted["question"]))

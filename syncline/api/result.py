@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.api.places import Scratch
+    from syncline.api.report import ReportPage
 
 TEXT_WIDTH = 120
 """Characters of a line where a result is printed as text."""
@@ -195,6 +196,20 @@ class Result:
             said = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
             raise SpecError("save", str(target), f"a place that can be written to ({said})") from None
         return target
+
+    def report(self, out: str | Path | None = None, *, title: str = "") -> ReportPage:
+        """One page of it, which anybody can open; `sl.report` makes one of several results.
+
+        Args:
+            out: the file to write; a report that is there is replaced. None of none: a notebook shows it all the same.
+            title: above it; its name unless given.
+
+        Raises:
+            SynclineError: another file is there, it cannot be written, or the folder is not as it was written.
+        """
+        from syncline.api.report import report
+
+        return report(self, out, title=title)
 
     def __repr__(self) -> str:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""

@@ -21,7 +21,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="networks, hardware, models, methods, problems, schedules, studies or specs.",
+            help=f"{', '.join(completion.WHAT[:-1])} or {completion.WHAT[-1]}.",
             autocompletion=completion.among(*completion.WHAT),
         ),
     ],

@@ -9,9 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncline.commands import completion
+from syncline.commands.projected import (
+    CsvOption,
+    ExtrapolateOption,
+    LayoutOption,
+    MachinesOption,
+    ModelsOption,
+    OverlapOption,
+    PrecisionOption,
+    PricesOption,
+    SequenceOption,
+    methods_option,
+    tokens_option,
+)
 from syncline.commands.shell import (
     FLAG,
     AlgorithmOption,
+    ClusterOption,
+    ColumnsOption,
     JsonOption,
     NetworksOption,
     OutOption,
@@ -23,10 +38,11 @@ from syncline.commands.shell import (
     interruptible,
     new_console,
     overridden,
-    print_tables,
+    print_each,
     say,
     show_result,
     spec_argument,
+    tables_of,
     value_of,
     warn,
 )
@@ -43,6 +59,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "syncline project",
         "syncline project --model mt-dao-1.3b --workers 16 --network wan",
+        "syncline project --model llama-7b --cluster two-sites-a100 --method diloco",
         "syncline project --workers 8,64,512 --plot speedup.pdf --csv rows.csv",
         "syncline project --grid workers=8,64 --grid network.latency=50us,1ms",
     ),
@@ -51,55 +68,20 @@ def project_command(
     spec: Annotated[str, spec_argument("project")] = "project-gpt-160m",
     overrides: SetOption = None,
     network: NetworksOption = None,
+    cluster: ClusterOption = None,
     workers: Annotated[
         str | None, typer.Option("--workers", metavar="P,...", help="How many workers: 8,64,512.")
     ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="NAME,...",
-            help="See 'syncline list models'; or a config.json, or module:make_model.",
-            autocompletion=completion.models,
-        ),
-    ] = None,
-    sequence: Annotated[
-        int | None, typer.Option("--sequence", metavar="T", help="Tokens in a training sequence of the models.")
-    ] = None,
-    hardware: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hardware", metavar="NAME,...", help="See 'syncline list hardware'.", autocompletion=completion.hardware
-        ),
-    ] = None,
+    model: ModelsOption = None,
+    sequence: SequenceOption = None,
+    hardware: MachinesOption = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME,...",
-            help="See 'syncline list methods'; the first is the baseline.",
-            autocompletion=completion.methods,
-        ),
+        list[str] | None, methods_option("See 'syncline list methods'; the first is the baseline.")
     ] = None,
-    overlap: Annotated[
-        str | None,
-        typer.Option(
-            "--overlap",
-            metavar="HOW",
-            help="Of computing and communication: none, ddp or async.",
-            autocompletion=completion.among("none", "ddp", "async"),
-        ),
-    ] = None,
+    overlap: OverlapOption = None,
     algorithm: AlgorithmOption = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            "--precision",
-            metavar="FORMAT",
-            help="Of gradients: fp32, bf16 or fp16; by default what the hardware's peak is of.",
-            autocompletion=completion.among("fp32", "bf16", "fp16"),
-        ),
-    ] = None,
+    precision: PrecisionOption = None,
+    layout: LayoutOption = None,
     thresholds: Annotated[
         bool | None,
         typer.Option(
@@ -108,6 +90,13 @@ def project_command(
             help="Say at which bandwidths a method is worth it; by default up to 1,000 rows.",
         ),
     ] = None,
+    tokens: Annotated[str | None, tokens_option(": its time, its loss")] = None,
+    target_loss: Annotated[
+        float | None,
+        typer.Option("--target-loss", metavar="L", help="Time and tokens to it, where a published fit covers it."),
+    ] = None,
+    prices: PricesOption = None,
+    extrapolate: ExtrapolateOption = False,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,7 +105,7 @@ def project_command(
             help="Values of a field: workers=8,64 or network.latency=50us,1ms, or a YAML list; repeatable.",
         ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows there.")] = None,
+    csv: CsvOption = None,
     parquet: Annotated[
         Path | None, typer.Option("--parquet", metavar="FILE", help="Likewise; of a grid NAME.parquet by default.")
     ] = None,
@@ -124,6 +113,7 @@ def project_command(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw: speedup against bandwidth, or a paper's figure."),
     ] = None,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Project the clock in closed form: no training, an answer at once.
@@ -131,27 +121,47 @@ def project_command(
     Lists of models, hardware, workers, methods and networks: every combination. With --grid any number of them, in a
     parquet file.
     """
-    from syncline.specs import ProjectSpec, load_spec
+    from syncline.specs import Override, ProjectSpec, asked_of, load_spec
 
-    loaded: Experiment = load_spec(spec, overridden(overrides, networks=network), ProjectSpec, studies_of="project")
+    networks, machines, count = asked_of(cluster, each_network(network), hardware, workers)
+    given = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
+    loaded: Experiment = load_spec(spec, given, ProjectSpec, studies_of="project")
     warn(loaded.warnings())
     from syncline.experiments.projection import projections
 
     options = projections.Options(
-        workers, model or (), hardware or (), method or (), overlap, algorithm, sequence, precision
+        count,
+        model or (),
+        machines or (),
+        method or (),
+        overlap,
+        algorithm,
+        sequence,
+        precision,
+        layout or (),
     )
     if grid:
-        for name, file in (("--csv", csv), ("--plot", plot)):
-            if file is not None:
-                raise SpecError(name, str(file), "nothing beside --grid, whose rows are in a parquet file")
+        beside = {"--csv": csv, "--plot": plot, "--tokens": tokens, "--target-loss": target_loss, "--prices": prices}
+        beside["--columns"] = columns
+        for name, value in beside.items():
+            if value is not None:
+                raise SpecError(name, str(value), "nothing beside --grid, whose rows are in a parquet file")
         _write_grid(loaded, options, grid, thresholds or False, parquet or Path(f"{loaded.name}.parquet"), as_json)
         return
     specs = projections.variants(loaded, options)
     warn(projections.left_out(specs))
     from syncline.api.clocks import project
 
-    result = project(specs, thresholds=thresholds)
+    result = project(
+        specs,
+        thresholds=thresholds,
+        tokens=tokens,
+        target_loss=target_loss,
+        prices=prices,
+        extrapolate=extrapolate,
+    )
     rows = result.told["rows"]
+    tables = [] if as_json else tables_of(result, columns)
     written = [projections.write_csv(rows, csv)] if csv else []
     if parquet:
         from syncline.experiments.projection.parquet import write_rows
@@ -161,7 +171,7 @@ def project_command(
     if as_json:
         emit(result)
     else:
-        print_tables(new_console(), result)
+        print_each(new_console(), tables)
     for file in written:
         say(f"{'figure' if file == plot else 'rows'} in {file}")
 
@@ -194,18 +204,23 @@ def _write_grid(
     epilog=examples(
         "syncline collectives --workers 8 --bytes 619MiB --network 10gbe",
         "syncline collectives --collective all_reduce --network wan --plot cost.png",
+        "syncline collectives --collective all_reduce --cluster two-sites-a100",
         "syncline collectives --starts 0,0,0,50ms",
     ),
 )
 def collectives_command(
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="P", help="How many workers; 8 by default, or one per start.")
+        int | None,
+        typer.Option(
+            "--workers", metavar="P", help="How many workers; all of a cluster, 8 by default, or one per start."
+        ),
     ] = None,
     nbytes: Annotated[
         str,
         typer.Option("--bytes", metavar="SIZE", help="Of the tensor, as 619MiB; of a gather, what each worker gives."),
     ] = "619 MiB",
     network: NetworksOption = None,
+    cluster: ClusterOption = None,
     collective: Annotated[
         list[str] | None,
         typer.Option(
@@ -239,19 +254,23 @@ def collectives_command(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw time against size: a .png, .pdf or .svg.")
     ] = None,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
     from syncline.api.clocks import priced
     from syncline.experiments import collectives as experiment
+    from syncline.specs import asked_of
 
-    question = experiment.CostQuestion.of(workers, nbytes, each_network(network), collective, starts, algorithm, rule)
-    drawn = plot and experiment.plot_costs(question, plot)
+    networks, _, count = asked_of(cluster, each_network(network), None, workers)
+    question = experiment.CostQuestion.of(count, nbytes, networks, collective, starts, algorithm, rule)
     result = priced(question)
+    tables = [] if as_json else tables_of(result, columns)
+    drawn = plot and experiment.plot_costs(question, plot)
     if as_json:
         emit(result)
     else:
-        print_tables(new_console(), result)
+        print_each(new_console(), tables)
     if drawn:
         say(f"figure in {drawn}")
 

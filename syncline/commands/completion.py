@@ -6,7 +6,20 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-WHAT = ("networks", "hardware", "models", "methods", "problems", "schedules", "studies", "specs")
+WHAT = (
+    "networks",
+    "clusters",
+    "hardware",
+    "models",
+    "methods",
+    "problems",
+    "schedules",
+    "studies",
+    "specs",
+    "fits",
+    "prices",
+    "failures",
+)
 """What `syncline list` lists; a test holds it to the catalogues."""
 
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
@@ -34,10 +47,22 @@ def specs_of(*commands: str) -> Offer:
     return _offering(names)
 
 
+def _replication_names() -> Iterable[str]:
+    from syncline.specs.replications import bundled_replications
+
+    return bundled_replications()
+
+
 def _network_names() -> Iterable[str]:
     from syncline.specs.cluster import links
 
     return links.BY_NAME.names()
+
+
+def _cluster_names() -> Iterable[str]:
+    from syncline.specs.cluster.clusters import bundled_clusters
+
+    return bundled_clusters()
 
 
 def _hardware_names() -> Iterable[str]:
@@ -50,6 +75,10 @@ def _model_names() -> Iterable[str]:
     from syncline.specs import models
 
     return models.BY_NAME.names()
+
+
+def _layout_names() -> Iterable[str]:
+    return [f"{name}=" for name in ("tensor", "context", "data", "pipeline", "expert", "chunks")]
 
 
 def _method_names() -> Iterable[str]:
@@ -77,6 +106,12 @@ def _schedule_names() -> Iterable[str]:
     return SCHEDULES
 
 
+def _failure_names() -> Iterable[str]:
+    from syncline.costmodel.reliability.rates import FAILURE_RATES
+
+    return FAILURE_RATES
+
+
 def _run_names() -> Iterable[str]:
     folder = Path("runs")
     return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
@@ -92,11 +127,15 @@ def _offering(names: Callable[[], Iterable[str]]) -> Offer:
     return offer
 
 
+replications = _offering(_replication_names)
 networks = _offering(_network_names)
+clusters = _offering(_cluster_names)
 hardware = _offering(_hardware_names)
 models = _offering(_model_names)
+layouts = _offering(_layout_names)
 methods = _offering(_method_names)
 algorithms = _offering(_algorithm_names)
 collectives = _offering(_collective_names)
 schedules = _offering(_schedule_names)
+failures = _offering(_failure_names)
 runs = _offering(_run_names)

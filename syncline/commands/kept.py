@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncline.commands import completion
-from syncline.commands.shell import FLAG, JsonOption, app, emit, examples, new_console, say, show_files, show_tables
+from syncline.commands.shell import (
+    FLAG,
+    ColumnsOption,
+    JsonOption,
+    app,
+    emit,
+    examples,
+    new_console,
+    say,
+    show_files,
+    show_tables,
+)
 from syncline.commands.usage import Missing
 from syncline.errors import SpecError
 from syncline.files import as_written
@@ -63,31 +74,28 @@ def show_command(
         ),
     ],
     folder: FolderOption = RUNS,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the tables of a run again, as the command did that made it. Nothing is run."""
-    from syncline.experiments.run_index import LEFT, find_run
+    from syncline.experiments.run_index import find_run
 
     entry = find_run(run, folder)
     if entry.kind == "sweep":
         from syncline.api.sweeps import swept_in
         from syncline.commands.sweeps import best_command
 
-        best_command(entry.path)
+        best_command(entry.path, columns=columns)
         if as_json:
             emit(swept_in(entry.path))
         return
-    if entry.state in (*LEFT, "running"):
-        expected = {"running": "a run that is finished; this one is being written"}.get(
-            entry.state, f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
-        )
-        raise SpecError("run", run, expected)
+    _need_finished(run, entry)
     from syncline.api.folders import load
 
     console = new_console()
     with as_written(entry.path):
         result = load(entry.path)
-        show_tables(console, result)
+        show_tables(console, result, columns)
     show_files(console, entry.path)
     if result.interrupted:
         say("interrupted: these are the results until then")
@@ -138,6 +146,33 @@ def rm_command(
         say(f"removed {_told(one)}")
     if not chosen:
         say(f"nothing that killed runs left in {folder}/")
+
+
+def finished_folder(run: str, folder: Path) -> Path:
+    """The folder of a run that is finished, of a sweep, or of a replication.
+
+    Raises:
+        SpecError: there is none, or it is being written or was killed.
+    """
+    from syncline.experiments.replicating.reading import is_replication
+    from syncline.experiments.run_index import find_run
+
+    if is_replication(Path(run)):
+        return Path(run)
+    entry = find_run(run, folder)
+    if entry.kind != "sweep":
+        _need_finished(run, entry)
+    return entry.path
+
+
+def _need_finished(run: str, entry: RunEntry) -> None:
+    from syncline.experiments.run_index import LEFT
+
+    if entry.state in (*LEFT, "running"):
+        expected = {"running": "a run that is finished; this one is being written"}.get(
+            entry.state, f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
+        )
+        raise SpecError("run", run, expected)
 
 
 def _agreed(entries: list[RunEntry]) -> bool:

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,10 +18,10 @@ from syncline.commands import completion
 from syncline.commands.usage import Commands
 from syncline.errors import SpecError
 from syncline.units import format_seconds
-from syncline.version import __version__
+from syncline.version import version_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
 
     from syncline.api.result import Result
     from syncline.specs import Override
@@ -59,6 +59,12 @@ SetOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", metavar=FLAG, help="Print one JSON object with 'rows' to standard output.")
 ]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="NAME,...", help="Of the tables: names of --json's rows, with commas between, or all."
+    ),
+]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="A new folder for results; runs/NAME by default.")
 ]
@@ -77,6 +83,16 @@ AlgorithmOption = Annotated[
         metavar="NAME",
         help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
         autocompletion=completion.algorithms,
+    ),
+]
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="See 'syncline list clusters', or a YAML file: network, hardware and number of workers at once.",
+        autocompletion=completion.clusters,
     ),
 ]
 
@@ -207,9 +223,27 @@ def emit(result: Result | dict[str, Any]) -> None:
     print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 
 
+def tables_of(result: Result, columns: str | None = None) -> list[Group]:
+    """Its tables, of other columns if somebody asks for them.
+
+    Raises:
+        SpecError: a column that there is not.
+    """
+    if columns is None:
+        return result.tables
+    from syncline.experiments.chosen import chosen_tables
+
+    return chosen_tables(result.tables, result.rows, columns)
+
+
 def print_tables(console: Console, result: Result) -> None:
     """Its tables, one below the other."""
-    for table in result.tables:
+    print_each(console, result.tables)
+
+
+def print_each(console: Console, tables: Iterable[Group]) -> None:
+    """One below the other."""
+    for table in tables:
         console.print(table)
 
 
@@ -231,10 +265,18 @@ def show_files(console: Console, folder: str | Path) -> None:
             console.print(f"  {path}{note}", soft_wrap=True)
 
 
-def show_tables(console: Console, result: Result) -> None:
-    """Tables and warnings of something that was run."""
-    print_tables(console, result)
-    if not result.tables:
+def show_tables(console: Console, result: Result, columns: str | None = None) -> None:
+    """Tables and warnings of something that was run.
+
+    Raises:
+        SpecError: a column that there is not; what was run is shown all the same.
+    """
+    try:
+        tables, wrong = tables_of(result, columns), None
+    except SpecError as error:
+        tables, wrong = result.tables, error
+    print_each(console, tables)
+    if not tables:
         console.print(str(result), soft_wrap=True)
     step_s = result.told.get("measured_step_s")
     if step_s is not None:
@@ -243,18 +285,22 @@ def show_tables(console: Console, result: Result) -> None:
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
             warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
+    if wrong is not None:
+        raise wrong
 
 
-def show_result(console: Console, result: Result, as_json: bool) -> None:
+def show_result(console: Console, result: Result, as_json: bool, columns: str | None = None) -> None:
     """Tables, warnings, where the files are; JSON if asked for.
 
     Raises:
         typer.Exit: after Ctrl-C, with its exit code.
     """
-    show_tables(console, result)
-    assert result.folder is not None
-    show_files(console, result.folder)
-    console.print(f"tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
+    try:
+        show_tables(console, result, columns)
+    finally:
+        assert result.folder is not None
+        show_files(console, result.folder)
+        console.print(f"tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
     if as_json:
         emit(result)
     if result.interrupted:
@@ -265,10 +311,10 @@ def show_result(console: Console, result: Result, as_json: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
 ) -> None:
     if version:
-        print(__version__, flush=True)
+        print(version_line(), flush=True)
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help(), flush=True)

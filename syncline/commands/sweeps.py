@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from syncline.commands.shell import (
     FLAG,
     INTERRUPTED,
+    ColumnsOption,
     JsonOption,
     SetOption,
     app,
@@ -18,12 +19,16 @@ from syncline.commands.shell import (
     examples,
     new_console,
     overridden,
+    print_each,
     say,
     spec_argument,
     value_of,
     warn,
 )
 from syncline.files import as_written
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 FOLDER_HELP = "Where runs are kept; the same again goes on there. runs/NAME-sweep by default."
 
@@ -122,6 +127,7 @@ def best_command(
             "--equal-effort", metavar=FLAG, help="Rank as many configurations of each method as the least tuned has."
         ),
     ] = False,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rank the configurations of a sweep by the median over their seeds, with the lowest and the highest."""
@@ -135,12 +141,16 @@ def best_command(
         names = {row["run"] for row in rows}
         tuned = effort((one["method"], one["training"]) for one in kept.asked if one["run"] in names)
         records = ranked(rows, by)
-        table = ranking_table(records, by, kept.paths, top, name=kept.about["name"])
+        tables: list[Group] = [ranking_table(records, by, kept.paths, top, name=kept.about["name"])]
+        if columns is not None:
+            from syncline.experiments.chosen import chosen_tables
+
+            tables = chosen_tables(tables, records, columns)
     if as_json:
         emit({"rows": records, "effort": tuned, "runs": len(kept.asked), "finished": len(kept.rows)})
         return
     if records:
-        new_console().print(table)
+        print_each(new_console(), tables)
     _say_if_any(effort_line(tuned))
     if len(kept.rows) < len(kept.asked):
         say(f"{len(kept.rows):,} of {len(kept.asked):,} runs are finished")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from syncline.commands.shell import (
+    ColumnsOption,
     JsonOption,
     NetworkOption,
     NetworksOption,
@@ -43,6 +44,7 @@ def compare_command(
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", min=1, help="Trainings side by side; one per core.")
     ] = None,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train several methods and time each on several networks: the loss and the clock."""
@@ -61,7 +63,7 @@ def compare_command(
     console, target = new_console(), out or Path("runs") / loaded.name
     with progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
         result = compare(loaded, out=target, exact=out is not None, jobs=jobs, on_progress=update)
-    show_result(console, result, as_json)
+    show_result(console, result, as_json, columns)
 
 
 @app.command(
@@ -81,6 +83,7 @@ def run_command(
         str | None, typer.Option("--scale", metavar="NAME", help="One of the spec's scales, where it has any: gpu.")
     ] = None,
     out: OutOption = None,
+    columns: ColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train one method on one network, in full detail; or run a study, which no network times."""
@@ -97,4 +100,4 @@ def run_command(
     console, target = new_console(), out or Path("runs") / loaded.name
     with progress(console, [subject(loaded)], steps_of(loaded)) as update:
         result = run(loaded, out=target, exact=out is not None, on_progress=lambda done: update([done]))
-    show_result(console, result, as_json)
+    show_result(console, result, as_json, columns)

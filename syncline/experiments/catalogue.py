@@ -14,7 +14,17 @@ from syncline.errors import SpecError, said
 from syncline.experiments.projection.memory import memory_of
 from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_offered, method_of
 from syncline.registry import Registry
-from syncline.specs import STUDIES, bundled, hardware, model, models, network, network_fields
+from syncline.specs import (
+    STUDIES,
+    bundled,
+    bundled_clusters,
+    hardware,
+    model,
+    models,
+    named_cluster,
+    network,
+    network_fields,
+)
 from syncline.specs.cluster import hardware as machines
 from syncline.specs.cluster import links
 from syncline.specs.study import study_of_kind
@@ -45,6 +55,23 @@ def network_rows(tell: Tell = _nobody) -> CatalogueRows:
         }  # fmt: skip
 
     return _rows_of(links.BY_NAME, row, tell)
+
+
+def cluster_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Clusters: how many workers of which hardware, and what joins them."""
+    made = {name: named_cluster(file) for name, file in bundled_clusters().items()}
+    return [
+        {
+            "name": name,
+            "workers": one.workers,
+            "hardware": one.hardware and one.hardware.name,
+            "links": one.network.describe(),
+            "fields": network_fields(one.network),
+            "description": one.description,
+            "source": one.source,
+        }
+        for name, one in made.items()
+    ]
 
 
 def hardware_rows(tell: Tell = _nobody) -> CatalogueRows:
@@ -191,8 +218,48 @@ def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
     return rows
 
 
+def fit_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Published fits of losses: of which methods, what they have seen, how far measured losses are from them."""
+    from syncline.costmodel.scaling.published import loss_fits
+
+    return [
+        {
+            "name": name,
+            "methods": list(fit.methods),
+            "seen": {field: str(of) for field, of in fit.seen.items()},
+            "off": f"{100 * (fit.within.low - 1):.1f}% to +{100 * (fit.within.high - 1):.1f}%",
+            "law": dataclasses.asdict(fit.law),
+            "family": fit.family,
+            "data": fit.data,
+            "assumes": fit.assumes,
+            "source": fit.source,
+        }
+        for name, fit in loss_fits().items()
+    ]
+
+
+def price_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Lists of prices that were found, with their dates."""
+    from syncline.costmodel.prices import PRICES
+
+    return [dataclasses.asdict(prices) for prices in PRICES.values()]
+
+
+def failure_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Published rates of failures, each kind on a line."""
+    from syncline.costmodel.reliability.rates import FAILURE_RATES
+
+    return [
+        {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}
+        | {"description": one.description, "source": one.source}
+        for name, one in FAILURE_RATES.items()
+        for rate in one.rates
+    ]
+
+
 CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
     "networks": network_rows,
+    "clusters": cluster_rows,
     "hardware": hardware_rows,
     "models": model_rows,
     "methods": method_rows,
@@ -200,4 +267,7 @@ CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
     "schedules": schedule_rows,
     "studies": study_rows,
     "specs": spec_rows,
+    "fits": fit_rows,
+    "prices": price_rows,
+    "failures": failure_rows,
 }

@@ -11,6 +11,7 @@ from rich.console import Group
 from syncline.costmodel import Network
 from syncline.experiments.collectives import CostQuestion, Crossover, choices, crossovers
 from syncline.experiments.columns import Column, table
+from syncline.experiments.display import MORE
 from syncline.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -21,18 +22,12 @@ def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:
     return lambda row: "-" if row[name] is None else show(row[name])
 
 
-def _rate(bytes_per_s: float) -> str:
-    return f"{format_bytes(bytes_per_s)}/s"
-
-
 COLUMNS: list[Column] = [
     ("algorithm", lambda row: row["algorithm"]),
     ("closed\nform", _in(format_seconds, "closed_form_s")),
     ("lockstep", _in(format_seconds, "lockstep")),
     ("events", _in(format_seconds, "events")),
-    ("bytes\nper worker", _in(format_bytes, "bytes_per_worker")),
-    ("algbw", _in(_rate, "algbw_bytes_per_s")),
-    ("busbw", _in(_rate, "busbw_bytes_per_s")),
+    ("sent\n/worker", _in(format_bytes, "bytes_per_worker")),
     ("chosen by", lambda row: ", ".join(row["chosen_by"])),
 ]
 SIZES = {
@@ -44,16 +39,16 @@ SIZES = {
 """What the size is of, where it is not simply the tensor's."""
 
 NOTE = (
-    "Closed form: equal workers that start together. Lockstep, events: from the last start until the last "
-    "worker is through. Algbw, busbw: of the closed form (else of these), by the sizes and factors of nccl-tests."
+    "The same time told three ways. Closed form: equal workers that start together. Lockstep, events: message by "
+    "message, from the last start until the last worker is through."
 )
 STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep, else events) at:\n"
 SHOWN = 8
 """Workers whose times are told one by one."""
 
-LEFT_OUT = "A '-' of lockstep or events stands for so many messages that an answer would take long."
-CONTENTION = "A '-' of lockstep: messages meet on a shared link (contention), which only the events can follow."
-NO_FORM = "A '-' of the closed form: none is known for this algorithm on this network."
+LEFT_OUT = "- of lockstep or events: so many messages that an answer would take long."
+CONTENTION = "- of lockstep: messages meet on a shared link (contention), which only the events can follow."
+NO_FORM = "- of the closed form: none is known for this algorithm on this network."
 
 
 def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
@@ -74,8 +69,8 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
         if question.starts_s is not None:
             notes.append(_finishes(of, question.starts_s))
         if number == len(asked) - 1:
-            notes += [NOTE, *_gaps(rows)]
-        tables.append(table(_title(kind, question, on), COLUMNS, of, "\n".join(notes)))
+            notes += [NOTE, *_gaps(rows), MORE.lstrip()]
+        tables.append(table(_title(kind, question, on), COLUMNS, of, "\n".join(notes), keys=("algorithm",)))
     return tables
 
 

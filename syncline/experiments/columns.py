@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.constrain import Constrain
 from rich.text import Text
 
@@ -24,6 +24,24 @@ NOTE_WIDTH = 110
 """Characters of a line of text, where there is room for more."""
 
 
+class RowsTable(Group):
+    """A table as it is drawn, and the rows that it is of, for other columns of them.
+
+    Args:
+        parts: what is drawn.
+        title: above it.
+        rows: one per line.
+        section: a field whose changes are ruled.
+        keys: the fields that tell rows apart.
+    """
+
+    def __init__(
+        self, *parts: RenderableType, title: str, rows: list[Record], section: str = "", keys: Sequence[str] = ()
+    ) -> None:
+        super().__init__(*parts)
+        self.title, self.rows, self.section, self.keys = title, rows, section, tuple(keys)
+
+
 def table(
     title: str,
     columns: list[Column],
@@ -31,13 +49,14 @@ def table(
     note: str = "",
     left: Collection[int] = (0,),
     section: str = "",
+    keys: Sequence[str] = (),
 ) -> Group:
-    """A title, a table, a note; ``left``: columns that hold text; ``section``: a field whose changes are ruled."""
+    """A title, a table, a note; ``left``: columns that hold text; ``section``, ``keys``: see `RowsTable`."""
     cells = [[show(row) for _, show in columns] for row in rows]
     ruled = [bool(section) and one[section] != following[section] for one, following in pairwise(rows)]
     sheet = Sheet([heading for heading, _ in columns], cells, left, [*ruled, *([False] if rows else [])])
     told = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
-    return Group(Text(title, style="bold"), sheet, *told)
+    return RowsTable(Text(title, style="bold"), sheet, *told, title=title, rows=rows, section=section, keys=keys)
 
 
 def seconds_of(name: str) -> Callable[[Record], str]:

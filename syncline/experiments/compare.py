@@ -20,9 +20,17 @@ from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.experiments.streams import TrainingStream
-from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
+from syncline.experiments.tables import (
+    ledger_columns,
+    metrics_tables,
+    side_by_side_trace,
+    timeline_columns,
+    write_contributions,
+    write_watched,
+)
 from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
-from syncline.sim import Clock, chrome_trace
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.sim import Clock
 from syncline.specs import CompareSpec, MethodBase
 
 
@@ -52,8 +60,8 @@ def compare(
     spec, step_s = with_measured_step(spec)
     with (
         RunFolder(out, exact) as folder,
-        shared_progress(len(spec.methods)) as progress,
-        Watched(progress, on_progress),
+        shared_progress(len(trainings(spec))) as progress,
+        Watched(progress, on_progress and partial(_by_method, spec, on_progress)),
     ):
         folder.spec(spec)
         finished: list[Trained] = []
@@ -61,6 +69,7 @@ def compare(
             finished = _in_order([*finished, trained], spec)
         folder.long_table("metrics", metrics_tables(finished))
         folder.table("ledger", ledger_columns(finished))
+        write_watched(folder, finished)
         clocks: dict[tuple[str, str], Clock] = {}
         varied: dict[tuple[str, str], tuple[Varied, str]] = {}
         for trained in finished:
@@ -72,7 +81,12 @@ def compare(
                     varied[trained.method, link.name] = clock_bounds(spec, link, timed, again, step_s is not None)
         bounds = _bounds(spec, clocks, varied)
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
-        rows = [_record(spec, one, link, clocks, bounds, target) for link in spec.networks for one in finished]
+        rows = [
+            _record(spec, one, link, clocks, bounds, target)
+            for link in spec.networks
+            for one in finished
+            if (one.method, link.name) in clocks
+        ]
         _write(folder, spec, finished, clocks, bounds, rows, figures, step_s)
         interrupted = progress.stopped
     return {
@@ -87,8 +101,8 @@ def compare(
 def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
     """Trainings as they finish; those that a stop left without a single step are not among them."""
     calls = [
-        partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name))
-        for i, method in enumerate(spec.methods)
+        partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name), link)
+        for i, (method, link) in enumerate(trainings(spec))
     ]
     turns = range(len(calls)) if jobs == 1 else longest_first(spec)
     for trained in side_by_side([calls[i] for i in turns], jobs, progress, [spec.problem]):
@@ -96,9 +110,32 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
             yield trained
 
 
+def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
+    """Each method once; an asynchronous one on each network, which decides who comes when, and named by it."""
+    out: list[tuple[MethodBase, Network | None]] = []
+    for method in spec.methods:
+        if asynchronous_of(method) is None:
+            out.append((method, None))
+            continue
+        out += [(method.model_copy(update={"label": name_on(spec, method, link)}), link) for link in spec.networks]
+    return out
+
+
+def _by_method(spec: CompareSpec, tell: Callable[[list[int]], None], done: list[int]) -> None:
+    """Tell of each method the steps that all of its trainings have completed."""
+    of = iter(done)
+    tell([min(next(of) for _ in (spec.networks if asynchronous_of(method) else [0])) for method in spec.methods])
+
+
+def name_on(spec: CompareSpec, method: MethodBase, network: Network) -> str:
+    """What a method's training is called that is timed on a network."""
+    alone = asynchronous_of(method) is None or len(spec.networks) == 1
+    return method.name if alone else f"{method.name} on {network.name}"
+
+
 def longest_first(spec: CompareSpec) -> list[int]:
-    """The methods in the order in which processes take them: a long one that begins last is waited for alone."""
-    work = [_added_work(spec, method) for method in spec.methods]
+    """The trainings in the order in which processes take them: a long one that begins last is waited for alone."""
+    work = [_added_work(spec, method) for method, _ in trainings(spec)]
     return sorted(range(len(work)), key=work.__getitem__, reverse=True)
 
 
@@ -116,16 +153,16 @@ def _added_work(spec: CompareSpec, method: MethodBase) -> tuple[int, float, floa
 
 
 def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
-    order = [method.name for method in spec.methods]
+    order = [method.name for method, _ in trainings(spec)]
     return sorted(trained, key=lambda one: order.index(one.method))
 
 
 def _bounds(spec: CompareSpec, clocks: Clocks, varied: dict[tuple[str, str], tuple[Varied, str]]) -> Bounds:
     """Of each method on each network; of speedups None where the first method is missing."""
-    told = {}
+    told, links = {}, {link.name: link for link in spec.networks}
     for (method, network), clock in clocks.items():
         times, basis = varied[method, network]
-        first = spec.methods[0].name, network
+        first = name_on(spec, spec.methods[0], links[network]), network
         sooner: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
         if first in clocks:
             sooner = {**speedup_bounds(clock, times, clocks[first], varied[first][0])}
@@ -138,7 +175,7 @@ def _record(
 ) -> dict[str, Any]:
     """One row. Speedups are against the first method, on the same network; None where that one is missing."""
     timed = clocks[one.method, network.name]
-    baseline = clocks.get((spec.methods[0].name, network.name))
+    baseline = clocks.get((name_on(spec, spec.methods[0], network), network.name))
     loss, loss_min, loss_max = final_loss(one)
     diverged = [step for step in one.history.diverged_at if step is not None]
     return {
@@ -157,6 +194,7 @@ def _record(
         "diverged_at": min(diverged) if diverged else None,
         "diverged_seeds": len(diverged),
         "interrupted": one.history.interrupted,
+        **(one.apart.record() if one.apart is not None else {}),
     }
 
 
@@ -170,7 +208,8 @@ def _write(
     figures: bool,
     step_s: float | None,
 ) -> None:
-    baseline = {row["network"]: row["time_to_target_s"] for row in rows if row["method"] == spec.methods[0].name}
+    first = {(name_on(spec, spec.methods[0], link), link.name) for link in spec.networks}
+    baseline = {row["network"]: row["time_to_target_s"] for row in rows if (row["method"], row["network"]) in first}
     for row in rows:
         own, base = row["time_to_target_s"], baseline.get(row["network"], math.inf)
         row["time_to_target_speedup"] = base / own if math.isfinite(own) and math.isfinite(base) and own else None
@@ -193,19 +232,7 @@ def _write(
     write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target, bounds)
     timelines = [(method, network, timed.timeline) for (method, network), timed in clocks.items()]
     folder.table("timeline", timeline_columns(timelines))
-    events: list[dict[str, Any]] = []
-    for number, (method, network, timeline) in enumerate(timelines):
-        names = [f"{method} on {network}, worker {worker}" for worker in range(spec.workers)]
-        events += _shifted(chrome_trace(timeline, names)["traceEvents"], number * spec.workers)
-    folder.trace({"traceEvents": events, "displayTimeUnit": "ms"})
+    folder.trace(side_by_side_trace(timelines, spec.joined))
+    write_contributions(folder, finished)
     if figures:
         compare_figures(folder, spec, finished, clocks, target)
-
-
-def _shifted(events: list[dict[str, Any]], by: int) -> list[dict[str, Any]]:
-    """The same events with process ids of their own, so that several traces open side by side."""
-    for event in events:
-        event["pid"] += by
-        if event["name"] == "process_sort_index":
-            event["args"] = {"sort_index": event["args"]["sort_index"] + by}
-    return events

@@ -1,43 +1,72 @@
-"""The picture of a run folder from its ``curves.parquet`` alone."""
+"""The curves of a run folder from its ``curves.parquet`` alone, and their picture."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from syncline.analysis import Curve, loss_against_clock
+from syncline.analysis.curves import FloatArray
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
 
-def figure_of_file(folder: Path) -> Figure:
-    """Loss against the seconds of each network, a line per method, with what the file's metadata says of both."""
-    table = pq.read_table(folder / "curves.parquet")
+class FileCurves(NamedTuple):
+    """What a folder's curves say of what was evaluated.
+
+    Attributes:
+        curves: one per method.
+        sent: payload bytes that a worker has sent at the steps of each method's curve, on its first network.
+        networks: what each is called in a figure, by name; those alone on which something was evaluated.
+        label: what the loss is, with its unit.
+        target: a loss whose time is told; None without one.
+    """
+
+    curves: Sequence[Curve]
+    sent: Mapping[str, FloatArray]
+    networks: Mapping[str, str]
+    label: str
+    target: float | None
+
+
+def read_curves(path: Path) -> FileCurves:
+    """The evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
+    table = pq.read_table(path)
     told: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
     evaluated = table.filter(pc.is_valid(table["loss"]))
-    networks = [name for name in told["networks"] if pc.any(pc.equal(evaluated["network"], name)).as_py()]
-    methods = evaluated["method"].unique().to_pylist()
-    curves = [curve_of(evaluated, method, networks) for method in methods]
-    described = {name: told["networks"][name] for name in networks}
-    return loss_against_clock(curves, described, loss_label=told["loss_label"], target=told["target_loss"])
+    methods, known = evaluated["method"].unique().to_pylist(), evaluated["network"].unique().to_pylist()
+    read = [_curve_of(evaluated, method, [name for name in told["networks"] if name in known]) for method in methods]
+    networks = {name: text for name, text in told["networks"].items() if name in known}
+    return FileCurves(
+        [curve for curve, _ in read], {curve.label: sent for curve, sent in read}, networks, told["loss_label"],
+        told["target_loss"],
+    )  # fmt: skip
 
 
-def curve_of(evaluated: pa.Table, method: str, networks: list[str]) -> Curve:
-    """The evaluations of a method, ``(S, E)``, and when each network's clock gets there."""
+def figure_of_file(folder: Path) -> Figure:
+    """Loss against the seconds of each network, a line per method, with what the file's metadata says of both."""
+    read = read_curves(folder / "curves.parquet")
+    return loss_against_clock(read.curves, read.networks, loss_label=read.label, target=read.target)
+
+
+def _curve_of(evaluated: pa.Table, method: str, networks: Sequence[str]) -> tuple[Curve, FloatArray]:
+    """The evaluations of a method, ``(S, E)``, and when each network's clock gets there; the bytes ``(E,)`` sent."""
     own = evaluated.filter(pc.equal(evaluated["method"], method))
     parts = {name: own.filter(pc.equal(own["network"], name)) for name in networks}
-    first = parts[networks[0]]
+    parts = {name: part for name, part in parts.items() if len(part)}  # who comes at its own pace is on one of them
+    first = next(iter(parts.values()))
     seeds = len(first["seed"].unique())
 
     def by_seed(part: pa.Table, column: str) -> np.ndarray:
         return part[column].to_numpy().reshape(seeds, -1)
 
     clock_s = {name: by_seed(part, "seconds")[0] for name, part in parts.items()}
-    return Curve(method, by_seed(first, "step")[0], by_seed(first, "loss"), clock_s)
+    return Curve(method, by_seed(first, "step")[0], by_seed(first, "loss"), clock_s), by_seed(first, "bytes")[0]

@@ -41,6 +41,50 @@ EXPOSED_NOTE = (
 )
 
 
+def few_columns(rows: list[Record]) -> list[Column]:
+    """The step time, with what it is sure to, and how much of it waits for the network."""
+    return [("step\ntime", _sure_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", _waiting)]
+
+
+def _waiting(row: Record) -> str:
+    if row["exposed_communication_s"] is None or not row["step_time_s"]:
+        return "-"
+    return f"{row['exposed_communication_s'] / row['step_time_s']:.0%}"
+
+
+def _sure_step(row: Record) -> str:
+    step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
+    shown = seconds_of("step_time_s")(row)
+    return f"{shown} ±{(high_s - low_s) / 2 / step_s:.0%}" if step_s else shown
+
+
+def sure_speedup(rows: list[Record]) -> Column:
+    """Speedups, with what they are sure to."""
+    if not _bounded(rows):
+        return "speedup", times_of("speedup")
+
+    def show(row: Record) -> str:
+        if not (value := row["speedup"]):
+            return "-"
+        digits = max(0, 2 - int(math.log10(max(value, 1.0))))
+        sure = (row["speedup_high"] - row["speedup_low"]) / 2 / value
+        return f"{value:.{digits}f}x" + (f" ±{sure:.0%}" if sure else "")
+
+    return "speedup", show
+
+
+def few_note(rows: list[Record], baseline: str) -> str:
+    """What few columns mean."""
+    note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
+    if not _bounded(rows):
+        return note
+    of = "; ".join(dict.fromkeys(row["basis"] for row in rows))
+    return f"{note}\n±: half the range where nine of ten measurements are expected; from {of}."
+
+
+MORE = "\nMore: --columns all, or names of --json."
+
+
 def clock_columns(rows: list[Record]) -> list[Column]:
     """The clock's columns; of communication what is exposed if that is not all of it in every row."""
     step: Column = ("step\ntime +-", _step) if _bounded(rows) else CLOCK_COLUMNS[0]
@@ -92,10 +136,10 @@ def _hides(rows: list[Record]) -> bool:
     return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in timed)
 
 
-def network_title(network: Network, workers: int, steps: int) -> str:
+def network_title(network: Network, joined: int, steps: int, what: str = "workers") -> str:
     """What a table is of."""
     name = f"{network.name}: " if "," not in network.name else ""
-    return f"{name}{network.describe()}, {workers:,} workers, {steps:,} steps"
+    return f"{name}{network.describe()}, {joined:,} {what}, {steps:,} steps"
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
@@ -106,8 +150,8 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     columns: list[Column] = [
         ("method", lambda row: row["method"]),
         ("val loss", _loss),
-        *clock_columns(rows),
-        speedup_column(rows),
+        *few_columns(rows),
+        sure_speedup(rows),
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
@@ -118,24 +162,26 @@ def tables_per_network(
     columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
 ) -> list[Group]:
     """One table per network; the last one says what the columns mean."""
-    note = f"{clock_note(rows)} Speedups: over {spec.methods[0].name}.{more}{bounds_note(rows)}"
+    note = f"{few_note(rows, spec.methods[0].name)}{more}{MORE}"
+    joined, what = (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.joined, spec.joined_what)
     return [
         table(
-            network_title(link, spec.workers, spec.steps),
+            network_title(link, joined, spec.steps, what),
             columns,
             [row for row in rows if row["network"] == link.name],
             note if link is spec.networks[-1] else "",
+            keys=("method",),
         )
         for link in spec.networks
     ]
 
 
 def _loss(row: Record) -> str:
-    shown = _metric("loss")(row)
+    shown = lost_or_number("loss")(row)
     return shown + (f"\n(step {row['steps']})" if row["interrupted"] and "\n" not in shown else "")
 
 
-def _metric(name: str) -> Callable[[Record], str]:
+def lost_or_number(name: str) -> Callable[[Record], str]:
     """Shows a number, or where the training was lost that should have given one."""
 
     def show(row: Record) -> str:
@@ -157,7 +203,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     """What each seed reached, every metric that was measured; then the clock, which they share; or a study's tables."""
     if not isinstance(spec, RunSpec):
         return study_of(spec).tables(rows, spec) if rows else []
-    title = f"{spec.method.name}, {spec.workers:,} workers, {rows[0]['steps']:,} steps"
+    title = f"{spec.method.name}, {spec.joined:,} {spec.joined_what}, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
     clock |= {"encode_s", "trigger_s"}
     clock |= {
@@ -172,20 +218,43 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
         "basis",
     }
     clock |= {f"{name}_{side}_s" for name in ("step_time", "wall_clock") for side in ("low", "high")}
+    clock |= set(OF_WORKERS)
     columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
-    columns += [(name.replace("_", " "), _metric(name)) for name in rows[0] if name not in clock]
+    columns += [(name.replace("_", " "), lost_or_number(name)) for name in rows[0] if name not in clock]
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
-    tables = [table(title, columns, rows, note)]
+    tables = [table(title, columns, rows, note, keys=("seed",))]
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
-        timed = network_title(spec.network, spec.workers, rows[0]["steps"])
-        note = clock_note(rows) + spec.compute.note() + bounds_note(rows)
+        timed = network_title(spec.network, spec.joined, rows[0]["steps"], spec.joined_what)
+        note = clock_note(rows) + spec.compute.note() + bounds_note(rows) + MORE
         tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], note))
+    if "ages" in rows[0]:
+        tables.append(_who_came(rows[0]))
     return tables
+
+
+OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s")
+"""Of a row: lists, by age or by worker."""
+
+
+def _who_came(row: Record) -> Group:
+    """What each worker sent to the server, and how late updates were."""
+    by_worker = zip(row["contributions"], row["steps_by_worker"], row["waited_s"], strict=True)
+    workers = [{"worker": m, "updates": u, "steps": k, "waited_s": s} for m, (u, k, s) in enumerate(by_worker)]
+    counted = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
+    note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counted}."
+    columns: list[Column] = [
+        ("worker", lambda one: str(one["worker"])),
+        ("updates", lambda one: str(one["updates"])),
+        ("local steps", lambda one: str(one["steps"])),
+        ("waited", seconds_of("waited_s")),
+    ]
+    return table(f"At the server, {row['versions']:,} versions of the model", columns, workers, note)
 
 
 CATALOGUE_COLUMNS = {
     "networks": ("name", "description", "links", "source"),
+    "clusters": ("name", "workers", "hardware", "links", "description", "source"),
     "hardware": ("name", "peak_flops", "mfu", "precision", "memory", "source"),
     "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence", "source"),
     "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "memory", "source"),
@@ -193,6 +262,9 @@ CATALOGUE_COLUMNS = {
     "schedules": ("name", "description", "takes", "source"),
     "studies": ("name", "command", "description", "source"),
     "specs": ("command", "description"),
+    "fits": ("name", "methods", "seen", "off", "source"),
+    "prices": ("name", "accelerator_hour", "egress_gb", "currency", "source"),
+    "failures": ("name", "per", "mtbf_s", "description", "source"),
 }
 """What a list shows to people; ``--json`` has all fields."""
 

@@ -16,24 +16,32 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import said
-from syncline.experiments.folder import PACKAGES, git_commit
+from syncline.experiments.folder import PACKAGES
 from syncline.experiments.limits import memory_bytes
 from syncline.units import format_bytes
-from syncline.version import __version__
+from syncline.version import version_line
 
 EXTRAS = {
+    "chakra": ("protobuf",),
     "dask": ("distributed",),
+    "docs": ("furo", "myst-nb", "sphinx", "sphinx-copybutton"),
+    "explore": ("nicegui",),
+    "notebooks": ("ipykernel", "jupyterlab", "jupytext"),
     "optuna": ("optuna",),
     "test": (
-        "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx", "optuna", "psutil",
-        "pytest", "pytest-benchmark",
+        "axe-playwright-python", "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx",
+        "nicegui", "optuna", "playwright", "protobuf", "psutil", "pytest", "pytest-benchmark",
     ),
-    "dev": ("import-linter", "mypy", "pre-commit", "ruff", "types-PyYAML"),
+    "dev": ("build", "import-linter", "mypy", "pre-commit", "ruff", "setuptools", "setuptools-scm", "types-PyYAML"),
 }  # fmt: skip
 """Packages of each extra, of those in pyproject.toml: what tells whether it is installed."""
 
 FOR = {
+    "chakra": "'syncline chakra' is refused",
     "dask": "'syncline sweep --dask' is refused",
+    "docs": "the documentation's site is not built",
+    "explore": "'syncline explore' is refused",
+    "notebooks": "'make notebooks' has no JupyterLab",
     "optuna": "'syncline sweep --search optuna' is refused",
     "test": "the tests do not run",
     "dev": "the linters do not run",
@@ -82,9 +90,7 @@ def records(found: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def _syncline() -> Finding:
-    commit = git_commit()
-    told = f", commit {commit[:12]}" + ("+" if commit.endswith("+") else "") if commit else ""
-    return Finding("versions", "syncline", __version__ + told)
+    return Finding("versions", "syncline", version_line())
 
 
 def _python() -> Finding:

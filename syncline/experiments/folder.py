@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
@@ -24,7 +23,7 @@ from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
 from syncline.files import whole_file
-from syncline.version import __version__
+from syncline.version import __version__, git_commit
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
 """Packages whose version can change a result, or how it reads."""
@@ -153,20 +152,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def git_commit() -> str | None:
-    """The commit of the checkout that the package lies in, with ``+`` if files differ from it; None elsewhere."""
-
-    def git(*arguments: str) -> str | None:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None  # an installed copy inside somebody else's repository
-    commit = git("rev-parse", "HEAD")
-    return commit and commit + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")

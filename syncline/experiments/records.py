@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from syncline.analysis import median_and_range, time_to_target_s
 from syncline.costmodel import Network
-from syncline.experiments.trained import Trained
 from syncline.sim import Clock
+from syncline.sim.failures.outcome import FailureCosts
+
+if TYPE_CHECKING:
+    from syncline.experiments.trained import Trained
 
 
 def clock_record(clock: Clock) -> dict[str, float]:
@@ -28,6 +31,20 @@ def clock_record(clock: Clock) -> dict[str, float]:
         "exposed_communication_s": clock.exposed_communication_s,
         "bytes_per_worker": clock.bytes_per_worker,
         "wall_clock_s": clock.wall_s,
+        **({} if clock.failed is None else failure_record(clock.failed)),
+    }
+
+
+def failure_record(failed: FailureCosts) -> dict[str, float]:
+    """What failures cost: shares of the time of all workers, which add up to 1 with the goodput."""
+    return {
+        "goodput": failed.goodput,
+        "interruptions": failed.interruptions,
+        "lost_steps": failed.lost_steps,
+        "lost_share": failed.share("lost_s"),
+        "checkpoint_share": failed.share("checkpoint_s"),
+        "restart_share": failed.share("restart_s"),
+        "down_share": failed.share("down_s"),
     }
 
 
@@ -69,5 +86,7 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
     """One record per seed: the final metrics, and the clock that all seeds share."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
-    timed = clock_record(clock) if clock else {}
+    timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
+    if trained.apart is not None:
+        timed |= trained.apart.record()
     return [shared | row | timed for row in trained.history.final()]

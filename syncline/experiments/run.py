@@ -18,7 +18,14 @@ from syncline.experiments.records import run_records
 from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
 from syncline.experiments.studies import run_study, total_length
-from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
+from syncline.experiments.tables import (
+    ledger_columns,
+    metrics_tables,
+    names_of_workers,
+    timeline_columns,
+    write_contributions,
+    write_watched,
+)
 from syncline.experiments.trained import time_method, train_method, where_trained
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
@@ -61,6 +68,7 @@ def run(
             raise KeyboardInterrupt  # before there was anything
         folder.long_table("metrics", metrics_tables([trained]))
         folder.table("ledger", ledger_columns([trained]))
+        write_watched(folder, [trained])
         timed = time_method(spec, trained, spec.network)
         rows = run_records(trained, timed, spec.network, spec.workers)
         bounds: dict[str, Any] = {}
@@ -76,7 +84,8 @@ def run(
             here = trained.method, name
             write_curves(folder, spec, [trained], {here: timed}, {name: spec.network}, bounds={here: bounds})
             folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
-            folder.trace(chrome_trace(timed.timeline))
+            folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.joined)))
+            write_contributions(folder, [trained])
             if figures:
                 run_figures(folder, spec, trained, timed)
     told = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}

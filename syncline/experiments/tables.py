@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.traffic.call import columns_of
 from syncline.sim.timeline import Words
+from syncline.sim.trace import chrome_trace
 
 if TYPE_CHECKING:
     from syncline.costmodel import Call
+    from syncline.experiments.folder import RunFolder
     from syncline.experiments.trained import Trained
     from syncline.sim import Timeline
     from syncline.training import History
@@ -137,3 +139,60 @@ def _arrow(column: Words | NDArray[Any]) -> pa.Array:
     if isinstance(column, Words):
         return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
     return pa.array(column)
+
+
+def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
+    """What measures found along trainings, one below the other; empty if nobody looked."""
+    columns: dict[str, list[Any]] = {}
+    for one in trained:
+        for found in one.history.watched:
+            for name, value in {"method": one.method, **found._asdict()}.items():
+                columns.setdefault(name, []).append(value)
+    return columns
+
+
+def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
+    """``watched.parquet``, where something was measured along the way."""
+    columns = watched_columns(trained)
+    if columns:
+        folder.table("watched", columns)
+
+
+def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
+    """``contributions.parquet``, where workers came at their own pace: a row for each update, as they came."""
+    columns: dict[str, list[Any]] = {}
+    for one in trained:
+        if one.apart is None:
+            continue
+        columns.setdefault("method", []).extend([one.method] * len(one.apart.played.contributions))
+        columns.setdefault("network", []).extend([one.apart.plan.network.name] * len(one.apart.played.contributions))
+        for name, column in one.apart.played.columns().items():
+            columns.setdefault(name, []).extend(column.tolist())
+    if columns:
+        folder.table("contributions", columns)
+
+
+def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
+    """What a trace calls them; who comes after so many workers is their server, after local ones if there are some."""
+    workers = timeline.workers if workers is None else workers
+    local = max(0, timeline.workers - workers - 1)
+    after = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
+    return [f"worker {worker}" for worker in range(workers)] + after
+
+
+def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: int | None = None) -> dict[str, Any]:
+    """Timelines of (method, network) as one Chrome trace, with a process for each worker of each.
+
+    Who comes after so many workers, if that is given, is their server.
+    """
+    events: list[dict[str, Any]] = []
+    before = 0
+    for method, network, timeline in timelines:
+        names = [f"{method} on {network}, {name}" for name in names_of_workers(timeline, workers)]
+        for event in chrome_trace(timeline, names)["traceEvents"]:
+            event["pid"] += before
+            if event["name"] == "process_sort_index":
+                event["args"] = {"sort_index": event["args"]["sort_index"] + before}
+            events.append(event)
+        before += timeline.workers
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,24 @@ import numpy as np
 
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowed import slowed
-from syncline.costmodel.traffic.overlap import gradient_buckets
+from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.experiments.bounds import AS_PREDICTED, Factors
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
 from syncline.experiments.limits import check_training
+from syncline.methods.base import FP32_BYTES
+from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.sim import Clock
+from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History
 
 if TYPE_CHECKING:
     import torch
 
+    from syncline.experiments.elastic.clock_apart import TrainedApart
+    from syncline.experiments.late.staged import TrainedStages
     from syncline.experiments.streams import TrainingStream
     from syncline.problems import Problem, Rows, Task
 
@@ -49,6 +54,9 @@ class Trained:
         wall_s: seconds that training took here.
         elements: of each parameter, in order.
         readbacks: numbers that a worker read back from its device to find out whether to send, by step.
+        state_bytes: of the parameters and all that the method keeps, of one worker.
+        apart: who came when, of workers at their own pace, whose training is that of one network.
+        staged: what the stages of a pipeline did, where the model was cut into some.
     """
 
     method: str
@@ -59,6 +67,9 @@ class Trained:
     wall_s: float
     elements: tuple[int, ...] = ()
     readbacks: Mapping[int, int] = field(default_factory=dict)
+    state_bytes: float = 0.0
+    apart: TrainedApart | None = None
+    staged: TrainedStages | None = None
 
     def calls(self) -> list[Call]:
         """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
@@ -74,6 +85,7 @@ def train_method(
     method: MethodBase,
     on_step: Callable[[int], None] | None = None,
     stream: TrainingStream | None = None,
+    network: Network | None = None,
 ) -> Trained:
     """Train ``method`` as ``spec`` says, all workers and all seeds in this process.
 
@@ -83,6 +95,7 @@ def train_method(
         on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
             ``KeyboardInterrupt`` to stop the training, which then returns what it has.
         stream: where to note what there is while it goes on.
+        network: on which, for an asynchronous method; the spec's, if it has one.
 
     Raises:
         SpecError: what only the problem can tell: a text that is too short, more workers than images, no FLOPs.
@@ -95,6 +108,15 @@ def train_method(
     check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
+    if asynchronous_of(method) is not None:
+        from syncline.experiments.elastic.train_apart import train_apart
+
+        return train_apart(spec, method, network or getattr(spec, "network", None), on_step, stream)
+    if spec.pipeline is not None:
+        from syncline.experiments.late.staged import goes_by_events, train_stages
+
+        if goes_by_events(spec):
+            return train_stages(spec, method, on_step)
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream)
     parts: list[Trained] = []
@@ -107,7 +129,9 @@ def train_method(
             break  # seeds that were finished are kept, and the clock needs whole ones
         parts.append(part)
     # What the first seed sent stands for all: each triggers by itself.
-    return replace(parts[0], history=History.side_by_side([p.history for p in parts]), wall_s=parts[-1].wall_s)
+    history, staged = History.side_by_side([p.history for p in parts]), parts[0].staged
+    staged = staged and replace(staged, steps=history.steps)
+    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, staged=staged)
 
 
 def _train_seeds(
@@ -126,15 +150,21 @@ def _train_seeds(
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
-    optimizer = method.build(parameter_groups(task), comm)
-    schedule = spec.schedule.build(optimizer, spec.steps)
+    if spec.pipeline is None:
+        optimizer = method.build(parameter_groups(task), comm)
+        schedule = spec.schedule.build(optimizer, spec.steps)
+    else:
+        from syncline.experiments.late.delay_line import late_parts
+        from syncline.experiments.late.staged import late_training_of
+
+        task, optimizer, schedule = late_parts(late_training_of(spec, method), task, comm)
     recorder = Recorder()
     noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
-    report = _seldom(_both(on_step, noted.note if noted else None), spec.steps)
+    report = seldom(both_told(on_step, noted.note if noted else None), spec.steps)
     try:
         history = train(
             task, optimizer, seeds, spec.steps,
-            eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder,
+            eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder, watch=spec.watch.build(),
         )  # fmt: skip
     except RuntimeError as error:  # of which NotImplementedError is one
         if "not implemented for" not in str(error):
@@ -143,6 +173,11 @@ def _train_seeds(
     if noted:
         noted.finish()
     wall_s = time.perf_counter() - start_s
+    staged = None
+    if spec.pipeline is not None:
+        from syncline.experiments.late.staged import stages_of_run
+
+        staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
     return Trained(
         method.name,
         history,
@@ -152,7 +187,15 @@ def _train_seeds(
         wall_s,
         tuple(tensor.elements for tensor in task_tensors(task)),
         comm.ledger.readbacks,
+        state_bytes(method, task_tensors(task), spec.workers),
+        staged=staged,
     )
+
+
+def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> float:
+    """Bytes of one worker's parameters and of all that its method keeps, in fp32: what a checkpoint has."""
+    parameters = sum(tensor.elements for tensor in tensors)
+    return FP32_BYTES * (parameters + float(method.kept_elements(list(tensors), workers)))
 
 
 def where_trained(spec: Training) -> dict[str, str]:
@@ -208,20 +251,29 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
     steps = trained.history.steps
     if not steps:
         return None
+    if trained.apart is not None:
+        return trained.apart.time(network, off)
+    if trained.staged is not None:
+        return trained.staged.time(network, off)
     slower = float(off.computing)
+    buckets = gradient_buckets(trained.elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, trained.flops_per_step)
     encode = spec.compute.encode
     # Of the completed steps alone: an interrupted run may have asked for a billion. Its machine is the same to there.
-    factors = spec.faults.stragglers.factors(steps, spec.workers, spec.seeds[0])
-    compute_s = spec.compute.sample(undisturbed_s, steps, spec.workers, spec.seeds[0], factors)
-    return faulty_clock(
+    compute_s = spec.step_times(undisturbed_s, steps)
+    timed = faulty_clock(
         spec, trained.calls(), compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)),
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
-        overlap=spec.overlap, buckets=gradient_buckets(trained.elements, spec.bucket),
+        overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.rule,
         encode_bytes_per_s=None if encode is None else encode / slower,
         trigger_s=slower * spec.compute.readback * trained.readbacks_by_step(),
     )  # fmt: skip
+    if spec.failures is None:
+        return timed
+    saving = spec.failures.saving(timed.step_time_s, spec.workers, trained.state_bytes)
+    outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
+    return failing_clock(timed, spec.failures.group(spec.workers), saving, outages, spec.timeline_steps)
 
 
 def base_s(spec: Training, flops: float | None) -> float:
@@ -231,7 +283,7 @@ def base_s(spec: Training, flops: float | None) -> float:
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
-def _both(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
+def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
     """Note, then tell; who is told may end the training."""
 
     def call(done: int) -> None:
@@ -242,7 +294,7 @@ def _both(on_step: Callable[[int], None] | None, note: Callable[[int], None] | N
     return call
 
 
-def _seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
+def seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
     """Call at most every 50 ms, so that watching a fast training costs it nothing."""
     last_s = 0.0
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 from syncline.fields import validate
 from syncline.methods.base import MethodBase
 from syncline.methods.compressible import CompressibleBase
+from syncline.methods.parts.asynchronous import check_synchronous
+from syncline.methods.parts.remedies import check_punctual
 
 if TYPE_CHECKING:
     from syncline.optim import Method
 
-SHARED = {**MethodBase.model_fields, **CompressibleBase.model_fields}
+SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
+"""Fields that kinds have in common; a remedy is of all that average the gradient in every step."""
 
 
 def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
@@ -48,7 +51,10 @@ def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
         given = dict(signature.bind(*args, **knobs).arguments)
         params, comm = given.pop("params"), given.pop("comm", None)
         worker_axis = given.pop("worker_axis", False)
-        return validate(spec, {"kind": spec.model_fields["kind"].default} | given).build(params, comm, worker_axis)
+        method = validate(spec, {"kind": spec.model_fields["kind"].default} | given)
+        check_synchronous(method, "")
+        check_punctual(method, "")
+        return method.build(params, comm, worker_axis)
 
     make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")
     make.__module__, make.__doc__ = spec.__module__, spec.__doc__

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from pydantic import model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, Hardware
@@ -13,6 +14,8 @@ from syncline.costmodel.compute.orthogonal import newton_schulz_flops
 from syncline.methods.base import Presets, Tensors, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.asynchronous import AsynchronousSpec
+from syncline.methods.parts.remedies import RemedyField
 from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule, rule_name
 from syncline.methods.registry import register
 
@@ -22,9 +25,14 @@ if TYPE_CHECKING:
 
 
 class DataParallelBase(CompressibleBase):
-    """The gradient is averaged in every step, through a compressor if there is one."""
+    """The gradient is averaged in every step, through a compressor if there is one.
+
+    ``remedy``: what is done about gradients that are late, in the stages of a pipeline.
+    """
 
     family: ClassVar[str] = "data parallel"
+
+    remedy: RemedyField = None
 
     @property
     @override
@@ -72,6 +80,7 @@ class DDPSpec(DataParallelBase):
     optimizer.
 
     Args:
+        asynchronous: a server in the place of the all-reduce; none: all workers step together.
     """
 
     source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
@@ -100,11 +109,19 @@ class DDPSpec(DataParallelBase):
 
     kind: Literal["ddp"] = "ddp"
     rule: RuleSpec = AdamRule()
+    asynchronous: AsynchronousSpec | None = None
+
+    @model_validator(mode="after")
+    def _can_be_late(self) -> Self:
+        if self.asynchronous is not None:
+            self.asynchronous.check(self)
+        return self
 
     @property
     @override
     def name(self) -> str:
-        return self.label or f"ddp-{rule_name(self.rule)}{self._suffix}"
+        late = "" if self.asynchronous is None else "async-"
+        return self.label or f"{late}ddp-{rule_name(self.rule)}{self._suffix}"
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

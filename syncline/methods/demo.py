@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from syncline.costmodel import Exchange, largest_divisor
-from syncline.costmodel.traffic.packing import pairs_bytes
+from syncline.costmodel import Exchange
+from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
 from syncline.methods.base import FP32_BYTES, MethodBase, Presets, Tensors, elements, every, tensors_of
@@ -68,9 +67,7 @@ class DeMoSpec(MethodBase):
         Raises:
             SpecError: if the index cannot tell the entries of a block apart.
         """
-        block = math.prod(largest_divisor(length, self.chunk) for length in shape)
-        pairs = math.prod(shape) // block * min(self.k, block)
-        return pairs_bytes(pairs, block, self.index_bits, self.value)
+        return block_pairs_bytes(shape, self.k, self.chunk, self.index_bits, self.value)
 
     @property
     @override

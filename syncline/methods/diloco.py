@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from pydantic import model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Exchange
-from syncline.fields import Period, Positive, Rate
+from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.asynchronous import AsynchronousSpec
 from syncline.methods.parts.rules import AdamRule, RuleSpec, averaged_of, rule_name
 from syncline.methods.registry import register
 
@@ -31,6 +34,10 @@ class DiLoCoSpec(CompressibleBase):
         period: H, inner steps from one outer step to the next.
         outer_lr: outer learning rate.
         outer_momentum: outer Nesterov momentum.
+        in_backward: whether each layer's pseudo-gradient travels as soon as its last inner step is done, beside the
+            backward pass of the layers below, as its authors simulate it (arthurdouillard.com/diloco: "the reduction of
+            gradients or outer gradients is overlapped over the backward pass computation"); else after the step.
+        asynchronous: a server in the place of the all-reduce; none: all workers average together.
 
     Source: Douillard et al. (2023).
     """
@@ -51,18 +58,42 @@ class DiLoCoSpec(CompressibleBase):
     period: Period = 32
     outer_lr: Positive = 0.7
     outer_momentum: Rate = 0.9
+    in_backward: bool = False
+    asynchronous: AsynchronousSpec | None = None
+
+    @model_validator(mode="after")
+    def _steps_by_layer(self) -> DiLoCoSpec:
+        expected = "none with in_backward: every layer steps before the gradients below it are there"
+        if self.in_backward and self.clip_norm is not None:
+            raise refusal("clip_norm", self.clip_norm, expected)
+        if self.in_backward and self.compressor is not None:
+            raise refusal("compressor", self.compressor.kind, "none with in_backward, which sends tensors as they are")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_late(self) -> Self:
+        if self.asynchronous is not None:
+            self.asynchronous.check(self)
+            names, _ = averaged_of(self.rule, [])
+            if names:
+                expected = "none beside asynchronous, whose workers send pseudo-gradients alone"
+                raise refusal("rule.average_states", names, expected)
+        return self
 
     @property
     @override
     def name(self) -> str:
-        return self.label or ("diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}") + self._suffix
+        late = "" if self.asynchronous is None else "async-"
+        own = "diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}"
+        return self.label or f"{late}{own}{self._suffix}"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """One pseudo-gradient per period, and the states that are averaged with it."""
         tensors = tensors_of(model)
         names, states = averaged_of(self.rule, tensors)
-        return self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
+        sent = self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
+        return [replace(exchange, in_backward=True) for exchange in sent] if self.in_backward else sent
 
     @override
     def _sent_periods(self) -> Iterable[int]:
@@ -77,10 +108,13 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+        from syncline.comm import Details
         from syncline.optim import Method, Nesterov, Periodic
 
         outer = Nesterov(self.outer_lr, self.outer_momentum)
         options = self._averaging() | self.common_options(comm, worker_axis)
+        if self.in_backward:
+            options["averages"] = Details(in_backward=True)
         names, _ = averaged_of(self.rule, [])
         sync = Periodic(dict.fromkeys(("params", *names), self.period))
         return Method(params, self.lr, self.rule.build(), sync, outer=outer, **options)

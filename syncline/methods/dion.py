@@ -46,11 +46,14 @@ class DionBase(CompressibleBase):
             expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
             raise refusal("clip_norm", self.clip_norm, expected)
         kind = self.compressor.kind if self.compressor and self.exchange == "compressed" else "lp"
-        if kind == "top-k":
+        if kind in ("top-k", "block-top-k"):
             expected = "'lp' for factors: P is orthonormalised, and a sparse one loses columns"
             raise refusal("compressor.kind", kind, expected)
         if kind == "qsgd":
             expected = "'lp' for factors: P is orthonormalised, which makes a bias of noise that had none"
+            raise refusal("compressor.kind", kind, expected)
+        if kind == "one-bit":
+            expected = "'lp' for factors, whose errors nobody keeps: one magnitude for all entries is no basis"
             raise refusal("compressor.kind", kind, expected)
         return self
 

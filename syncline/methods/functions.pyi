@@ -27,6 +27,7 @@ def basis_rotation(
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
+    remedy: Any = None,
 ) -> MethodBase: ...
 def curvadion(
     rank_fraction: float = 0.25,
@@ -48,6 +49,7 @@ def curvadion(
 ) -> MethodBase: ...
 def ddp(
     rule: Any = "adam",
+    asynchronous: Any = None,
     *,
     lr: float,
     label: str = "",
@@ -56,6 +58,7 @@ def ddp(
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
+    remedy: Any = None,
     **options: Any,
 ) -> MethodBase: ...
 def demo(
@@ -99,6 +102,8 @@ def diloco(
     period: int = 32,
     outer_lr: float = 0.7,
     outer_momentum: float = 0.9,
+    in_backward: bool = False,
+    asynchronous: Any = None,
     *,
     lr: float,
     label: str = "",
@@ -143,6 +148,7 @@ def eshampoo(
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
+    remedy: Any = None,
 ) -> MethodBase: ...
 def galore(
     frequency: int | None = 200,
@@ -160,6 +166,7 @@ def galore(
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
+    remedy: Any = None,
 ) -> MethodBase: ...
 def ldadam(
     rank_fraction: float = 0.25,
@@ -177,6 +184,7 @@ def ldadam(
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
+    remedy: Any = None,
 ) -> MethodBase: ...
 def lion_cub(
     vote: Literal["one-bit", "direct", "server-naive", "server-efficient", "quantised"] = "quantised",
@@ -246,6 +254,25 @@ def one_bit_adam(
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
+) -> MethodBase: ...
+def placed_dion(
+    rank_fraction: float = 0.25,
+    mu: float = 0.95,
+    exchange: Literal["gradient", "compressed"] = "gradient",
+    local_step: Literal["step", "hold"] = "step",
+    other: Literal["adam", "lion"] = "adam",
+    averages: int = 16,
+    steps: int = 400,
+    placement: Literal["even", "random", "early"] = "even",
+    placement_seed: int = 0,
+    *,
+    lr: float,
+    label: str = "",
+    other_lr: float | None = None,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
+    compressor: Any = None,
 ) -> MethodBase: ...
 def powersgd(
     rule: Any = "sgdm",
@@ -328,6 +355,7 @@ def soap(
     clip_norm: float | None = None,
     wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
     compressor: Any = None,
+    remedy: Any = None,
 ) -> MethodBase: ...
 def streaming_diloco(
     rule: Any = "adam",

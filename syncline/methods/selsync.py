@@ -29,7 +29,7 @@ FLAG_BYTES = 4
 class SelSyncSpec(MethodBase):
     """SelSync: local steps, and an average in steps in which some worker's gradient changes much.
 
-        s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    max_worker |s_t - s_(t-1)| / s_(t-1) >= threshold
+        s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    max_worker abs(s_t - s_(t-1)) / s_(t-1) >= threshold
 
     What travels: 4 bytes in every step, and ``4 N`` where the trigger fires. The states of the rule stay local.
 

@@ -3,7 +3,7 @@
 from syncline.optim.ademamix import AdEMAMix
 from syncline.optim.base import OuterOptimizer, Reducer, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, mean_buffers
-from syncline.optim.compressors import QSGD, Compressor, LpMean, TopK
+from syncline.optim.compressors import QSGD, BlockTopK, Compressor, LpMean, OneBit, TopK
 from syncline.optim.demo import CoefficientMean, demo_rule
 from syncline.optim.dion import DionMethod, DionRule
 from syncline.optim.error_feedback import CompressedAverages, CompressedMean
@@ -35,7 +35,8 @@ from syncline.optim.quantisers import (
 )
 from syncline.optim.rotated import RotatedAdam
 from syncline.optim.rotation import basis_rotation, eshampoo, full_rotation, galore, soap
-from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled, ada_sgd, adam, adopt, sgdm
+from syncline.optim.rules import MomentumRule, ada_sgd, adam, adopt, sgdm
+from syncline.optim.scalings import AdamScaling, AdoptScaling, Unscaled
 from syncline.optim.schedules import warmup_stable_decay, wsd_factor
 from syncline.optim.scion import scion
 from syncline.optim.selsync import SelSyncMethod
@@ -52,6 +53,7 @@ __all__ = [
     "AdEMAMix",
     "AdamScaling",
     "AdoptScaling",
+    "BlockTopK",
     "Buffers",
     "CoefficientMean",
     "CompressedAverages",
@@ -76,6 +78,7 @@ __all__ = [
     "MomentumRule",
     "Nesterov",
     "NesterovAdam",
+    "OneBit",
     "OneBitAdamMethod",
     "OneBitMean",
     "OneBitVote",

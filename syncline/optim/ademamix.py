@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.rules import SECOND_MOMENT, check_unit, momentum_names
+from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
 
 
 @dataclass(frozen=True)

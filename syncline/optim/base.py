@@ -26,6 +26,7 @@ The known methods as combinations of parts, one file each in ``syncline.methods`
     streaming-mt-dao  | several momenta      | params and states, in fragments      | -               | any
     dion              | DionRule, another    | gradient or factors, K               | mean            | -
     curvadion         | DionRule, another    | gradient or factors, on a trigger    | mean            | -
+    placed-dion       | DionRule, another    | gradient or factors, at given steps  | mean            | -
     selsync           | any                  | params or gradient, on a trigger     | mean            | -
     selsync-dion      | DionRule, another    | gradient or factors, on a trigger    | mean            | -
     one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean      | -

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,10 +13,11 @@ from typing_extensions import override
 from syncline.comm import Communicator, Details, SparsePairs, WireFormat, encoded_from, for_all, once
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row, UpdateRule
-from syncline.optim.chunks import Basis, chunk_shape, dct_matrix_on, from_blocks, random_matrix, to_blocks, transform
-from syncline.optim.largest import largest
+from syncline.optim.chunks import Basis
+from syncline.optim.coefficients import Coefficients, MeanOver
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
-from syncline.optim.rules import MomentumRule, Unscaled, check_unit
+from syncline.optim.rules import MomentumRule
+from syncline.optim.scalings import Unscaled, check_unit
 
 DEMO_MOMENTUM = "demo_momentum"
 
@@ -76,20 +76,19 @@ class CoefficientMean(Reducer):
     beta: float = 0.999
     alpha: float = 1.0
     basis: Basis = "dct"
-    average: Literal["senders", "all"] = "senders"
+    average: MeanOver = "senders"
     pairs: SparsePairs = PAIRS
     period: int = 1
     per_node: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("k", "chunk", "period", "per_node"):
+        Coefficients(self.k, self.chunk, self.basis, self.pairs)
+        for name in ("period", "per_node"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
         check_unit("beta", self.beta)
         if not 0 <= self.alpha <= 1:
             raise SpecError("alpha", self.alpha, "a number from 0 to 1")
-        if self.basis not in ("dct", "random", "identity"):
-            raise SpecError("basis", self.basis, "'dct', 'random' or 'identity'")
         if self.average not in ("senders", "all"):
             raise SpecError("average", self.average, "'senders' or 'all'")
 
@@ -101,11 +100,14 @@ class CoefficientMean(Reducer):
         """A zero momentum."""
         return {DEMO_MOMENTUM: torch.zeros_like(x)}
 
+    @property
+    def coefficients(self) -> Coefficients:
+        """What is sent of a momentum."""
+        return Coefficients(self.k, self.chunk, self.basis, self.pairs)
+
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Bytes that one worker sends for a parameter of this shape."""
-        block = math.prod(chunk_shape(shape, self.chunk))
-        count = math.prod(shape) // block
-        return self.pairs.nbytes(count * min(self.k, block), block)
+        return self.coefficients.nbytes(shape)
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
@@ -131,60 +133,17 @@ class CoefficientMean(Reducer):
         parts = once(everyone, comm).split(sizes, dim=-1)
         return [self._assemble(part, row, t) for part, row in zip(parts, rows, strict=True)]
 
-    def _matrices(self, row: Row, t: int, *, inverse: bool) -> list[Tensor | None]:
-        """One orthonormal matrix per dimension; the inverse is the transpose."""
-        out: list[Tensor | None] = []
-        for size in chunk_shape(tuple(row.g.shape[1:]), self.chunk):
-            if self.basis == "identity" or row.g.is_meta or size == 1:
-                out.append(None)
-                continue
-            if self.basis == "dct":
-                matrix = dct_matrix_on(size, row.g.dtype, row.g.device)
-            else:
-                matrix = random_matrix(size, t).to(row.g)
-            out.append(matrix.mT if inverse else matrix)
-        return out
-
     def _extract(self, row: Row, t: int) -> Tensor:
         """The bytes that each worker sends ``(R, b)``; takes them out of its momentum."""
-        h, momentum = row.group, row.state[DEMO_MOMENTUM]
-        shape = tuple(momentum.shape[1:])
-        sizes = chunk_shape(shape, self.chunk)
-        flat = transform(to_blocks(momentum, sizes), self._matrices(row, t, inverse=False)).flatten(2)
-        if flat.data_ptr() == momentum.data_ptr():
-            flat = flat.clone()  # one block in the identity basis is the momentum itself, which is written over below
-        block = flat.shape[-1]
-        index = largest(flat, min(self.k, block))  # in order, so that equal sets are equal bytes
-        value = flat.gather(-1, index)
-        encoded = self.pairs.encode(index.flatten(1), value.flatten(1), block)
-        if h["alpha"]:
-            # What the others will decode is what is taken out, rounding included.
-            # In the identity's basis the coefficients may be the momentum itself, which has to stay.
-            empty = torch.zeros_like(flat) if self.basis == "identity" else flat.zero_()
-            kept = empty.scatter_(-1, index, self.pairs.rounded(value))
-            blocks = transform(kept.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
-            momentum.sub_(from_blocks(blocks, shape), alpha=h["alpha"])
+        momentum = row.state[DEMO_MOMENTUM]
+        encoded, arrived = self.coefficients.extract(momentum, t)
+        if row.group["alpha"]:
+            momentum.sub_(arrived(), alpha=row.group["alpha"])
         return encoded
 
     def _assemble(self, encoded: Tensor, row: Row, t: int) -> Tensor:
         """``q (R, *s)`` from what all workers sent ``(S, M, b)``."""
-        shape = tuple(row.g.shape[1:])
-        sizes = chunk_shape(shape, self.chunk)
-        block = math.prod(sizes)
-        count, k = math.prod(shape) // block, min(self.k, block)
-        replicas, workers = encoded.shape[:2]
-        index, value = self.pairs.decode(encoded, count * k, block, row.g.dtype)
-        # (S, M, count * k) -> (S, count, M * k): all that arrived for a block side by side.
-        index, value = (x.view(replicas, workers, count, k).transpose(1, 2).flatten(2) for x in (index, value))
-        total = value.new_zeros(replicas, count, block).scatter_add_(-1, index, value)
-        if self.average == "senders":
-            senders = torch.zeros_like(total).scatter_add_(-1, index, torch.ones_like(value))
-            total.div_(senders.clamp_(min=1))
-        else:
-            total.div_(workers)
-        blocks = transform(total.unflatten(-1, sizes), self._matrices(row, t, inverse=True))
-        q = from_blocks(blocks, shape)
-        return for_all(q, row.g.shape[0])
+        return for_all(self.coefficients.assemble(encoded, row.g, t, self.average), row.g.shape[0])
 
 
 def from_all_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:

@@ -20,9 +20,9 @@ from syncline.optim.low_rank import apart, kept_where_zero, power_iteration
 from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
-from syncline.optim.rules import check_unit
+from syncline.optim.scalings import check_unit
 from syncline.optim.sync import EveryStep
-from syncline.optim.triggers import MOMENTUM, Every, Trigger
+from syncline.optim.triggers import MOMENTUM, Every, Trigger, trigger_trace
 from syncline.seeds import seed64
 
 RIGHT = "right"
@@ -173,6 +173,11 @@ class DionMethod(Method):
         if not self.factors or not isinstance(row.rule, DionRule):
             return False
         return is_worth_factors(*matrix_sides(row.x.shape[1:]), row.state[RIGHT].shape[-1])
+
+    @override
+    def trace(self) -> dict[str, Tensor]:
+        """``averaged``, and of a trigger that looks at values the largest, ``trigger``."""
+        return trigger_trace(self.trigger, self._exchanging, self.comm.replicas)
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:

@@ -16,7 +16,8 @@ from syncline.optim.bases import exact_basis
 from syncline.optim.low_rank import nothing
 from syncline.optim.matrices import MatrixSplit, as_matrix
 from syncline.optim.orthogonal import orthonormal_columns
-from syncline.optim.rules import SECOND_MOMENT, adam, check_unit, momentum_names
+from syncline.optim.rules import adam
+from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
 
 (MOMENTUM,) = momentum_names(1)
 PROJECTION = "projection"

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.rules import check_unit, momentum_names
+from syncline.optim.scalings import check_unit, momentum_names
 from syncline.optim.signs import finite_sign
 
 

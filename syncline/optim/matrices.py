@@ -13,7 +13,7 @@ from syncline.costmodel.compute.layers import is_of
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.orthogonal import newton_schulz
-from syncline.optim.rules import States, Unscaled
+from syncline.optim.scalings import States, Unscaled
 from syncline.optim.signs import finite_sign
 
 

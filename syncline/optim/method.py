@@ -15,6 +15,7 @@ from typing_extensions import override
 from syncline.allocator import keep_freed_memory
 from syncline.comm import (
     DENSE,
+    PLAIN,
     Communicator,
     Details,
     ProcessGroupCommunicator,
@@ -33,6 +34,7 @@ from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
 from syncline.optim.sharing import Shared, move, take_back
 from syncline.optim.sync import EveryStep, Periodic
+from syncline.optim.watching.base import Watch
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Method(torch.optim.Optimizer):
         other_lr: learning rate of what a rule for matrices leaves to another rule; ``lr`` if none.
         compressor: through which states with a period are averaged, see ``CompressedAverages``; none sends them whole.
         error_feedback: whether what the compressor leaves out is sent later.
+        averages: when averages of states with a period travel, and how.
 
     Raises:
         SpecError: for a value out of range, a policy that names a state the rule does not have, or a compressor where
@@ -130,6 +133,7 @@ class Method(torch.optim.Optimizer):
         other_lr: float | None = None,
         compressor: Compressor | None = None,
         error_feedback: bool = True,
+        averages: Details = PLAIN,
     ) -> None:
         if not lr >= 0:
             raise SpecError("lr", lr, "a number >= 0")
@@ -140,8 +144,9 @@ class Method(torch.optim.Optimizer):
         moving = () if isinstance(rule, Stepping) else ("direction",)
         sync.check(("gradient", *moving, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
-        self.clip_norm, self.worker_axis = clip_norm, worker_axis
+        self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
+        self.watch: Watch | None = None  # set by whoever measures
         self.comm = default_communicator() if comm is None else comm
         self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
@@ -278,7 +283,10 @@ class Method(torch.optim.Optimizer):
             directions = self.exchange_directions(rows, directions, t)
         move(rows, directions)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
-        self.average(self.averaged_rows(rows) if names else rows, names)
+        averaged = self.averaged_rows(rows) if names else rows
+        if self.watch is not None and names:
+            self.watch.before_average(self, averaged, names, t)
+        self.average(averaged, names)
         if self.buffers is not None:
             self.buffers.synchronise(self.buffers_due(t))
         for group in self.param_groups:
@@ -320,6 +328,10 @@ class Method(torch.optim.Optimizer):
                 take_back(row, one)
         return out
 
+    def trace(self) -> dict[str, Tensor]:
+        """Diagnostics of the step that was taken, ``(R,)`` each and the same on all workers; none by default."""
+        return {}
+
     def adopt(self, place: int, source: int) -> None:
         """Row ``place`` of the worker axis, whose tensors are row ``source``'s by now, is so in all else, too."""
         if self._steppers:
@@ -355,7 +367,7 @@ class Method(torch.optim.Optimizer):
         if self._compressed:
             averages = self._compressed.means(due, sent, self.comm, self.steps_done, label)
         else:
-            averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label)
+            averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due, averages, strict=True):
             if name != "params":
                 row.state[name] = as_own_copies(row.state[name]).copy_(average)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Unscaled
+from syncline.optim.rules import MomentumRule
+from syncline.optim.scalings import AdamScaling, AdoptScaling, Unscaled
 
 
 def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from syncline.errors import SpecError
 from syncline.optim.base import UpdateRule
 from syncline.optim.matrices import MatrixSplit, Orthogonalised
-from syncline.optim.rules import AdamScaling, AdoptScaling, MomentumRule, Scaling, Unscaled
+from syncline.optim.rules import MomentumRule
+from syncline.optim.scalings import AdamScaling, AdoptScaling, Scaling, Unscaled
 
 Base = Literal["adam", "adopt", "sgdm", "muon"]
 

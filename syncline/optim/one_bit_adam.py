@@ -12,7 +12,8 @@ from typing_extensions import override
 from syncline.optim.base import Row, SyncPolicy
 from syncline.optim.buffers import BufferSync
 from syncline.optim.one_bit import OneBitMethod, Scale
-from syncline.optim.rules import SECOND_MOMENT, adam, momentum_names
+from syncline.optim.rules import adam
+from syncline.optim.scalings import SECOND_MOMENT, momentum_names
 
 (MOMENTUM,) = momentum_names(1)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters
-from syncline.optim.rules import check_unit
+from syncline.optim.scalings import check_unit
 
 ANCHOR, OUTER_MOMENTUM = "anchor", "outer_momentum"
 

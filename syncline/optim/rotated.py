@@ -22,7 +22,7 @@ from syncline.optim.bases import (
     rotate_back,
 )
 from syncline.optim.matrices import as_matrix
-from syncline.optim.rules import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
+from syncline.optim.scalings import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
 
 (MOMENTUM,) = momentum_names(1)
 

@@ -11,7 +11,8 @@ from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters
 from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.orthogonal import newton_schulz
-from syncline.optim.rules import MomentumRule, Scaling, Unscaled, check_unit
+from syncline.optim.rules import MomentumRule
+from syncline.optim.scalings import Scaling, Unscaled, check_unit
 from syncline.optim.signs import finite_sign
 
 EPS = 1e-12  # keeps a zero gradient at zero

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
@@ -12,7 +13,7 @@ from syncline.optim.base import Row, UpdateRule
 from syncline.optim.buffers import BufferSync
 from syncline.optim.method import Method
 from syncline.optim.sync import EveryStep
-from syncline.optim.triggers import Trigger
+from syncline.optim.triggers import Trigger, trigger_trace
 
 Aggregate = Literal["parameters", "gradients"]
 
@@ -54,6 +55,11 @@ class SelSyncMethod(Method):
     @override
     def keeps_workers_equal(self) -> bool:
         return False
+
+    @override
+    def trace(self) -> dict[str, Tensor]:
+        """``averaged``, and ``trigger``: the largest change."""
+        return trigger_trace(self.trigger, self._firing, self.comm.replicas)
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:

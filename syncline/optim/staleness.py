@@ -21,7 +21,8 @@ from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
 from syncline.optim.method import MEAN_GRADIENT, Method
 from syncline.optim.nesterov import NesterovAdam
-from syncline.optim.rules import AdamScaling, MomentumRule, Scaling, momentum_names
+from syncline.optim.rules import MomentumRule
+from syncline.optim.scalings import AdamScaling, Scaling, momentum_names
 
 
 def discount(t: int, delay: int, anneal_steps: int) -> float:

@@ -14,7 +14,8 @@ from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.optim.base import Row
 from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
 from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
-from syncline.optim.rules import SECOND_MOMENT, adam
+from syncline.optim.rules import adam
+from syncline.optim.scalings import SECOND_MOMENT
 
 ACCUMULATED, ANCHOR = "accumulated", "anchor"
 RATE_SUMS = "rate_sums"  # of a group: s of each of its parameters, by number, that moved since the last average

@@ -19,6 +19,7 @@ from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, Schedule, schedule
 from syncline.sim.programs import Collective, Compute, Instruction, Program, Recv, Send, Wait
+from syncline.sim.queued import HostWait, Queued, StreamMark, StreamWait
 from syncline.sim.timeline import STREAMS, Span, Timeline
 from syncline.sim.trace import chrome_trace
 from syncline.sim.workers.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
@@ -37,6 +38,7 @@ __all__ = [
     "Disturbance",
     "Durations",
     "ExponentialTail",
+    "HostWait",
     "Instruction",
     "LatencyJitter",
     "LogNormalJitter",
@@ -47,6 +49,7 @@ __all__ = [
     "PipelineReport",
     "PipelineTask",
     "Program",
+    "Queued",
     "Recv",
     "Round",
     "Schedule",
@@ -55,6 +58,8 @@ __all__ = [
     "SlowWorker",
     "Slowdowns",
     "Span",
+    "StreamMark",
+    "StreamWait",
     "Timeline",
     "Wait",
     "calls_of",

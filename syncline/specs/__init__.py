@@ -1,6 +1,7 @@
 """Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
+from syncline.specs.cluster.clusters import Cluster, asked_of, bundled_clusters, named_cluster
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.compute import ComputeSpec
@@ -16,6 +17,7 @@ __all__ = [
     "METHODS",
     "STUDIES",
     "VALIDATIONS",
+    "Cluster",
     "ClustersSpec",
     "CompareSpec",
     "ComputeSpec",
@@ -30,7 +32,9 @@ __all__ = [
     "Study",
     "Training",
     "ValidationSpec",
+    "asked_of",
     "bundled",
+    "bundled_clusters",
     "class_of_kind",
     "from_networkx",
     "hardware",
@@ -39,6 +43,7 @@ __all__ = [
     "load_spec",
     "model",
     "model_fields",
+    "named_cluster",
     "network",
     "network_fields",
     "study_of",

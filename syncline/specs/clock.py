@@ -84,7 +84,7 @@ class ClockSpec(Spec):
         if self.bucket != BUCKET_BYTES:
             if self.overlap != "ddp":
                 lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
-            elif not any(method.sends_in_backward for method in methods):
+            elif not any(one.sends_in_backward or getattr(one, "in_backward", False) for one in methods):
                 lines.append("bucket has no effect, as nothing is sent during the backward pass")
         if self.rule != "eager" and all(all_by_library(self.algorithm_on(network), network) for network in networks):
             lines.append(f"rule {self.rule} has no effect on what gloo and NCCL run, which have rules of their own")

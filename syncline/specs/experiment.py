@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
 from syncline.costmodel import Exchange, Hardware, ModelShape
 from syncline.errors import SpecError, within
 from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.methods.parts.remedies import remedy_of
 from syncline.specs.clock import ClockSpec
+from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.compute import ComputeSpec
+from syncline.specs.failures import FailuresField
 from syncline.specs.faults import FaultsSpec
+from syncline.specs.layout import LayoutSpec
 from syncline.specs.memory import MemorySpec
 from syncline.specs.models import ModelField
 from syncline.specs.problem import ProblemField
+from syncline.specs.stages import StagesSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
+
+    from syncline.optim.watching import Watch
 
 
 class ScheduleSpec(Spec):
@@ -49,6 +60,24 @@ class ScheduleSpec(Spec):
         if not (self.warmup_steps or self.cooldown_steps):
             return None
         return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
+
+
+class WatchSpec(Spec):
+    """What is measured of the workers along a training, beside its losses: ``watched.parquet``.
+
+    Args:
+        measures: ``rounds``, ``update-vectors``, ``momentum-spread`` (``syncline.optim.watching``); none by default.
+        every: steps from one look to the next, of measures that look at single steps.
+    """
+
+    measures: tuple[Literal["rounds", "update-vectors", "momentum-spread"], ...] = ()
+    every: int = Field(default=1, ge=1)
+
+    def build(self) -> Watch | None:
+        """Who looks; None if there is nothing to look for."""
+        from syncline.optim.watching import MEASURES, Watch
+
+        return Watch([MEASURES[name]() for name in self.measures], self.every) if self.measures else None
 
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
@@ -86,8 +115,35 @@ SeedsField = Annotated[tuple[Seed, ...], parsed(_counted), Field(min_length=1, m
 """Seeds of repetitions; ``3`` stands for 0, 1, 2."""
 
 
+SLOWEST, FASTEST = 1e-6, 1e6
+"""Speeds of workers, next to that of ``compute``: as the factors of slow workers."""
+
+
+def _speed(value: Any, path: str) -> float | Hardware:
+    """A number, or the machine that a worker is."""
+    if not isinstance(value, int | float):
+        return hardware(value, path)
+    if not SLOWEST <= value <= FASTEST:
+        raise SpecError(path, value, f"a speed from {SLOWEST:g} to {FASTEST:g}, or hardware")
+    return float(value)
+
+
+def _speed_field(value: float | Hardware) -> Any:
+    return value if isinstance(value, float) else hardware_fields(value)
+
+
+Speed = Annotated[Any, parsed(_speed), PlainSerializer(_speed_field)]
+"""Of a worker: a number, or hardware as ``compute.hardware`` takes it."""
+
+
 class Training(ClockSpec, Experiment):
-    """What every spec of a training has. Gradients travel in fp32 unless ``precision`` says otherwise."""
+    """What every spec of a training has. Gradients travel in fp32 unless ``precision`` says otherwise.
+
+    ``speeds``: of each worker, where they differ; a step takes ``1 / speed`` of what ``compute`` says. Hardware stands
+    for its rate ``peak_flops mfu`` over that of ``compute.hardware``, or, where seconds are given, of the first named.
+    ``failures``: of machines, by time. ``pipeline``: the stages that the model of one worker is cut into, which then
+    are what the network joins.
+    """
 
     problem: ProblemField
     workers: Workers
@@ -96,12 +152,16 @@ class Training(ClockSpec, Experiment):
     eval_every: int = Field(default=0, ge=0)
     schedule: ScheduleSpec = ScheduleSpec()
     compute: ComputeSpec = ComputeSpec()
+    speeds: tuple[Speed, ...] = ()
     faults: FaultsSpec = FaultsSpec()
+    failures: FailuresField | None = None
     timeline_steps: int = Field(default=50, ge=0)
+    watch: WatchSpec = WatchSpec()
     threads: Threads = 1
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     execution: Literal["eager", "compiled", "graph"] = "eager"
+    pipeline: StagesSpec | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
@@ -113,7 +173,95 @@ class Training(ClockSpec, Experiment):
             expected = f"a time above 0, from {SHORTEST_S:g} to {LONGEST_S:g} s, which steps are measured by"
             raise refusal("compute.seconds", self.compute.seconds, expected)
         self.faults.check(self.workers, self.steps)
+        if self.failures is not None:
+            self.failures.check(self.workers)
+            if self.failures.recovery == "reform":
+                raise refusal("failures.recovery", "reform", "restart; a group that forms anew is played by 'goodput'")
+            if self.faults.absences:
+                given = [absence.model_dump() for absence in self.faults.absences]
+                raise refusal("faults.absences", given, "none beside failures, which say by time who is away")
+        if self.speeds and len(self.speeds) != self.workers:
+            raise refusal("speeds", self.speeds, f"one speed per worker ({self.workers})")
+        if self.pipeline is not None:
+            self.pipeline.check(self)
+            if self.failures is not None:
+                raise refusal("failures", "given", "none beside pipeline, whose stages do not fail here")
+            if self.watch.measures:
+                raise refusal(
+                    "watch.measures", self.watch.measures, "none beside pipeline, whose stages are no workers"
+                )
         return self
+
+    @property
+    def joined(self) -> int:
+        """How many the network joins: the workers, or the stages of a pipeline."""
+        return self.workers if self.pipeline is None else self.pipeline.stages
+
+    @property
+    def joined_what(self) -> str:
+        """What the network joins, in a word."""
+        return "workers" if self.pipeline is None else "stages"
+
+    def check_lateness(self, method: MethodBase, path: str) -> None:
+        """Refuse what stages cannot have, and remedies for late gradients where there are none.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        remedy = remedy_of(method)
+        if self.pipeline is not None:
+            self.pipeline.check_method(method, path)
+        elif remedy is not None:
+            raise refusal(f"{path}.remedy", remedy.kind, "none without pipeline, whose gradients are late")
+
+    def check_asynchronous(self, method: MethodBase, path: str) -> None:
+        """Refuse an asynchronous method where it cannot be.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        how = asynchronous_of(method)
+        if how is None:
+            return
+        if self.watch.measures:
+            raise refusal(
+                "watch.measures", self.watch.measures, f"none beside {method.name}, whose workers have no common steps"
+            )
+        how.check_workers(self.workers, path)
+        if self.faults.absences:
+            given = [absence.model_dump() for absence in self.faults.absences]
+            raise refusal("faults.absences", given, f"none beside {method.name}, whose workers have no common steps")
+
+    @property
+    def relative_speeds(self) -> tuple[float, ...]:
+        """Each worker's, to what ``compute`` says: its number, or its machine's rate over that of compute's."""
+        named = [one for one in self.speeds if isinstance(one, Hardware)]
+        if not named:
+            return self.speeds
+        given = self.compute.seconds is not None or self.compute.table is not None or self.compute.measure
+        of = named[0] if given else self.compute.machine
+        mfu = self.compute.mfu or of.mfu
+        return tuple(
+            one.peak_flops * one.mfu / (of.peak_flops * mfu) if isinstance(one, Hardware) else one
+            for one in self.speeds
+        )
+
+    def step_times(self, base_s: float, steps: int, work: Sequence[float] | None = None) -> np.ndarray:
+        """Seconds of each worker in its first steps, ``(steps, P)``, as the first seed draws what disturbs them.
+
+        Args:
+            base_s: of an undisturbed step.
+            steps: how many.
+            work: of each worker, next to that of ``base_s``; 1 unless given.
+        """
+        import numpy as np
+
+        factors = self.faults.stragglers.factors(steps, self.workers, self.seeds[0])
+        if self.speeds:
+            factors = factors / np.array(self.relative_speeds)
+        if work is not None:
+            factors = factors * np.array(work)
+        return self.compute.sample(base_s, steps, self.workers, self.seeds[0], factors)
 
     @property
     def number_format(self) -> str:
@@ -153,6 +301,8 @@ class RunSpec(Training):
     @model_validator(mode="after")
     def _can_be_absent(self) -> RunSpec:
         self.faults.check_method(self.method, "method")
+        self.check_asynchronous(self.method, "method")
+        self.check_lateness(self.method, "method")
         return self
 
     def warnings(self) -> list[str]:
@@ -162,7 +312,7 @@ class RunSpec(Training):
 
     @model_validator(mode="after")
     def _joins(self) -> RunSpec:
-        check_joinable([self.network], self.workers)
+        check_joinable([self.network], self.joined)
         return self
 
 
@@ -188,9 +338,11 @@ class CompareSpec(Training):
     def _distinct(self) -> CompareSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
-        check_joinable(self.networks, self.workers)
+        check_joinable(self.networks, self.joined)
         for i, method in enumerate(self.methods):
             self.faults.check_method(method, f"methods.{i}")
+            self.check_asynchronous(method, f"methods.{i}")
+            self.check_lateness(method, f"methods.{i}")
         return self
 
 
@@ -207,6 +359,7 @@ class ProjectSpec(ClockSpec, Experiment):
     compute: ComputeSpec = ComputeSpec()
     faults: FaultsSpec = FaultsSpec()
     memory: MemorySpec = MemorySpec()
+    layout: LayoutSpec = LayoutSpec()
 
     @property
     def memory_machine(self) -> Hardware | None:
@@ -223,9 +376,20 @@ class ProjectSpec(ClockSpec, Experiment):
     def _distinct(self) -> ProjectSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [link.name for link in self.networks])
+        for i, method in enumerate(self.methods):
+            if asynchronous_of(method) is not None:
+                expected = "a method without it: only 'run' and 'compare' play who comes when"
+                raise refusal(f"methods.{i}.asynchronous", method.name, expected)
+            if (remedy := remedy_of(method)) is not None:
+                raise refusal(f"methods.{i}.remedy", remedy.kind, "none, as no gradient of a projection is late")
         if self.memory.activations not in (None, "selective") and not isinstance(self.model, ModelShape):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
+        return self
+
+    @model_validator(mode="after")
+    def _laid_out(self) -> ProjectSpec:
+        self.layout.check(self.model, self.workers)
         return self
 
     def warnings(self) -> list[str]:

@@ -20,15 +20,15 @@ REFUSED = [
     (("compare", "--jobs", "x"), "--jobs: got 'x'; expected a whole number"),
     (("compare", "--jobs", "0"), "--jobs: got '0'; expected at least 1"),
     (("pipeline", "--jitter", "much"), "--jitter: got 'much'; expected a number"),
-    (("compare", "--job", "3"), "option: got '--job'; expected one of '--help', '--jobs', '--json', '--network', "
-     "'--out', '--set', '--text' (did you mean '--jobs'?); see 'syncline compare --help'"),
+    (("compare", "--job", "3"), "option: got '--job'; expected one of '--columns', '--help', '--jobs', '--json', "
+     "'--network', '--out', '--set', '--text' (did you mean '--jobs'?); see 'syncline compare --help'"),
     (("--quiet",), "option: got '--quiet'; expected one of '--help', '--install-completion', '--show-completion', "
      "'--version'; see 'syncline --help'"),
     (("collectives", "--workers"), "--workers: got nothing; expected a value"),
     (("run",), "spec: got nothing; expected a bundled spec (see 'syncline list specs'), a YAML file, or - for standard "
      "input"),
-    (("list",), "what: got nothing; expected networks, hardware, models, methods, problems, schedules, studies or "
-     "specs; see 'syncline list --help'"),
+    (("list",), "what: got nothing; expected networks, clusters, hardware, models, methods, problems, schedules, "
+     "studies, specs, fits, prices or failures; see 'syncline list --help'"),
     (("list", "specs", "again"), "arguments: got 'again'; expected no more than are taken; see 'syncline list --help'"),
     (("run", "-"), "spec: got 'standard input'; expected a file with fields: 'kind: ...', 'name: ...' and so on"),
     (("run", "rosenbrok"), None),

@@ -45,12 +45,12 @@ def test_a_comparison_fits_a_terminal_of_100_columns_uncut():
     assert max(map(len, shown)) <= 100 and not any("…" in line for line in shown)
     assert "10gbe: 50 us one way, 10 Gbit/s, 3 workers, 40 steps" in shown
     cells = {line.split()[0]: line.split() for line in shown if line.startswith((" ddp", " des", " dil", " mt"))}
-    ddp = ["ddp-adam", "0.4701", "151 ms", "150 ms (99%)", "19.2 kB", "9.69 s", "1.00x", "3.35 s", "1.00x"]
+    ddp = ["ddp-adam", "0.4701", "151 ms", "99%", "1.00x", "3.35 s", "1.00x"]
     assert cells["ddp-adam"] == " ".join(ddp).split()
     assert cells["des-loc-adopt"][1] == "diverged" and cells["des-loc-adopt"][-3:-1] == ["-", "-"]
     assert cells["diloco"][1] == "2.241e+04" and cells["mt-dao-adopt"][1] == "3.200e-07"
     assert {"(step 17)", "(step 31)"} <= {line.strip() for line in shown}
-    assert "1.600" in " ".join(shown) and shown[-3].startswith("Step time") and "over ddp-adam" in " ".join(shown[-3:])
+    assert "1.600" in " ".join(shown) and shown[-3].startswith("Waiting") and "over ddp-adam" in " ".join(shown[-3:])
 
 
 def test_an_interrupt_before_the_first_step_has_no_tables():
@@ -79,11 +79,11 @@ def test_a_run_says_which_seeds_diverged():
     assert shown[shown.index(second) + 1].count("(step 17)") == 2
 
 
-@pytest.mark.parametrize("name", ["project-gpt-160m", "curvadion-table3"])
-def test_projections_fit_a_terminal_of_100_columns_uncut(name):
+@pytest.mark.parametrize(("name", "width"), [("project-gpt-160m", 80), ("curvadion-table3", 100)])
+def test_projections_fit_a_terminal_uncut(name, width):
     spec = load_spec(name)
-    shown = lines(project_tables(project(spec), spec))
-    assert max(map(len, shown)) <= 100 and not any("…" in line for line in shown)
+    shown = lines(project_tables(project(spec), spec), width)
+    assert max(map(len, shown)) <= width and not any("…" in line for line in shown)
     assert sum(line.startswith((" mt-dao", " wan")) for line in shown) == (4 if name == "project-gpt-160m" else 1)
 
 

@@ -56,6 +56,20 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
         assert getattr(clock, name) == pytest.approx(getattr(told, name), rel=1e-9, abs=1e-15), name
 
 
+def test_buckets_are_filled_by_gradients_of_the_precision() -> None:
+    """As a projection fills them: of 16-bit gradients twice as many make a bucket."""
+    spec = spec_of({"kind": "ddp"}, overlap="ddp", bucket=512, precision="bf16")
+    trained, clock = timed(spec)
+    tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
+    exchanges = spec.method.in_precision("bf16").exchanges(tensors, spec.workers)
+    exposed_s = [
+        mean_step(1e-3, exchanges, spec.steps, spec.workers, spec.network, overlap="ddp",
+                  buckets=gradient_buckets(trained.elements, 512, element_bytes=size)).exposed_communication_s
+        for size in (2, 4)
+    ]  # fmt: skip
+    assert clock.exposed_communication_s == pytest.approx(exposed_s[0], rel=1e-9) and exposed_s[0] != exposed_s[1]
+
+
 def test_one_training_under_two_names_has_one_clock() -> None:
     """Local Adam is MT-DAO with one momentum that has all the weight: the same calls, so the same clock."""
     fields = [

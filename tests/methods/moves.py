@@ -65,6 +65,8 @@ FIELDS: dict[str, Moves] = {
     "value": Moves("bf16", bytes="<"),
     "fraction": Moves(0.1, bytes=">"),
     "freeze_step": Moves(8, bytes=">"),
+    "asynchronous": inert({"buffer": 2}, "events move it, in trainings that play them: tests/experiments/elastic"),
+    "remedy": inert({"kind": "discount", "anneal_steps": 4}, "of late gradients alone: tests/experiments/late"),
     # Of the average and the local rule
     "base": Moves("adopt"),
     "betas": Moves((0.9,)),
@@ -85,6 +87,7 @@ FIELDS: dict[str, Moves] = {
     "outer": Moves("nesterov", kept=">"),
     "outer_lr": Moves(0.2),
     "outer_momentum": Moves(0.2),
+    "in_backward": inert(True, "when it travels, and not what"),
     "switch_step": Moves(6),
     "warmup_beta": Moves(0.5, beside={"switch_step": 6}),
     "stream": Moves({"fragments": 3}),
@@ -96,6 +99,8 @@ FIELDS: dict[str, Moves] = {
     "other": Moves("lion", kept="<"),
     "exchange": Moves("compressed", bytes="<"),
     "threshold": Moves(1.0),
+    "placement": Moves("early"),
+    "placement_seed": Moves(1, beside={"placement": "random"}),
     "expected_sync_rate": Moves(0.5, bytes=">", training=False),
     "smoothing": Moves(0.01),
     "aggregate": Moves("gradients"),
@@ -134,5 +139,7 @@ OF_PARTS: dict[str, Moves] = {
     "torch.average_states": Moves(("exp_avg",), bytes=">", beside={"target": "torch.optim:AdamW"}),
     "qsgd.error_feedback": refused(True, "its noise can be larger than what it rounds"),
     "qsgd.bits": Moves(8, bytes=">"),
+    "block-top-k.k": Moves(8, bytes="<"),
+    "block-top-k.chunk": Moves(4, bytes=">", beside={"k": 4}),
 }
 """Of the parts of methods, as ``kind.field``."""

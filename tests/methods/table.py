@@ -117,6 +117,7 @@ METHODS: dict[str, Row] = {
     ),
     "diloco-torch-lamb": Row({"kind": "diloco", "lr": 0.003, "rule": {**LAMB, "average_states": ["v"]}, "period": 8}),
     "diloco": Row({"kind": "diloco", **ADAM, "period": 8}, setting={"period": 4}),
+    "diloco-in-backward": Row({"kind": "diloco", **ADAM, "period": 8, "in_backward": True}),
     "diloco-sgdm": Row({"kind": "diloco", **SGDM, "period": 5, "outer_lr": 0.5, "outer_momentum": 0.8}),
     "mt-dao": Row(ONE_SLOW, setting={"period": 4}),
     "mt-dao-clipped": Row({**ONE_SLOW, "clip_norm": 1.0, "weight_decay": 0.01}),
@@ -158,6 +159,31 @@ METHODS: dict[str, Row] = {
     "dion-compressed": Row({"kind": "dion", "exchange": "compressed", "lr": 0.02, "other_lr": 0.003}),
     "dion-scheduled": Row({"kind": "dion", "period": 6, "lr": 0.02, "other_lr": 0.003}),
     "dion-held": Row({"kind": "dion", "period": 3, "local_step": "hold", "lr": 0.02, "other_lr": 0.003}),
+    "dion-placed-evenly": Row(
+        {"kind": "placed-dion", "averages": 5, "steps": 12, "lr": 0.02, "other_lr": 0.003},
+        setting={"lr": 0.02, "averages": 8, "steps": 24},
+        moves={
+            "other_lr": Moves(0.0321),
+            "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
+            "local_step": Moves("hold", kept=">"),
+            "averages": Moves(12, bytes=">"),
+            "steps": Moves(48, bytes="<"),
+        },
+    ),
+    "dion-placed-at-random": Row(
+        {"kind": "placed-dion", "placement": "random", "averages": 5, "steps": 12, "lr": 0.02, "other_lr": 0.003}
+    ),
+    "dion-placed-early-compressed": Row(
+        {
+            "kind": "placed-dion",
+            "placement": "early",
+            "averages": 5,
+            "steps": 12,
+            "exchange": "compressed",
+            "lr": 0.02,
+            "other_lr": 0.003,
+        }
+    ),
     "curvadion-always": Row(
         {**CURVADION, "threshold": 0.0, "expected_sync_rate": 1.0},
         setting={"lr": 0.02, "threshold": 0.001},
@@ -296,6 +322,16 @@ METHODS: dict[str, Row] = {
         }
     ),
     "diloco-top-k": Row({"kind": "diloco", **ADAM, "period": 8, "compressor": {"kind": "top-k", "fraction": 0.1}}),
+    "mt-dao-block-top-k": Row({**ONE_SLOW, "compressor": {"kind": "block-top-k", "k": 4, "chunk": 16}}),
+    "local-block-top-k-random": Row(
+        {
+            "kind": "local",
+            **SGDM,
+            "period": 8,
+            "compressor": {"kind": "block-top-k", "k": 4, "chunk": 8, "basis": "random"},
+        }
+    ),
+    "diloco-one-bit": Row({"kind": "diloco", **ADAM, "period": 8, "compressor": "one-bit"}),
     "dion-8bit": Row({"kind": "dion", "exchange": "compressed", "compressor": "lp", "lr": 0.02, "other_lr": 0.003}),
     "demo-periodic": Row({"kind": "demo", "lr": 0.001, "k": 4, "chunk": 16, "period": 3}),
     "streaming-mt-dao": Row(
@@ -380,3 +416,56 @@ METHODS: dict[str, Row] = {
     ),
     "des-loc-adopt": Row({"kind": "des-loc", "base": "adopt", "lr": 0.003, "period": 4, "second_moment_period": 9}),
 }
+
+
+@dataclass(frozen=True)
+class System:
+    """Workers at their own pace by their method's fields, with what makes it the synchronous method if nobody is late.
+
+    Every shared property of `tests/experiments/elastic/test_systems.py` runs on it; none of ``asynchronous`` but what
+    is in some row goes untested.
+    """
+
+    fields: dict[str, Any]
+    punctual: dict[str, Any]
+
+
+LOCAL = {"kind": "diloco", **SGD, "period": 4, "outer_lr": 1.0, "outer_momentum": 0.0}
+OUTER = {"kind": "diloco", "lr": 0.02, "period": 4}
+
+SYSTEMS: dict[str, System] = {
+    "asynchronous-sgd": System({"kind": "ddp", **SGD, "asynchronous": {}}, {"buffer": 4}),
+    "k-async-sgd": System({"kind": "ddp", **SGD, "asynchronous": {"buffer": 2, "waits": True}}, {"buffer": 4}),
+    "fedasync": System({**LOCAL, "asynchronous": {"discount": 0.5}}, {"buffer": 4}),
+    "fedbuff": System(
+        {**LOCAL, "asynchronous": {"buffer": 3, "discount": 0.5, "participants": 3}}, {"buffer": 4, "participants": 4}
+    ),
+    "delayed-nesterov": System(
+        {**OUTER, "asynchronous": {"buffer": 4, "momentum": "delayed", "activation": 0.1, "adapt": True}},
+        {"activation": 0.0},
+    ),
+    "fedavg": System(
+        {**LOCAL, "asynchronous": {"buffer": 2, "waits": True, "participants": 2, "weights": "tokens", "adapt": True}},
+        {"buffer": 4, "participants": 4},
+    ),
+    "decoupled-diloco": System(
+        {
+            **OUTER,
+            "asynchronous": {
+                "buffer": 2, "waits": True, "grace": 0.3, "weights": "token-rate", "start": "server", "adapt": True,
+            },
+        },
+        {"buffer": 4},
+    ),
+    "halos": System(
+        {
+            **OUTER,
+            "asynchronous": {
+                "buffer": 2, "momentum": "delayed",
+                "above": {"groups": 2, "every": 2, "merge": 0.5, "lr": 1.0, "momentum": 0.5, "buffer": 1},
+            },
+        },
+        {"buffer": 4, "momentum": "every", "waits": True,
+         "above": {"groups": 1, "every": 1, "merge": 1.0, "lr": 1.0, "momentum": 0.0, "buffer": 1}},
+    ),
+}  # fmt: skip

@@ -67,7 +67,8 @@ def test_parts_have_the_defaults_of_what_they_build() -> None:
         rules.AggMoRule: optim.aggmo(), rules.AdEMAMixRule: optim.AdEMAMix(),
         rules.ScionRule: optim.scion(), outer.NesterovOuter: Nesterov(), outer.FedAdamOuter: optim.FedAdam(),
         compressors.TopKCompressor: TopK(), compressors.LpCompressor: optim.LpMean(),
-        compressors.QSGDCompressor: optim.QSGD(),
+        compressors.QSGDCompressor: optim.QSGD(), compressors.BlockTopKCompressor: optim.BlockTopK(),
+        compressors.OneBitCompressor: optim.OneBit(),
     }  # fmt: skip
     assert {part: part().build() for part in built} == built
 

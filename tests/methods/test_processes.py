@@ -24,8 +24,15 @@ from tests.methods.worlds import (
     text_in_process,
 )
 
-PRODUCTS = ("demo", "powersgd", "dion", "curvadion", "selsync-dion")
-"""Kinds of methods that multiply matrices over the worker axis."""
+PRODUCTS = ("demo", "powersgd", "dion", "curvadion", "placed-dion", "selsync-dion", "block-top-k")
+"""Kinds of methods, and of compressors, that multiply matrices over the worker axis."""
+
+
+def multiplies(name: str) -> bool:
+    """Whether a product of all workers' matrices at once may round unlike that of one worker's."""
+    spec = METHODS[name].spec
+    compressor = getattr(spec, "compressor", None)
+    return spec.kind in PRODUCTS or (compressor is not None and compressor.kind in PRODUCTS)
 
 
 class Launched(NamedTuple):
@@ -77,8 +84,7 @@ def test_all_reduce_of_the_backend_within_rounding(name: str, launched: Launched
 def test_reproducible_reduction_bit_for_bit(name: str, launched: Launched) -> None:
     got, expected = launched.joined(True, name), simulated(name, launched.steps)
     for key, tensor in expected.params.items():
-        # A product of all workers' matrices at once may round unlike that of one worker's, as its shapes are others.
-        same = torch.equal(got.params[key], tensor) or METHODS[name].spec.kind in PRODUCTS
+        same = torch.equal(got.params[key], tensor) or multiplies(name)
         assert same, key
     assert relative_difference(got.params, expected.params) < 1e-6
     assert got.ledger == expected.ledger
@@ -127,7 +133,7 @@ def test_every_row_on_a_transformer(name: str, short: list[dict[bool, dict[str, 
         found = [of[reproducible][name] for of in short]
         assert all(of.ledger == expected.ledger for of in found)
         params = {k: torch.cat([of.params[k] for of in found]) for k in expected.params}
-        if reproducible and METHODS[name].spec.kind not in PRODUCTS:
+        if reproducible and not multiplies(name):
             assert all(torch.equal(params[k], p) for k, p in expected.params.items())
         if reproducible or (METHODS[name].settled and name not in GROWING):
             assert relative_difference(params, expected.params) < 1e-6

@@ -60,6 +60,8 @@ INSIDE: dict[str, tuple[str, str]] = {
     "top-k": ("ddp", "compressor"),
     "lp": ("ddp", "compressor"),
     "qsgd": ("ddp", "compressor"),
+    "block-top-k": ("ddp", "compressor"),
+    "one-bit": ("ddp", "compressor"),
     "nesterov": ("mt-dao", "outer"),
     "fedadam": ("mt-dao", "outer"),
     "stream": ("streaming-mt-dao", "stream"),

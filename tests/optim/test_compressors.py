@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
+import scipy.fft
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from syncline.comm import ShapesCommunicator, SimulatedCommunicator, SparsePairs
+from syncline.costmodel import TensorShape
 from syncline.errors import SpecError
-from syncline.methods.parts.compressors import LpCompressor, QSGDCompressor, TopKCompressor
-from syncline.optim import QSGD, Compressor, LpMean, TopK, levels, power_mean
+from syncline.methods.parts.compressors import (
+    BlockTopKCompressor,
+    CompressorBase,
+    LpCompressor,
+    OneBitCompressor,
+    QSGDCompressor,
+    TopKCompressor,
+)
+from syncline.optim import (
+    QSGD,
+    BlockTopK,
+    CoefficientMean,
+    CompressedMean,
+    Compressor,
+    EveryStep,
+    LpMean,
+    Method,
+    OneBit,
+    TopK,
+    demo_rule,
+    levels,
+    power_mean,
+)
 from syncline.optim.compressors import Arrived
-from tests.optim.given import gaussian
+from tests.optim.given import assert_same, gaussian, gradients, run
 
 EXACT = SparsePairs(32, "fp64")
-COMPRESSORS = [TopK(0.1), TopK(0.3, SparsePairs(0, "bf16")), LpMean(), LpMean(5, math.inf), QSGD(), QSGD(3)]
+COMPRESSORS = [
+    TopK(0.1), TopK(0.3, SparsePairs(0, "bf16")), LpMean(), LpMean(5, math.inf), QSGD(), QSGD(3), BlockTopK(3, 4),
+    BlockTopK(2, 7, "random", SparsePairs(0, "bf16")), BlockTopK(4, 8, "identity"), OneBit(),
+]  # fmt: skip
 SHAPES = ((7, 5), (11,), ())
 
 
@@ -40,7 +68,7 @@ def test_the_mean_is_of_what_arrives_of_each(compressor: Compressor) -> None:
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
 def test_bytes_are_as_said_in_all_worlds(compressor: Compressor) -> None:
     xs = [gaussian(4, *shape).float() for shape in SHAPES]
-    expected = sum(compressor.nbytes(math.prod(shape)) for shape in SHAPES)
+    expected = sum(compressor.nbytes(shape) for shape in SHAPES)
     meta = [torch.empty(1, *shape, device="meta") for shape in SHAPES]
     for comm, tensors in ((SimulatedCommunicator(4), xs), (ShapesCommunicator(4), meta)):
         compressor.mean(tensors, ["a", "b", "c"], comm, 0, "x")
@@ -52,11 +80,12 @@ def test_bytes_are_as_said_in_all_worlds(compressor: Compressor) -> None:
     TopKCompressor(), TopKCompressor(fraction=0.3, index_bits=0, value="bf16"),
     TopKCompressor(fraction=1, index_bits=16, value="fp16"),
     *(LpCompressor(bits=bits) for bits in (5, 8, 12)),
-    *(QSGDCompressor(bits=bits) for bits in (2, 3, 8)),
+    *(QSGDCompressor(bits=bits) for bits in (2, 3, 8)), OneBitCompressor(),
+    BlockTopKCompressor(k=3, chunk=8), BlockTopKCompressor(index_bits=0, value="bf16"),
 ], ids=lambda spec: f"{spec.kind} {spec.model_dump(exclude={'kind', 'error_feedback'})}")  # fmt: skip
-def test_the_spec_counts_as_the_compressor_does(spec: TopKCompressor | LpCompressor | QSGDCompressor) -> None:
-    for count in (1, 2, 7, 100, 4096):
-        assert sum(nbytes for *_, nbytes in spec.calls(count, 2)) == spec.build().nbytes(count)
+def test_the_spec_counts_as_the_compressor_does(spec: CompressorBase) -> None:
+    for shape in ((1,), (2,), (7,), (100,), (4096,), (12, 20), (3, 64, 10)):
+        assert sum(nbytes for *_, nbytes in spec.calls(TensorShape("", shape), 2)) == spec.build().nbytes(shape)
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
@@ -202,3 +231,47 @@ def test_refusals(build, field: str) -> None:
     with pytest.raises(SpecError) as caught:
         build()
     assert caught.value.path == field
+
+
+# Coefficients of blocks, and signs.
+
+
+def test_coefficients_are_those_of_a_library() -> None:
+    """One block of a matrix by SciPy's transform: what arrives is the inverse of its largest coefficients."""
+    x = gaussian(2, 8, 6)
+    (own,) = mean_of(BlockTopK(5, 8, pairs=EXACT), [x]).own
+    for row, arrived in zip(x.numpy(), own.numpy(), strict=True):
+        c = scipy.fft.dctn(row, norm="ortho")
+        c[np.abs(c) < np.sort(np.abs(c).ravel())[-5]] = 0
+        np.testing.assert_allclose(arrived, scipy.fft.idctn(c, norm="ortho"), atol=1e-12)
+
+
+@pytest.mark.parametrize("basis", ["dct", "random", "identity"])
+def test_all_coefficients_are_everything(basis: Any) -> None:
+    x = gaussian(3, 8, 12)
+    (mean,), (own,) = mean_of(BlockTopK(16, 4, basis, EXACT), [x])
+    torch.testing.assert_close(own, x, rtol=0, atol=1e-12)
+    torch.testing.assert_close(mean[0], x.mean(0), rtol=0, atol=1e-12)
+
+
+def test_with_feedback_it_is_what_demo_sends_of_a_momentum_that_forgets_nothing() -> None:
+    """Gradients through it, by SGD: DeMo without decay, whose sent part is taken out in full."""
+    steps = gradients(12, 3, (8, 6), (5,))
+    demo = CoefficientMean(3, 4, 1 - 1e-15, 1.0, average="all", pairs=EXACT)
+    fed_back = CompressedMean(BlockTopK(3, 4, pairs=EXACT))
+    assert_same(
+        run(lambda p, **o: Method(p, 0.1, demo_rule("sgd"), EveryStep(), reducer=demo, **o), steps),
+        run(lambda p, **o: Method(p, 0.1, demo_rule("sgd"), EveryStep(), reducer=fed_back, **o), steps),
+    )
+
+
+def test_one_bit_by_hand_and_what_is_left_is_shorter() -> None:
+    x = torch.tensor([[3.0, -1.0, 0.0, 0.0], [-2.0, -2.0, -2.0, 2.0]]).double()
+    (mean,), (own,) = mean_of(OneBit(), [x])
+    assert own.tolist() == [[1.0, -1.0, 1.0, 1.0], [-2.0, -2.0, -2.0, 2.0]]
+    assert mean[0].tolist() == [-0.5, -1.5, -0.5, 1.5]
+    wide = gaussian(4, 50)
+    (arrived,) = mean_of(OneBit(), [wide]).own
+    # ||x - C(x)||^2 = ||x||^2 - ||x||_1^2 / n
+    left = wide.square().sum(1) - wide.abs().sum(1).square() / 50
+    torch.testing.assert_close((wide - arrived).square().sum(1), left, rtol=1e-6, atol=0)

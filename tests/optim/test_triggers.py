@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import RMMC, DionRule
+from syncline.errors import SpecError
+from syncline.methods import PlacedDion, method_of
+from syncline.methods.placed_dion import placed_steps
+from syncline.optim import RMMC, DionRule, Every
 from syncline.optim.base import Row
+from syncline.problems import Digits
+from syncline.training import parameter_groups, rows_of, train
 from tests.optim.given import dion, gradients, run
 
 RULE = DionRule()
@@ -78,3 +85,50 @@ def test_in_a_run_the_change_is_that_of_dions_momentum(form: str) -> None:
     for t in range(1, 4):
         reference = norms[t - 1] if form == "paper" else buffers[t]
         torch.testing.assert_close(trigger.records[t][:, 0], (norms[t] - reference).abs() / reference)
+
+
+def test_placements_are_as_many_as_asked_for_and_where_they_say() -> None:
+    for averages, steps in ((1, 7), (5, 12), (7, 7), (30, 400)):
+        placed = {one: placed_steps(averages, steps, one) for one in ("even", "random", "early")}
+        assert all(len(set(one)) == averages and 0 <= min(one) <= max(one) < steps for one in placed.values())
+        assert placed["early"] == tuple(range(averages)) and placed["even"][-1] == steps - 1
+        gaps = {after - before for before, after in pairwise((-1, *placed["even"]))}
+        assert gaps <= {steps // averages, -(-steps // averages)}
+    draws = [placed_steps(10, 40, "random", seed) for seed in range(400)]
+    assert len(set(draws)) > 390 and draws[0] == placed_steps(10, 40, "random", 0)
+    counts = [sum(t in draw for draw in draws) for t in range(40)]  # 100 each, with a deviation of 8.7
+    assert min(counts) > 100 - 4.5 * 8.7 and max(counts) < 100 + 4.5 * 8.7
+
+
+def test_dion_averages_where_it_is_placed_and_begins_anew() -> None:
+    """A loop over the steps that says by hand which of them average."""
+    given = gradients(9, 3, (6, 4), (4,))
+
+    class ByHand(Every):
+        def fires(self, rows: object, comm: object, t: int) -> bool:
+            return t in (1, 3, 5, 7)  # of every four steps two, evenly
+
+    got = run(partial(PlacedDion, lr=0.1, averages=2, steps=4), given)
+    expected = run(partial(dion, lr=0.1, trigger=ByHand()), given)
+    for one, other in zip(got.path, expected.path, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
+    assert [record.step for record in got.records] == [1, 3, 5, 7]
+    with pytest.raises(SpecError, match=r"^averages: got 9; expected at most steps \(4\)$"):
+        PlacedDion([torch.nn.Parameter(torch.zeros(2, 2))], 0.1, averages=9, steps=4)
+
+
+@pytest.mark.parametrize("name", ["curvadion", "selsync", "selsync-dion", "placed-dion"])
+def test_a_training_keeps_which_steps_averaged_and_what_decided(name: str) -> None:
+    """Against the ledger: an average is a call that carries more than the trigger's flag."""
+    comm = SimulatedCommunicator(3)
+    task = Digits(hidden=6, batch_size=4).build(rows_of(comm, (1,)))
+    knobs = {"averages": 4, "steps": 12} if name == "placed-dion" else {"threshold": 0.2}
+    method = method_of({"kind": name, "lr": 0.02, **knobs}).build(parameter_groups(task), comm)
+    history = train(task, method, (1,), 12)
+    averaged = {record.step for record in comm.ledger.records if record.payload_bytes > 4}
+    assert np.flatnonzero(history.trace["averaged"][:, 0]).tolist() == sorted(averaged) and 0 < len(averaged) < 12
+    if name == "placed-dion":
+        assert history.trace.keys() == {"averaged"}
+    else:
+        value, reaches = history.trace["trigger"][:, 0], np.greater if name == "curvadion" else np.greater_equal
+        assert (reaches(value, 0.2) == history.trace["averaged"][:, 0]).all() and np.isinf(value[0])

@@ -216,7 +216,7 @@ def test_a_module_has_no_activations_to_estimate() -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ("llama-3-9b", "model: got 'llama-3-9b'; expected one of 'gemma-2-9b'"),
+        ("llama-3-9b", "model: got 'llama-3-9b'; expected one of 'deepseek-v2'"),
         (3, "model: got 3; expected one of"),
         ("nowhere/config.json", "model: got 'nowhere/config.json'; expected a file that can be read"),
         ("lab.yaml", "model: got 'lab.yaml'; expected a model's fields"),
@@ -257,3 +257,35 @@ def test_what_is_no_model_is_told_in_one_line(given: Any, line: str) -> None:
 def test_options_that_cannot_be_are_refused(options: tuple[str, ...], line: str) -> None:
     ran = projected(*options)
     assert isinstance(ran.exception, SpecError) and str(ran.exception).startswith(line)
+
+
+SHORT = "{layers: 32, width: 4096, heads: 32, kv_heads: 8, ffn: 14336, vocab: 128256, tied: false}"
+
+
+def test_short_fields_are_a_model_of_llama_s_kin() -> None:
+    made = model(SHORT)
+    assert isinstance(made, ModelShape)
+    assert (made.parameters, made.gated, made.sequence) == (MODELS["llama-3-8b"].parameters, True, 4096)
+    assert model(model_fields(made)) == made
+    plain = model("{layers: 2, width: 8, heads: 2, ffn: 32, vocab: 10, gated: false, norms_per_layer: 0, sequence: 4}")
+    assert plain.parameters == 2 * (4 * 64 + 2 * 8 * 32) + 2 * 10 * 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "expected"),
+    [
+        ({"ffn": 0}, "model.ffn", "at least 1"),
+        ({"hidden": 16}, "model.ffn", "nothing beside hidden"),
+        ({"kv_heads": 3}, "model.kv_heads", "a divisor of the 2 heads"),
+        ({"value_width": 4}, "model.value_width", "key_rank beside it"),
+        ({"shared_experts": 1}, "model.shared_experts", "experts beside it"),
+        ({"dense_layers": 1}, "model.dense_layers", "0 without experts"),
+        ({"experts": 4, "dense_layers": 3}, "model.dense_layers", "at most the 2 layers"),
+        ({"key_rank": 4, "fused_qkv": True}, "model.key_rank", "latent attention has neither"),
+    ],
+)
+def test_short_fields_that_cannot_be(fields: dict[str, Any], path: str, expected: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        model({"layers": 2, "width": 8, "heads": 2, "ffn": 32, "vocab": 10} | fields)
+    assert raised.value.path == path
+    assert expected in raised.value.expected

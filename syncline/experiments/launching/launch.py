@@ -30,6 +30,7 @@ from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.experiments.trained import time_method
 from syncline.files import whole_file
+from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.specs.problem import check_kept
@@ -146,9 +147,20 @@ def check(spec: RunSpec) -> None:
     """Refuse what only the simulator has.
 
     Raises:
-        SpecError: absent workers, or a problem of which a file has kept the name alone.
+        SpecError: absent workers, workers of speeds of their own, a method that needs the simulator to say who comes
+            when, or a problem of which a file has kept the name alone.
     """
     check_kept(spec.problem)
+    check_synchronous(spec.method, "method")
+    if spec.pipeline is not None:
+        expected = "none in a run: real stages are launched by a spec of kind pipeline"
+        raise SpecError("pipeline", spec.pipeline.model_dump(exclude_defaults=True), expected)
+    if spec.speeds:
+        raise SpecError("speeds", list(spec.speeds), "none, as real processes have theirs")
+    if spec.failures is not None:
+        raise SpecError("failures", "given", "none, as real processes have their own")
+    if spec.watch.measures:
+        raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
     if spec.faults.absences:
         given = [absence.model_dump() for absence in spec.faults.absences]
         raise SpecError("faults.absences", given, "none, as real processes do not leave and come back")

@@ -36,8 +36,8 @@ def client_of(address: str) -> Any:
         raise SynclineError("--dask needs dask.distributed: pip install 'syncline[dask]'") from None
     try:
         return Client(address, timeout=PATIENCE_S, set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        said = " ".join(str(error).split())
+    except (OSError, ValueError, TimeoutError, AssertionError) as error:  # the last: its thread was late to start
+        said = " ".join(str(error).split()) or "no answer"
         raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({said})") from None
 
 

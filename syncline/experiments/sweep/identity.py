@@ -18,10 +18,10 @@ from pydantic import BaseModel
 
 from syncline import errors
 from syncline.errors import SpecError
+from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.registry import is_reference
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
-from syncline.version import __version__
 
 DECIDING = ("torch", "numpy")
 """Packages whose version can change a bit of a result."""
@@ -29,8 +29,8 @@ DECIDING = ("torch", "numpy")
 FOR_PEOPLE = ("name", "description", "source")
 """Fields that change no number."""
 
-OF_THE_CLOCK = (*ClockSpec.model_fields, "network", "compute", "timeline_steps")
-"""Fields that a training does not see: runs that differ in nothing else share one."""
+OF_THE_CLOCK = (*ClockSpec.model_fields, "network", "compute", "speeds", "timeline_steps")
+"""Fields that a training does not see: runs that differ in nothing else share one. An asynchronous one sees them."""
 
 DIGITS = 20
 """Of a name; hexadecimal."""
@@ -43,14 +43,14 @@ MOST_KNOWN = 4
 
 @cache
 def code_version() -> str:
-    """The version of what computes: Syncline's, with a digest of its files, and those of Python, torch and NumPy."""
+    """The version of what computes: a digest of Syncline's files, and those of Python, torch and NumPy."""
     package = Path(errors.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
         if path.suffix in (".py", ".yaml") and path.is_file():
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     others = [f"{name} {metadata.version(name)}" for name in DECIDING]
-    return ", ".join([f"syncline {__version__} {digest.hexdigest()[:12]}", _python(), *others])
+    return ", ".join([f"syncline {digest.hexdigest()[:12]}", _python(), *others])
 
 
 def canonical(value: Any) -> str:
@@ -66,7 +66,8 @@ def run_names(spec: RunSpec, code: str) -> dict[int, str]:
 
 def training_name(spec: RunSpec) -> str:
     """The same for configurations whose seeds need one training each: they differ in the clock's fields alone."""
-    return _hashed(_told(spec, (*FOR_PEOPLE, *OF_THE_CLOCK, "seeds")))
+    unseen = () if asynchronous_of(spec.method) else OF_THE_CLOCK
+    return _hashed(_told(spec, (*FOR_PEOPLE, *unseen, "seeds")))
 
 
 def measured_name(spec: RunSpec) -> str:
@@ -163,6 +164,11 @@ def _pickler() -> Any:
             if isinstance(obj, BaseModel):  # which has a set, whose order is another one in each process
                 return tuple, ((type(obj), dict(obj)),)
             reduced = super().reducer_override(obj)
+            if isinstance(reduced, tuple) and getattr(obj, "hooked", False):  # torch's, around an own optimizer's step
+                own = obj.__wrapped__
+                reduced = super().reducer_override(own)
+                if reduced is NotImplemented:  # inherited from torch, where it goes by its name
+                    reduced = str, (own.__qualname__,)
             if isinstance(obj, type) and isinstance(reduced, tuple):
                 number = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
                 given = tuple("" if number is not None and one is number else one for one in reduced[1])

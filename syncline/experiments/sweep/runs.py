@@ -19,6 +19,8 @@ from syncline.files import read_json
 from syncline.specs import RunSpec
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from syncline.experiments.trained import Trained
 
 OF_TORCH = "can't allocate memory"
@@ -75,8 +77,8 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
         return [_failure(run, error) for run in runs]
     if trained.history.interrupted:
         return None
-    metrics = _metrics(trained)
-    return [_outcome(run, trained, metrics) for run in runs]
+    tables = _tables(trained)
+    return [_outcome(run, trained, tables) for run in runs]
 
 
 def _each_alone(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None) -> list[Outcome] | None:
@@ -89,7 +91,7 @@ def _each_alone(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None)
     return made
 
 
-def _outcome(run: SweptRun, trained: Trained, metrics: bytes) -> Outcome:
+def _outcome(run: SweptRun, trained: Trained, tables: dict[str, bytes]) -> Outcome:
     from syncline.experiments.clock_bounds import bounds_record, clock_bounds
     from syncline.experiments.records import run_records
     from syncline.experiments.trained import time_method
@@ -107,7 +109,7 @@ def _outcome(run: SweptRun, trained: Trained, metrics: bytes) -> Outcome:
     told = {
         "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record, "error": None,
     }  # fmt: skip
-    return Outcome(run.name, {"spec.yaml": _yaml(run.spec), "run.json": _json(told), "metrics.parquet": metrics})
+    return Outcome(run.name, {"spec.yaml": _yaml(run.spec), "run.json": _json(told), **tables})
 
 
 def _failure(run: SweptRun, error: Exception) -> Outcome:
@@ -168,14 +170,23 @@ def read_run(runs: Path, name: str) -> dict[str, Any] | None:
     return told if isinstance(told, dict) and isinstance(told.get("row"), dict) else None
 
 
-def _metrics(trained: Trained) -> bytes:
+def _tables(trained: Trained) -> dict[str, bytes]:
+    """What is the same for all runs of a training, by file."""
     import pyarrow as pa
+
+    from syncline.experiments.tables import metrics_tables, watched_columns
+
+    tables = {"metrics.parquet": pa.concat_tables(metrics_tables([trained]))}
+    if watched := watched_columns([trained]):
+        tables["watched.parquet"] = pa.table(watched)
+    return {name: _parquet(table) for name, table in tables.items()}
+
+
+def _parquet(table: pa.Table) -> bytes:
     import pyarrow.parquet as pq
 
-    from syncline.experiments.tables import metrics_tables
-
     content = BytesIO()
-    pq.write_table(pa.concat_tables(metrics_tables([trained])), content)
+    pq.write_table(table, content)
     return content.getvalue()
 
 

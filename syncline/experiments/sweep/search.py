@@ -95,6 +95,16 @@ class Tuned:
         low, high = numbers
         return cls(field, low, high, told, method)
 
+    def drawn(self, value: Any) -> float | None:
+        """The number that ``value`` comes of; None where it is none of the range."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        number = 1 - value if self.below_one else value
+        for end in (self.low, self.high):
+            if math.isclose(number, end):  # 1 - 0.9 is a bit below 0.1
+                return end
+        return number if self.low < number < self.high else None
+
     def suggested(self, trial: Any) -> float:
         """What a trial of optuna's takes."""
         if not self.below_one and isinstance(self.low, int) and isinstance(self.high, int):
@@ -118,8 +128,9 @@ def searched(
     """Configurations in batches, and how many there will be.
 
     There is a study of optuna's for each combination of the grids that the loss depends on, and each gets as many
-    trials. A trial is told the median of the last loss over the seeds. Trials go by what was told alone, so a search
-    that was stopped is gone through again from its finished runs, and then goes on.
+    trials. The first of each takes the spec's own values, as far as the ranges hold them: a search ends no worse than
+    what it was begun with. A trial is told the median of the last loss over the seeds. Trials go by what was told
+    alone, so a search that was stopped is gone through again from its finished runs, and then goes on.
 
     Raises:
         SpecError: an end of a range that cannot be trained, before anything is.
@@ -137,7 +148,9 @@ def searched(
     for picked in combinations(trained):
         fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]
         name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        studies.append(_Study(fixed, [one for one in tuned if one.method in ("", name)]))
+        study = _Study(fixed, [one for one in tuned if one.method in ("", name)])
+        study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in timed])
+        studies.append(study)
     counts = Counter(study.method for study in studies)
     if equal_effort and len(set(counts.values())) > 1:
         shown = ", ".join(f"{method} {count}" for method, count in counts.items())
@@ -162,6 +175,16 @@ class _Study:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
+
+    def begin_with(self, base: SweptSpec, timed: Sequence[Grid]) -> None:
+        """The first trial takes what the spec says itself."""
+        try:
+            (own,) = configurations(base, [*self.fixed, *timed], None)
+        except SpecError:  # it lacks a field that is searched for
+            return
+        drawn = {one.path: one.drawn(value_at(own.spec, one.path)) for one in self.tuned}
+        if any(number is not None for number in drawn.values()):
+            self._study.enqueue_trial({path: number for path, number in drawn.items() if number is not None})
 
     def ask(self) -> tuple[Any, list[Grid]]:
         """A trial, and what it takes."""
@@ -196,6 +219,16 @@ def _batches(
         for study, trial, made in asked:
             # What differs on the clock alone has the same loss.
             study.tell(trial, [row for row in rows if made and row["configuration"] == made[0].number])
+
+
+def value_at(spec: Any, path: str) -> Any:
+    """What a spec has in the field ``path``, in dots; None where there is none."""
+    for name in path.split("."):
+        try:
+            spec = spec[int(name)] if name.isdigit() else getattr(spec, name, None)
+        except (IndexError, TypeError):
+            return None
+    return spec
 
 
 def _number(text: str) -> Any:

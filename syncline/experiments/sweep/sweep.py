@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from joblib import cpu_count
 from pydantic import BaseModel
 
 from syncline.errors import SpecError
 from syncline.experiments.folder import environment
 from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.shared_progress import SharedProgress, Watched, shared_progress
+from syncline.experiments.sweep.allowance import Allowance
 from syncline.experiments.sweep.dask_cluster import carried_out_by_dask, client_of
 from syncline.experiments.sweep.folder import AskedRun, SweepFolder
 from syncline.experiments.sweep.grid import Configuration, Grid, SweptSpec, configurations, seeds_of
@@ -42,6 +44,7 @@ def sweep(
     tune: Mapping[str, Any] | Sequence[Tuned] = (),
     trials: int | None = None,
     equal_effort: bool = False,
+    allowance: Allowance | None = None,
     listener: Listener | None = None,
 ) -> Swept:
     """Train and time every configuration of a grid with every seed.
@@ -61,6 +64,7 @@ def sweep(
         tune: two ends of the values that a field takes, by its path: ``{"method.lr": (1e-4, 1e-1)}``.
         trials: of a search, for each combination of the grids.
         equal_effort: as many configurations of each method as there are of the one with the fewest, drawn at random.
+        allowance: how much is trained before it pauses; the same again goes on. It changes no number.
         listener: what is told of how far it is.
 
     Raises:
@@ -82,7 +86,7 @@ def sweep(
         batches, ahead = _once(made), len(made)
     client = client_of(dask) if dask else None
     try:
-        under_way = _Sweep(batches, ahead, about, jobs, client, listener or Listener())
+        under_way = _Sweep(batches, ahead, about, jobs, client, allowance or Allowance(), listener or Listener())
         if not tuned:  # a search over whole numbers may come to the same again
             check_differ(under_way.first)
         return under_way.run(base.name, out)
@@ -128,10 +132,17 @@ class _Sweep:
     """A sweep under way: what was asked for so far, batch by batch."""
 
     def __init__(
-        self, batches: Batches, ahead: int, about: dict[str, Any], jobs: int | None, client: Any, listener: Listener
+        self,
+        batches: Batches,
+        ahead: int,
+        about: dict[str, Any],
+        jobs: int | None,
+        client: Any,
+        allowance: Allowance,
+        listener: Listener,
     ) -> None:
         self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
-        self._listener, self._code = listener, code_version()
+        self._allowance, self._listener, self._code = allowance, listener, code_version()
         first = next(batches)
         self.first = self._asked_of(first)
         self._runs = ahead * (len(self.first) // len(first) if first else 0)
@@ -182,15 +193,24 @@ class _Sweep:
         finished = len(self._asked) - len(missing)
         self._listener.begins(max(self._runs, len(self._asked)), finished)
         jobs = _jobs(missing, self._code, self._with_measured_step)
-        if not jobs:
-            return False
         by_name = {one.name: one for one in asked}
-        steps = [job.steps for job in jobs]
+        while jobs:
+            number = self._allowance.granted(len(jobs), self._jobs or cpu_count())
+            if not number or self._carry_out_jobs(jobs[:number], finished, folder, by_name):
+                return True
+            finished += sum(len(job.runs) for job in jobs[:number])
+            jobs = jobs[number:]
+        return False
+
+    def _carry_out_jobs(
+        self, jobs: list[Job], finished: int, folder: SweepFolder, by_name: Mapping[str, AskedRun]
+    ) -> bool:
+        steps, runs = [job.steps for job in jobs], sum(len(job.runs) for job in jobs)
         whole: set[int] = set()  # jobs that are done, also where a training ended before its last step
 
         def on_progress(done: list[int]) -> None:
             taken = sum(steps[i] if i in whole else one for i, one in enumerate(done))
-            self._listener.reached(finished + len(missing) * taken / sum(steps))
+            self._listener.reached(finished + runs * taken / sum(steps))
 
         with shared_progress(len(jobs)) as progress, Watched(progress, on_progress):
             for number, errors in self._carried_out(jobs, folder, progress):

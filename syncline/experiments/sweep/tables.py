@@ -28,13 +28,12 @@ def ranking_table(
         (f"{by.replace('_', ' ')}: median\n(lowest to highest)", lambda row: _median(row, by)),
         ("seeds", _seeds),
         ("step\ntime", seconds_of("step_time_s")),
-        ("wall\nclock", seconds_of("wall_clock_s")),
     ]
     total = len(records)
     title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {by}"
     title += f", the best {len(shown)}" if len(shown) < total else ""
-    text = range(1, len(columns) - 4)
-    return table(title, columns, shown, left=text)
+    text = range(1, len(columns) - 3)
+    return table(title, columns, shown, left=text, keys=("rank", *_told_apart(records, paths)))
 
 
 def effort_line(effort: Mapping[str, int]) -> str:

@@ -14,6 +14,7 @@ from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,
+    block_pairs_bytes,
     field_bytes,
     kept_entries,
     packed_bytes,
@@ -43,8 +44,8 @@ class CompressorBase(Spec):
         """How names of methods tell it."""
 
     @abstractmethod
-    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
-        """Label, collective and bytes of what one worker sends for a tensor of so many numbers, call by call.
+    def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
+        """Label, collective and bytes of what one worker sends for a tensor, call by call.
 
         Labels may be empty: what is sent has a name.
         """
@@ -69,7 +70,7 @@ class CompressorBase(Spec):
         joins: bool = True,
     ) -> list[Exchange]:
         """What the compressed tensors travel in: one exchange per call, none for no tensors."""
-        per_tensor = [self.calls(tensor.elements, workers) for tensor in tensors]
+        per_tensor = [self.calls(tensor, workers) for tensor in tensors]
         return [
             Exchange(
                 sum(nbytes for *_, nbytes in calls),
@@ -100,14 +101,14 @@ class TopKCompressor(CompressorBase):
         return "top-k"
 
     @override
-    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+    def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """One all-gather: k indices packed, then k values.
 
         Raises:
             SpecError: if the index cannot tell a tensor's entries apart.
         """
-        kept = kept_entries(self.fraction, count)
-        nbytes = pairs_bytes(kept, count, self.index_bits, self.value, "compressor.index_bits")
+        kept = kept_entries(self.fraction, tensor.elements)
+        nbytes = pairs_bytes(kept, tensor.elements, self.index_bits, self.value, "compressor.index_bits")
         return [("", "all_gather", nbytes)]
 
     @property
@@ -140,14 +141,14 @@ class LpCompressor(CompressorBase):
         return f"l{self.p:g}"
 
     @override
-    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+    def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """The scale gathered, then one all-reduce of packed integers.
 
         Raises:
             SpecError: names the width that would do for so many workers.
         """
         sum_levels(self.bits, workers, "compressor.bits")
-        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", field_bytes(count, self.bits))]
+        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", field_bytes(tensor.elements, self.bits))]
 
     @property
     @override
@@ -179,9 +180,9 @@ class QSGDCompressor(CompressorBase):
         return "qsgd"
 
     @override
-    def calls(self, count: int, workers: int) -> list[tuple[str, str, int]]:
+    def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """One all-gather of norm and integers."""
-        return [("", "all_gather", SCALE_BYTES + packed_bytes(count, self.bits))]
+        return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, self.bits))]
 
     @property
     @override
@@ -195,10 +196,86 @@ class QSGDCompressor(CompressorBase):
         return QSGD(self.bits)
 
 
+class BlockTopKCompressor(CompressorBase):
+    """The largest coefficients of each tensor's blocks in an orthonormal basis: what DeMo sends of a momentum."""
+
+    source: ClassVar[str] = "DeMo, section 2.1"
+
+    kind: Literal["block-top-k"] = "block-top-k"
+    k: int = Field(default=32, ge=1)
+    chunk: int = Field(default=64, ge=1)
+    basis: Literal["dct", "random", "identity"] = "dct"
+    index_bits: Literal[0, 16, 32, 64] = 32
+    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+    @property
+    @override
+    def name(self) -> str:
+        return "block-top-k"
+
+    @override
+    def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
+        """One all-gather: the indices of all blocks packed, then their values.
+
+        Raises:
+            SpecError: if the index cannot tell a block's entries apart.
+        """
+        path = "compressor.index_bits"
+        return [
+            ("", "all_gather", block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value, path))
+        ]
+
+    @property
+    @override
+    def formula(self) -> str:
+        """Of matrices, whose sides ``chunk`` divides."""
+        kept, square = min(self.k, self.chunk**2), (self.chunk, self.chunk)
+        pair = block_pairs_bytes(square, self.k, self.chunk, self.index_bits, self.value) / kept
+        return f"{pair:g} × {kept} n / {self.chunk}²"
+
+    @override
+    def build(self) -> Compressor:
+        from syncline.comm import SparsePairs
+        from syncline.optim import BlockTopK
+
+        return BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value))
+
+
+class OneBitCompressor(CompressorBase):
+    """Signs and one scale per tensor."""
+
+    source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
+
+    kind: Literal["one-bit"] = "one-bit"
+
+    @property
+    @override
+    def name(self) -> str:
+        return "one-bit"
+
+    @override
+    def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
+        """One all-gather of scale and packed signs."""
+        return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, 1))]
+
+    @property
+    @override
+    def formula(self) -> str:
+        return f"({SCALE_BYTES} + ⌈n / 8⌉)"
+
+    @override
+    def build(self) -> Compressor:
+        from syncline.optim import OneBit
+
+        return OneBit()
+
+
 CompressorSpec = Annotated[
     Annotated[TopKCompressor, Tag("kind:top-k")]
     | Annotated[LpCompressor, Tag("kind:lp")]
-    | Annotated[QSGDCompressor, Tag("kind:qsgd")],
+    | Annotated[QSGDCompressor, Tag("kind:qsgd")]
+    | Annotated[BlockTopKCompressor, Tag("kind:block-top-k")]
+    | Annotated[OneBitCompressor, Tag("kind:one-bit")],
     Discriminator(tag),
     BeforeValidator(from_name),
     or_given("syncline.optim:Compressor"),

@@ -7,15 +7,15 @@ counted on the timeline.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.allocator import no_collection
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
@@ -218,20 +218,8 @@ def run_pipeline(of: Pipeline, network: NetworkLike) -> Timeline:
     made = played(of, network)
     if made is not None:
         return made
-    with nullcontext() if of.effects else _no_collection():
+    with nullcontext() if of.effects else no_collection():
         try:
             return run_events(pipeline_programs(of), network)
         except Stuck as stuck:
             raise deadlock(stuck.at, of.stages) or stuck from None
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No search for circles of garbage, which takes half the time: instructions and spans have none."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

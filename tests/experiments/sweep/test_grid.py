@@ -165,6 +165,12 @@ def test_objects_that_no_file_can_hold_are_told_apart_by_what_is_in_them():
         (one,) = made(fields=FIELDS | {"method": optimizer(body), "seeds": [0]})
         names += run_names(one.spec, "1").values()
     assert names[0] == names[1] != names[2]
+    own = optimizer("def step(self, closure=None): return super().step(closure)")
+    (one,) = made(fields=FIELDS | {"method": own, "seeds": [0]})
+    (new,) = run_names(one.spec, "1").values()
+    own["rule"]([torch.nn.Parameter(torch.ones(1))], lr=0.1)  # torch puts its own step around the class's
+    (one,) = made(fields=FIELDS | {"method": own, "seeds": [0]})
+    assert run_names(one.spec, "1") == {0: new}
     names = []
     for scale in (1.0, 1.0, 2.0):
         (one,) = made(fields=FIELDS | {"problem": problem(scale), "seeds": [0]})

@@ -40,6 +40,7 @@ def test_trials_are_those_of_optuna_asked_in_batches_and_told_the_median(tmp_pat
 
     seed = seed64(0, "search", "[]") % 2**32
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True))
+    study.enqueue_trial({"method.lr": FIELDS["method"]["lr"]})
     number = 0
     for size in (8, 4):
         trials = [study.ask() for _ in range(size)]
@@ -48,6 +49,19 @@ def test_trials_are_those_of_optuna_asked_in_batches_and_told_the_median(tmp_pat
         for i, trial in enumerate(trials):
             study.tell(trial, losses[number + i + 1])
         number += size
+
+
+def test_the_first_trial_is_the_spec_as_it_is(tmp_path):
+    result = search(tmp_path / "out", trials=2)
+    assert result.rows[0]["method.lr"] == pytest.approx(FIELDS["method"]["lr"], rel=1e-12)
+    beyond = search(tmp_path / "beyond", trials=2, tune={"method.lr": (0.3, 0.9)})
+    assert all(0.3 <= row["method.lr"] <= 0.9 for row in beyond.rows)
+
+
+def test_a_field_is_found_in_what_is_drawn():
+    momentum, rate = Tuned.parse("method.mu=1-0.1..1-0.001"), Tuned.parse("method.lr=1e-3..1e-1")
+    assert momentum.drawn(0.9) == 0.1 and momentum.drawn(0.95) == pytest.approx(0.05) and momentum.drawn(0.5) is None
+    assert rate.drawn(0.01) == 0.01 and rate.drawn(None) is None and rate.drawn(True) is None
 
 
 def test_a_search_that_was_stopped_goes_on_and_a_longer_one_begins_with_it(tmp_path):

@@ -1,0 +1,57 @@
+"""How much of a sweep is trained before it pauses: so many trainings, or as many as fit into a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from syncline.errors import SpecError
+
+
+class Allowance:
+    """Trainings that may still be begun; without a limit all of them.
+
+    A training is a piece: what is begun is finished. So with a time none is begun that would end after it, were it as
+    long as the longest so far; the first one always is.
+
+    Args:
+        most: trainings.
+        time_s: of this process, from now on.
+        now: seconds of a clock that does not go back.
+
+    Attributes:
+        spent: whether something was asked for that was not granted.
+
+    Raises:
+        SpecError: a limit that allows nothing.
+    """
+
+    def __init__(
+        self, most: int | None = None, time_s: float | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        if most is not None and most < 1:
+            raise SpecError("--most", most, "at least 1 training")
+        if time_s is not None and not time_s > 0:
+            raise SpecError("--for", time_s, "a time above 0, as in 10min")
+        self._left, self._now, self._end_s = most, now, None if time_s is None else now() + time_s
+        self._begun_s: float | None = None
+        self._longest_s = 0.0
+        self.spent = False
+
+    def granted(self, asked: int, side_by_side: int) -> int:
+        """How many of those asked for may be begun now; call again when they are done."""
+        number = asked if self._left is None else min(asked, self._left)
+        if self._end_s is not None:
+            number = min(number, side_by_side) if self._fits() else 0
+        if self._left is not None:
+            self._left -= number
+        self.spent = self.spent or (asked > 0 and number == 0)
+        return number
+
+    def _fits(self) -> bool:
+        assert self._end_s is not None
+        now_s, before_s = self._now(), self._begun_s
+        if before_s is not None:
+            self._longest_s = max(self._longest_s, now_s - before_s)
+        self._begun_s = now_s
+        return before_s is None or now_s + self._longest_s <= self._end_s
