@@ -25,6 +25,8 @@ from syncline.specs.stages import TimedModelSpec
 
 if TYPE_CHECKING:
     from syncline.costmodel import TensorShape
+    from syncline.methods.base import MethodBase
+    from syncline.sim import Clock
 
 BYTES_AGREE = 1e-6
 """Relative: what a training sent is what its method's closed form says, or its clock depends on its values."""
@@ -75,7 +77,8 @@ def timed_cells(
     """All cells of finals and extras that are whole, on the spec's networks; nothing is trained.
 
     A clock takes the calls that a method's closed form has, the same that its ledger holds. Where what was sent is not
-    what it says, as with a trigger, or where events decide what is sent, a cell has no clock.
+    what it says, as with a trigger, a cell has no clock. Workers at their own pace are played on each network: the
+    losses are of the order of events that trained, the times of that network's.
 
     Args:
         spec: what is replicated.
@@ -127,7 +130,12 @@ def _timed(
         total = run.steps
         method = run.method.in_precision(run.number_format)
         if asynchronous_of(method) is not None:
-            break
+            clock = _clock_apart(run, method, *tasks.of(run))
+            if clock is None:
+                break
+            clocks[run.network.name] = np.concatenate([[0.0], clock.step_end_s])[steps]
+            step_s[run.network.name] = clock.step_time_s
+            continue
         if run.pipeline is not None:
             played = timed_stages(run, method, timed).time(run.network)
             sent_per_step = played.bytes_per_worker
@@ -145,6 +153,18 @@ def _timed(
             clocks[run.network.name] = np.concatenate([[0.0], clock.step_end_s])[steps]
             step_s[run.network.name] = clock.step_time_s
     return TimedCell(cell, Curve(cell.method, np.array(steps), loss, clocks), sent_per_step, step_s)
+
+
+def _clock_apart(run: RunSpec, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> Clock | None:
+    """When workers at their own pace have made so many steps, of nobody's math; None where batches differ."""
+    from syncline.experiments.elastic.clock_apart import clock_apart, plan_apart
+    from syncline.experiments.trained import base_s
+
+    how = asynchronous_of(method)
+    if how is None or how.adapt == "batch":  # whose steps take what their own tasks say
+        return None
+    plan = plan_apart(run, method, tensors, base_s(run, flops), run.network)
+    return clock_apart(plan.play(), plan.served, run.steps)
 
 
 class _Tasks:

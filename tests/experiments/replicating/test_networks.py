@@ -91,6 +91,18 @@ def test_what_depends_on_values_has_no_clock(made):
     assert {row["to_all_s"] for row in rows_over_networks([rows["apart", ""]], ["wan"])} == {None}
 
 
+def test_workers_at_their_own_pace_are_played_on_each_network(tmp_path):
+    """On the network of the trainings it is their clock, step for step; on another one nothing is trained."""
+    late = {"kind": "diloco", "label": "apart", "rule": "sgdm", "period": 2, "lr": 0.1}
+    changes = {"methods.1.method": late | {"asynchronous": {}}, "training.speeds": [1.0, 0.4]}
+    result = replicate(tiny(tmp_path, changes | {"networks": ["10gbe", "wan"]}), tmp_path / "out", jobs=1)
+    (own,) = {row["step_time_s"] for row in result.kept["finals"].rows if row["method"] == "apart"}
+    rows = {row["network"]: row for row in result.networks if (row["method"], row["setting"]) == ("apart", "finals")}
+    assert rows["10gbe"]["step_time_s"] == pytest.approx(own, rel=1e-12)
+    assert rows["wan"]["step_time_s"] > rows["10gbe"]["step_time_s"] + 0.01
+    assert rows["wan"]["loss"] == rows["10gbe"]["loss"]
+
+
 def test_the_page_says_who_is_first(made):
     page = (made.folder / "README.md").read_text()
     assert "## Over networks" in page and "First at " in page and "![losses over bytes](bytes.png)" in page
