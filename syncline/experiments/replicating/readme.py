@@ -16,7 +16,16 @@ from syncline.experiments.replicating.along import ALONG, along_page, layers_fig
 from syncline.experiments.replicating.averages import averages_page, read_averages
 from syncline.experiments.replicating.crossings import crossing_rows, crossings_page
 from syncline.experiments.replicating.kept import KeptStage
-from syncline.experiments.replicating.networks import NETWORKS_TABLE, TO_ALL, TO_FIRST, WON, TimedCell, firsts, targets
+from syncline.experiments.replicating.networks import (
+    AVERAGES,
+    NETWORKS_TABLE,
+    TO_ALL,
+    TO_FIRST,
+    WON,
+    TimedCell,
+    firsts,
+    targets,
+)
 from syncline.experiments.replicating.stages import DEFAULT_NETWORK
 from syncline.experiments.sweep.search import Tuned
 from syncline.files import as_written, read_json, whole_file
@@ -31,6 +40,9 @@ WIDTH = 120
 FIGURE, CLOCKS, BYTES, AVERAGES_FIGURE = "losses.png", "networks.png", "bytes.png", "averages.png"
 VERDICTS = "verdicts.json"
 """What a replication without anything left says, for those beside it: the same at other sizes."""
+
+NO_CLOCK = "no clock"
+"""Of what was not trained on a network and cannot be timed there either."""
 
 NEAR_AN_END = 1.1
 """A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
@@ -126,9 +138,18 @@ def _networks(result: Replicated) -> Iterator[str]:
         f"What was trained once, timed on {', '.join(spec.network_names)} by {_timed_by(spec)}; nothing is "
         "trained again. Times are until the median over the seeds reaches a loss: one that all methods of the finals "
         f"reach, and the one with which {spec.labels[0]} ends. Who is first is told of the finals, whose knobs were "
-        "searched with equal effort. A dash: never; or no clock, where what is sent depends on values. All numbers: "
-        f"`{NETWORKS_TABLE}`."
+        f"searched with equal effort. A dash: never. All numbers: `{NETWORKS_TABLE}`."
     )
+    if any(row["timed_by"] == AVERAGES for row in rows):
+        told += (
+            " What averages when its trigger says so, or was placed as often, is timed seed by seed with the averages "
+            "that its training had, which no network changes."
+        )
+    if any(row["timed_by"] is None for row in rows):
+        told += (
+            f" '{NO_CLOCK}': workers at their own pace, who on another network average what others have not sent yet, "
+            "so that only a training on it tells; or stages that it does not join."
+        )
     yield textwrap.fill(told, WIDTH) + "\n"
     for name in (CLOCKS, BYTES):
         if (result.folder / name).is_file():
@@ -155,9 +176,15 @@ def _networks(result: Replicated) -> Iterator[str]:
         yield "|---|---|---|" + "---|" * len(spec.network_names)
         for (setting, method), own in _by_cell(rows).items():
             sent = own[0]["bytes_per_worker"]
-            times = ["-" if row[column] is None else format_seconds(row[column]) for row in own]
+            times = [_time_of(row, column) for row in own]
             yield f"| {setting} | {method} | {'-' if sent is None else format_bytes(sent)} | {' | '.join(times)} |"
         yield ""
+
+
+def _time_of(row: Mapping[str, Any], column: str) -> str:
+    if row["timed_by"] is None:
+        return NO_CLOCK
+    return "-" if row[column] is None else format_seconds(row[column])
 
 
 def _timed_by(spec: ReplicationSpec) -> str:

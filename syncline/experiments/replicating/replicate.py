@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.folder import environment
 from syncline.experiments.replicating.along import ALONG, measured_rows
-from syncline.experiments.replicating.averages import averages_rows, keep_averages
+from syncline.experiments.replicating.averages import averages_rows, keep_averages, read_averages
 from syncline.experiments.replicating.choosing import check_effort, chosen_trial, knobs_of, method_with
 from syncline.experiments.replicating.kept import KeptStage, StageRows, keep_stage, read_stage, stage_in
 from syncline.experiments.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
@@ -208,7 +208,7 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
             return list(kept.rows)
     from syncline.experiments.replicating.readme import draw_networks
 
-    cells = timed_cells(result.spec, stages, result.kept)
+    cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
     draw_networks(result, cells)
     return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
 
