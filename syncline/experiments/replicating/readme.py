@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from syncline.experiments.replicating.replicate import Replicated
     from syncline.specs.replications import ReplicationSpec
 
-WIDTH = 120
 FIGURE, CLOCKS, BYTES, AVERAGES_FIGURE = "losses.png", "networks.png", "bytes.png", "averages.png"
 VERDICTS = "verdicts.json"
 """What a replication without anything left says, for those beside it: the same at other sizes."""
@@ -46,6 +45,11 @@ NO_CLOCK = "no clock"
 
 NEAR_AN_END = 1.1
 """A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
+
+
+def _filled(text: str) -> str:
+    """A paragraph in lines; names are not parted at their hyphens."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) -> None:
@@ -150,7 +154,7 @@ def _networks(result: Replicated) -> Iterator[str]:
             f" '{NO_CLOCK}': workers at their own pace, who on another network average what others have not sent yet, "
             "so that only a training on it tells; or stages that it does not join."
         )
-    yield textwrap.fill(told, WIDTH) + "\n"
+    yield _filled(told) + "\n"
     for name in (CLOCKS, BYTES):
         if (result.folder / name).is_file():
             yield f"![losses over {name.removesuffix('.png')}]({name})\n"
@@ -171,7 +175,7 @@ def _networks(result: Replicated) -> Iterator[str]:
                 for name, row in anyhow.items()
             )
             said = f"{said or 'nobody'}. Of all settings, in the others with knobs of the finals: {others}"
-        yield textwrap.fill(f"First at {four_digits(loss)}: {said or 'nobody'}.", WIDTH) + "\n"
+        yield _filled(f"First at {four_digits(loss)}: {said or 'nobody'}.") + "\n"
         yield "| setting | method | sent per worker and step | " + " | ".join(spec.network_names) + " |"
         yield "|---|---|---|" + "---|" * len(spec.network_names)
         for (setting, method), own in _by_cell(rows).items():
@@ -210,7 +214,7 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
     yield f"# Replication: {spec.name}\n"
     for text in (spec.description, spec.source):
         if text:
-            yield textwrap.fill(" ".join(text.split()), WIDTH) + "\n"
+            yield _filled(" ".join(text.split())) + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:
@@ -266,10 +270,9 @@ def _effort(result: Replicated) -> Iterator[str]:
         else "The lowest loss was chosen."
     )
     yield (
-        textwrap.fill(
+        _filled(
             f"Equal: {search.trials} trials of each of {len(spec.methods)} methods, over {len(spec.methods[0].tune)} "
-            f"knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}",
-            WIDTH,
+            f"knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}"
         )
         + "\n"
     )
@@ -311,7 +314,7 @@ def _losses(result: Replicated) -> Iterator[str]:
         )
     changes = [f"`{one.name}` is {_setting_of(one)}" for one in result.spec.extras]
     if changes:
-        yield "\n" + textwrap.fill(f"Settings: {'; '.join(changes)}.", WIDTH, break_long_words=False)
+        yield "\n" + _filled(f"Settings: {'; '.join(changes)}.")
     yield ""
 
 
@@ -330,11 +333,10 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     spec = result.spec
     yield "## Verdicts\n"
     yield (
-        textwrap.fill(
+        _filled(
             f"Of {setting(spec.training)}. A claim holds if its comparisons do on every seed, fails if one is the "
             f"other way round on every seed, and else is unknown, as it is with fewer than {spec.least_seeds} seeds. "
-            "Differences are the left side less the right one, seed by seed.",
-            WIDTH,
+            "Differences are the left side less the right one, seed by seed."
         )
         + "\n"
     )
@@ -351,7 +353,7 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     told = {row["claim"] for row in result.verdicts}
     waiting = [claims.get(one.claim, one.claim) for one in spec.claims if one.claim not in told]
     if waiting:
-        yield "\n" + textwrap.fill(f"Not trained yet: {'; '.join(waiting)}.", WIDTH)
+        yield "\n" + _filled(f"Not trained yet: {'; '.join(waiting)}.")
     yield ""
 
 
