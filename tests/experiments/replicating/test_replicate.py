@@ -216,6 +216,11 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path):
         changes |= {"training.workers": 1, "training.pipeline.stages": 2, "training.problem.layers": 2}
         changes |= {f"extras.{i}.set": {**one.set, **few} for i, one in enumerate(spec.extras)}
         changes |= {"networks": ["wan"]}
+    if spec.training.get("speeds"):
+        two = {"speeds": [1.0, 0.5], "compute.starts": [0.0, 0.001]}
+        changes |= {"training.speeds": two["speeds"]}
+        for i, one in enumerate(spec.extras):
+            changes |= {f"extras.{i}.set": {name: two.get(name, value) for name, value in one.set.items()}}
     changes |= {f"extras.{i}.set.steps": 8 for i, one in enumerate(spec.extras) if "steps" in one.set}
     changes |= {f"extras.{i}.set.schedule": {} for i, one in enumerate(spec.extras) if "schedule" in one.set}
     for i, one in enumerate(spec.methods):
