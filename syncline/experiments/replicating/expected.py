@@ -46,7 +46,7 @@ def planned_steps(spec: ReplicationSpec) -> dict[str, int]:
     """Steps of all trainings of each stage."""
     own = {f"extra {one.name}": one.set for one in spec.extras} | {f"along {one.name}": one.set for one in spec.along}
     own |= {"search": spec.search.set, "again": spec.search.set, "finals": spec.finals.set}
-    steps = spec.training.get("steps", 0)
+    steps: int = spec.training.get("steps", 0)
     return {name: number * int(own[name].get("steps", steps)) for name, number in spec.planned().items()}
 
 

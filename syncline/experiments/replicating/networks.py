@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -155,9 +156,10 @@ def _timed(
             sent_per_step = ends[0].bytes_per_worker
         else:
             averaged = [None] if seen is None else [seen[seed].steps for seed in seeds]
-            exchanges = [tasks.exchanges(run, method, one) for one in averaged]
             told = [sent_per_step] if seen is None else [sent.get(seed, math.nan) for seed in seeds]
-            if not all(_agree(*one, run.steps) for one in zip(exchanges, told, strict=True)):
+            found = [tasks.exchanges(run, method, one) for one in averaged]
+            exchanges = [one for one in found if one is not None]
+            if len(exchanges) < len(told) or not all(map(partial(_agree, steps=run.steps), exchanges, told)):
                 break
             ends = [tasks.clock(run, method, one) for one in exchanges]
         name = run.network.name
@@ -168,10 +170,8 @@ def _timed(
     return TimedCell(cell, curve, by_seed, sent_per_step, step_s, by if clocks else None)
 
 
-def _agree(exchanges: Sequence[Exchange] | None, sent_per_step: float, steps: int) -> bool:
+def _agree(exchanges: Sequence[Exchange], sent_per_step: float, steps: int) -> bool:
     """Whether they are what was sent."""
-    if exchanges is None:
-        return False
     told = sum(call.payload_bytes for call in calls_of(exchanges, steps)) / steps
     return math.isclose(told, sent_per_step, rel_tol=BYTES_AGREE)
 
