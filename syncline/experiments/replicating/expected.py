@@ -71,7 +71,7 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
         each_s = sum(float(about["seconds"]) for about in kept.values()) / trained
         whose = f"the {trained:,} steps that are done"
     else:
-        each_s, whose = measured_step_s(search_stage(spec)), f"{STEPS_MEASURED} steps of {spec.labels[0]}"
+        each_s, whose = trained_step_cpu_s(search_stage(spec)), f"{STEPS_MEASURED} steps of {spec.labels[0]}"
     methods, knobs = len(spec.methods), len(spec.methods[0].tune)
     effort = f"equal effort: {spec.search.trials} trials of each of {methods} methods, {knobs} knobs each"
     return Expected(number, total, each_s * total, whose, effort)
@@ -84,7 +84,7 @@ def _kept(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping
             yield name, stage_in(path)[1].about
 
 
-def measured_step_s(stage: ReplicationStage) -> float:
+def trained_step_cpu_s(stage: ReplicationStage) -> float:
     """CPU seconds of a step of a stage's first training; on the wall, where it is computed elsewhere."""
     from syncline.experiments.trained import train_method
 
