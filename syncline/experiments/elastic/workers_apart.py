@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syncline.specs import MethodBase, Training
 
 
-class Arrived(NamedTuple):
+class ArrivedUpdate(NamedTuple):
     """An update that its server has: whose, what it counts by its age, and its share."""
 
     worker: int
@@ -95,7 +95,7 @@ class WorkersApart:
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
         self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
         self.since = [0] * spec.workers  # local steps of each worker since its last update
-        self.arrived: list[list[Arrived]] = [[] for _ in self.models]
+        self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
         self.done = self.taken = 0
         self.losses: list[Tensor] = []  # of the steps since the training's last one
 
@@ -130,7 +130,7 @@ class WorkersApart:
     def arrive(self, worker: int, age: int) -> None:
         """What came of its steps is there; nobody changes it before the next version, or the worker's next model."""
         share = self.how.share(self.since[worker], self.batches[worker])
-        self.arrived[self.of[worker]].append(Arrived(worker, self.how.weight(age), share))
+        self.arrived[self.of[worker]].append(ArrivedUpdate(worker, self.how.weight(age), share))
         self.since[worker] = 0
 
     @torch.no_grad()
