@@ -79,11 +79,11 @@ class WhatIsLeft:
         return {"recovery": self.recovery, "checkpoint_interval_s": self.interval_s, "goodput": self.goodput}
 
 
-Seconds = tuple[float, float | None, float | None]
+BoundedSeconds = tuple[float, float | None, float | None]
 """A time, and between what it is."""
 
 
-def with_failures(seconds: Seconds | None, left: WhatIsLeft | None) -> Seconds | None:
+def with_failures(seconds: BoundedSeconds | None, left: WhatIsLeft | None) -> BoundedSeconds | None:
     """A time and its bounds, with what failures cost; none without progress."""
     if seconds is None or left is None:
         return seconds
