@@ -65,7 +65,12 @@ def advise_command(
     ] = None,
     batch_tokens: Annotated[
         str | None,
-        typer.Option("--batch-tokens", metavar="B", help="Of a step of all workers; by default by published fits."),
+        typer.Option(
+            "--batch-tokens",
+            metavar="B",
+            help="Of a step of all workers; by default what published fits find best for the model's size, as plans "
+            "are ranked by loss. (project and solve keep 32,768 per worker.)",
+        ),
     ] = None,
     sequence: SequenceOption = None,
     budget: Annotated[
