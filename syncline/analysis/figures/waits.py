@@ -41,6 +41,7 @@ def waits_for_whom(waits: Mapping[str, np.ndarray]) -> Figure:
             ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
             ax.set_xlabel("for worker")
             ax.set_ylabel("worker waits")
+            ax.grid(False)
             for axis in (ax.xaxis, ax.yaxis):
                 axis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         fig.colorbar(image, ax=panels.ravel().tolist()[: len(waits)], label="seconds", shrink=0.8)
