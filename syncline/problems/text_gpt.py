@@ -45,8 +45,8 @@ class TextGPT:
         experts: MLPs of each block, with a router before them; 1: one without.
         experts_per_token: through how many of them a token goes.
         balance: weight of the loss that makes the loads of experts alike; it is in gradients, and not in what is told.
-        skew: share of a batch's windows, rounded but one at least, that are of the worker's own part of the text, one stretch of it; the
-            others are drawn anywhere.
+        skew: share of a batch's windows, rounded but one at least, that are of the worker's own part of the text, one
+            stretch of it; the others are drawn anywhere.
         sites: so many equal parts of the workers share a part of the text; none: each worker has its own.
 
     Raises:
