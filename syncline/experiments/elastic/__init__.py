@@ -1,4 +1,4 @@
 """Trainings of workers at their own pace.
 
-Read `pace`, `workers_apart` (the math), `clock_apart`, then `train_apart`.
+Read `pace`, `teams` (whose steps are one batch), `workers_apart` (the math), `clock_apart`, then `train_apart`.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,14 @@ from torch import Tensor
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.experiments.elastic.level_above import LevelAbove
+from syncline.experiments.elastic.teams import Team, Teams, alone
 from syncline.methods.ddp import DDPSpec
 from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
 from syncline.optim import Method, Nesterov
 from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Rows, Task
+from syncline.problems.streams import DrawnBlocks
 from syncline.sim.online.served import EndPlay
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
@@ -26,6 +28,14 @@ if TYPE_CHECKING:
 
     from syncline.problems import Problem
     from syncline.specs import MethodBase, Training
+
+
+class ArrivedUpdate(NamedTuple):
+    """An update that its server has: whose, what it counts by its age, and its share."""
+
+    worker: int
+    weight: float
+    share: float
 
 
 class WorkersApart:
@@ -40,6 +50,8 @@ class WorkersApart:
         build: the task of some rows of a problem, whose batches may be a worker's own.
         recorder: where to collect.
         on_step: called with the number of completed steps of the training.
+        teams: of workers with equal batches whose steps of one instant are one batch; of single ones unless given.
+        server_task: whose parameters are the server's model; made if none.
 
     Raises:
         SpecError: a module with buffers, or batches that shall adapt where a problem has none.
@@ -52,17 +64,21 @@ class WorkersApart:
         build: Callable[[Rows, Problem], Task],
         recorder: Recorder,
         on_step: Callable[[int], None],
+        teams: Teams | None = None,
+        server_task: Task | None = None,
     ) -> None:
         how = asynchronous_of(method)
         assert how is not None
         self.spec, self.how, self.recorder, self.on_step = spec, how, recorder, on_step
         self.local = isinstance(method, DiLoCoSpec)
         self.batches = batches_of(spec, how)
-        self.tasks = [
-            build(Rows(spec.seeds, (worker,), spec.workers), problem)
-            for worker, problem in enumerate(problems_of(spec, self.batches))
+        problems, drawn = problems_of(spec, self.batches), DrawnBlocks()
+        self.teams = [
+            Team(workers, build(Rows(spec.seeds, workers, spec.workers, drawn), problems[workers[0]]), len(spec.seeds))
+            for workers in teams or alone(spec.workers)
         ]
-        self.server_task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
+        self.team = {worker: team for team in self.teams for worker in team.workers}
+        self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
         if getattr(self.server_task, "buffers", {}):
             expected = "a module without buffers, of which a server would have to make one"
             raise SpecError("problem", spec.problem.name, expected)
@@ -76,12 +92,12 @@ class WorkersApart:
         self.above = LevelAbove(how.above, self.params, self.models) if how.above is not None else None
         self.factors = lr_factors(spec)
         self.rates = {id(one): [group["lr"] for group in one.param_groups] for one in self.optimizers}
-        self.begins: list[list[Tensor]] = [[] for _ in range(spec.workers)]
-        if self.local:
-            self.begins = [[p.detach().clone() for p in task.params.values()] for task in self.tasks]
+        self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
+        self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
         self.since = [0] * spec.workers  # local steps of each worker since its last update
+        self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
         self.done = self.taken = 0
-        self.loss: Tensor | None = None
+        self.losses: list[Tensor] = []  # of the steps since the training's last one
 
     def _parts(self, method: MethodBase) -> tuple[Sequence[ServerRule], list[Method]]:
         """Each server's rule, and the optimizers whose rate follows the schedule: the workers', or the server's."""
@@ -91,7 +107,7 @@ class WorkersApart:
             return [GradientServer(optimizer)], [optimizer]
         knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
         self.inner = DDPSpec(**knobs)
-        optimizers = [self.inner.build(parameter_groups(task), self.comm) for task in self.tasks]
+        optimizers = [self._optimizer_of(team) for team in self.teams]
         lr, momentum = method.outer_lr, method.outer_momentum
         if self.how.momentum == "delayed":
             n, c = self.how.buffer, self.how.activation
@@ -101,55 +117,94 @@ class WorkersApart:
     # What happens, in the order of events.
 
     def step(self, worker: int, number: int) -> None:
-        """A local step: its gradient, and in local methods its update."""
-        loss = self.tasks[worker].step_gradients(number)
-        if self.local:
-            self._step_with(self.optimizers[worker], self.done)
-        self.loss = loss if self.loss is None else self.loss + loss
+        """A local step: its gradient, and in local methods its update; of its whole team, if it is the first."""
+        team = self.team[worker]
+        if team.steps(worker, number) and self.local:
+            self._step_with(self.optimizers[self.teams.index(team)], self.done)
+        self.losses.append(team.loss_of(worker))
         self.done += 1
         self.since[worker] += 1
         if self.done % self.spec.workers == 0:
             self._note()
 
-    @torch.no_grad()
     def arrive(self, worker: int, age: int) -> None:
-        """What came of its steps, in the wire format in which it travelled."""
-        params = self.tasks[worker].params.values()
-        if self.local:
-            begins = self.models[self.of[worker]] if self.how.start == "server" else self.begins[worker]
-            update = [begin - p for begin, p in zip(begins, params, strict=True)]
-        else:
-            update = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
-        if not self.wire.exact_dtype:
-            update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
-        self.servers[self.of[worker]].take(
-            update, self.how.weight(age), self.how.share(self.since[worker], self.batches[worker])
-        )
+        """What came of its steps is there; nobody changes it before the next version, or the worker's next model."""
+        share = self.how.share(self.since[worker], self.batches[worker])
+        self.arrived[self.of[worker]].append(ArrivedUpdate(worker, self.how.weight(age), share))
         self.since[worker] = 0
+
+    @torch.no_grad()
+    def _take(self, server: int) -> None:
+        """Hand a server what has arrived, one by one."""
+        for one in self.arrived[server]:
+            team = self.team[one.worker]
+            if self.local:
+                begins = self.models[server] if self.how.start == "server" else self.begins[one.worker]
+                ends = [team.of(p, one.worker) for p in team.params]
+                update = list(torch._foreach_sub(begins, ends))
+            else:
+                update = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in team.params]
+                update = [team.of(g, one.worker) for g in update]
+            if not self.wire.exact_dtype:
+                update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
+            self.servers[server].take(update, one.weight, one.share)
+        self.arrived[server] = []
+
+    @torch.no_grad()
+    def _taken_together(self, server: int) -> bool:
+        """Hand a server a whole team's updates as one mean, if nothing else has arrived and all count as much."""
+        arrived = self.arrived[server]
+        team = self.team[arrived[0].worker] if arrived else None
+        if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
+            return False
+        if tuple(one.worker for one in arrived) != team.workers or len({one[1:] for one in arrived}) > 1:
+            return False
+        begins = self.models[server] if self.how.start == "server" else self.begins[arrived[0].worker]
+        if any(self.begins[one.worker] is not self.begins[arrived[0].worker] for one in arrived) and self.local:
+            return False
+        return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
 
     def version(self, count: int, server: int) -> None:
         """A version of a server's model."""
         if not self.local:
             self._set_rate(self.optimizers[0], self.taken)
+        if self._taken_together(server):
+            self.arrived[server] = []
+        self._take(server)
         self.servers[server].version()
+        self.snapshots[server] = None
         self.taken += count
 
     @torch.no_grad()
     def reply(self, worker: int) -> None:
         """Its server's model, as it is now; the worker has nothing to do until it comes."""
-        model = self.models[self.of[worker]]
-        for p, x in zip(self.tasks[worker].params.values(), model, strict=True):
-            p.copy_(x)
-        for begin, x in zip(self.begins[worker], model, strict=False):
-            begin.copy_(x)
+        server, team = self.of[worker], self.team[worker]
+        if any(one.worker == worker for one in self.arrived[server]):
+            self._take(server)
+        torch._foreach_copy_([team.of(p, worker) for p in team.params], self.models[server])
+        if self.local:
+            self.begins[worker] = self._snapshot(server)
+
+    @torch.no_grad()
+    def _snapshot(self, server: int) -> list[Tensor]:
+        """A version of a model, which all who begin with it share."""
+        found = self.snapshots[server]
+        if found is None:
+            found = self.snapshots[server] = [x.detach().clone() for x in self.models[server]]
+        return found
 
     def fail(self, worker: int) -> None:
         """What its optimizer keeps is gone with its machine; its parameters are, when the next model comes."""
         if self.local:
             self.since[worker] = 0
-            rates = self.rates.pop(id(self.optimizers[worker]))
-            self.optimizers[worker] = new = self.inner.build(parameter_groups(self.tasks[worker]), self.comm)
+            number = self.teams.index(self.team[worker])  # of one
+            rates = self.rates.pop(id(self.optimizers[number]))
+            self.optimizers[number] = new = self._optimizer_of(self.teams[number])
             self.rates[id(new)] = rates
+
+    def _optimizer_of(self, team: Team) -> Method:
+        """Of workers each by itself."""
+        return self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
 
     # Of local servers, with one above.
 
@@ -167,7 +222,9 @@ class WorkersApart:
 
     def merge(self, server: int) -> None:
         """It has come."""
+        self._take(server)  # what arrived before, with the model of then
         self._above.merge(server)
+        self.snapshots[server] = None
 
     @property
     def _above(self) -> LevelAbove:
@@ -186,11 +243,10 @@ class WorkersApart:
 
     def _note(self) -> None:
         """A step of the training is complete: P of whichever workers."""
-        assert self.loss is not None
         for name, value in self.server_task.trace().items():
             self.recorder.trace.setdefault(name, StepLog()).append(value)
-        self.recorder.losses.append(self.loss / self.spec.workers)
-        self.loss = None
+        self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
+        self.losses = []
         done = self.done // self.spec.workers
         self.on_step(done)
         if done == self.spec.steps:

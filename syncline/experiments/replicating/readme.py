@@ -172,8 +172,8 @@ def _networks(result: Replicated) -> Iterator[str]:
         )
     if any(row["timed_by"] is None for row in rows):
         told += (
-            f" '{NO_CLOCK}': workers at their own pace, who on another network average what others have not sent yet, "
-            "so that only a training on it tells; or stages that it does not join."
+            f" '{NO_CLOCK}': workers at their own pace who come in another order there than in the training, and so "
+            "average what others have not sent yet: only a training on it tells; or stages that it does not join."
         )
     yield _filled(told) + "\n"
     for name in (CLOCKS, BYTES):
