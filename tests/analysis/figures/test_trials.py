@@ -24,5 +24,5 @@ def test_what_diverged_is_left_out_and_the_best_has_a_ring():
 
 
 def test_nothing_but_divergence_is_no_picture():
-    with pytest.raises(SpecError, match="^trials"):
+    with pytest.raises(SpecError, match=r"^trials"):
         trials_over_knob({"a": [TriedTrial(1.0, 0.0, math.inf)]}, {"a": ("lr", "")})
