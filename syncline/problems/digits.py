@@ -16,7 +16,7 @@ from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
-from syncline.problems.sites import check_skew, part_of
+from syncline.problems.sites import check_skew, site_part
 from syncline.problems.streams import StepStream, integers, torch_generator
 
 PIXELS, CLASSES = 64, 10
@@ -146,7 +146,7 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     by_label = rest[labels[rest].argsort(stable=True)]
     dealt = by_label.view(world_size, size - alike).clone()
     if sites is not None:
-        parts = [part_of(worker, world_size, sites)[0] for worker in range(world_size)]
+        parts = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
         for part in sorted(set(parts)):
             rows = slice(parts.index(part), parts.index(part) + parts.count(part))
             images = dealt[rows].flatten()

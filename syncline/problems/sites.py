@@ -26,7 +26,7 @@ def check_skew(skew: float, sites: int | None, most: str) -> None:
         raise SpecError("problem.sites", sites, "none without a skew, as all sites then see the same")
 
 
-def part_of(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
+def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
     """The number of a worker's part, and how many there are: equal parts of the workers in their order.
 
     Args:
@@ -37,7 +37,7 @@ def part_of(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
     Raises:
         SpecError: more sites than workers.
 
-    >>> [part_of(worker, 5, 2) for worker in range(5)]
+    >>> [site_part(worker, 5, 2) for worker in range(5)]
     [(0, 2), (0, 2), (0, 2), (1, 2), (1, 2)]
     """
     if sites is None:

@@ -15,7 +15,7 @@ from syncline.problems.experts import Routing
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
-from syncline.problems.sites import check_skew, part_of
+from syncline.problems.sites import check_skew, site_part
 from syncline.problems.streams import StepStream, integers, torch_generator
 
 BYTES = 256  # the vocabulary: every file is a text
@@ -181,7 +181,7 @@ class Windows:
         draw = integers(len(self._windows))
         self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
         self._own, whole = own, len(self._windows)
-        parts = [part_of(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
+        parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
         begins = [(whole * part // count, whole * (part + 1) // count) for part, count in parts]
         if own and any(begin == end for begin, end in begins):
             raise SpecError(
