@@ -22,6 +22,9 @@ PANELS = 3
 LETTERS = 26
 """Of a line above a panel."""
 
+DECADES_APART = 100.0
+"""The highest over the lowest, from which an axis has its decades alone: threes would touch them."""
+
 COLOURS = "viridis_r"
 """The darker, the higher; the lightest fifth, which white swallows, is left out."""
 
@@ -82,7 +85,8 @@ def _draw(ax: Axes, found: Sequence[TriedTrial]) -> None:
     ax.plot([best.knob], [best.loss], "o", markersize=11, markerfacecolor="none", markeredgecolor="0.4")
     ax.scatter([one.knob for one in found], [one.loss for one in found], c=colours, s=28)
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    knobs = [one.knob for one in found]
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if max(knobs) < DECADES_APART * min(knobs) else (1.0,)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda knob, _: f"{knob:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.margins(x=0.15, y=0.12)
