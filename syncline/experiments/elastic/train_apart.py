@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from syncline.backend.devices import training_device
@@ -52,9 +52,10 @@ def train_apart(
     report = seldom(both_told(on_step, noted.note if noted else None), spec.steps)
     math = WorkersApart(spec, method, build, recorder, report)
     task = math.server_task
-    plan = plan_apart(
-        spec, method, task_tensors(task), base_s(spec, task.flops_per_step), network, batch_work(spec, math)
+    work = batch_work(
+        spec, math.how.adapt, math.batches, [one.flops_per_step for one in math.tasks], task.flops_per_step
     )
+    plan = plan_apart(spec, method, task_tensors(task), base_s(spec, task.flops_per_step), network, work)
     math.evaluate(0)
     report(0)
     played = plan.play(math)
@@ -75,17 +76,25 @@ def train_apart(
     )
 
 
-def batch_work(spec: Training, math: WorkersApart) -> tuple[float, ...] | None:
+def batch_work(
+    spec: Training, adapt: bool | str, batches: Sequence[float], flops: Sequence[float | None], whole: float | None
+) -> tuple[float, ...] | None:
     """Of each worker's step, what its batch takes next to the problem's own; None: all alike.
 
     As their samples, where seconds are given; else as ``compute`` says of that batch.
+
+    Args:
+        spec: of the training.
+        adapt: whether they do, see `syncline.methods.parts.asynchronous.AsynchronousSpec`.
+        batches: of each worker.
+        flops: of each worker's step.
+        whole: of a step of the problem's own batch.
     """
-    if math.how.adapt != "batch":
+    if adapt != "batch":
         return None
-    whole_s = base_s(spec, math.server_task.flops_per_step)
+    whole_s = base_s(spec, whole)
     batch = float(spec.problem.batch_size)
     if spec.compute.seconds is not None:
-        return tuple(one / batch for one in math.batches)
-    problems = problems_of(spec, math.batches)
-    own = [spec.model_copy(update={"problem": problem}) for problem in problems]
-    return tuple(base_s(one, task.flops_per_step) / whole_s for one, task in zip(own, math.tasks, strict=True))
+        return tuple(one / batch for one in batches)
+    own = [spec.model_copy(update={"problem": problem}) for problem in problems_of(spec, batches)]
+    return tuple(base_s(one, of_step) / whole_s for one, of_step in zip(own, flops, strict=True))

@@ -93,6 +93,19 @@ class Serving:
             self.gone.add(worker)
         self.watching.fail(worker)
 
+    def leave(self, worker: int) -> None:
+        """A worker that is not under way does not come back."""
+        self.gone.add(worker)
+        desk = self.of[worker]
+        desk.idle = [one for one in desk.idle if one != worker]
+
+    def wake(self, workers: Sequence[int]) -> None:
+        """Workers for whom no steps were left are idle again, as others' have come free."""
+        for worker in workers:
+            self.of[worker].idle.append(worker)
+        for desk in self.desks:
+            self._go_on(desk)
+
     def replied(self, worker: int) -> None:
         """A worker's model leaves, as it is now, with its next steps."""
         if worker in self.gone:
@@ -114,7 +127,8 @@ class Serving:
 
     def _chosen(self, desk: Desk) -> list[int]:
         """Who of the idle goes on: as many as there are places; all, where no steps are left."""
-        idle, places = desk.idle, self.served.at_a_time - self.served.workers + len(desk.idle)
+        idle, there = desk.idle, self.served.workers - len(self.gone)
+        places = self.served.at_a_time - there + len(idle)
         if places >= len(idle) or not self.left:
             desk.idle = []
             return idle
@@ -164,7 +178,7 @@ class Serving:
         desk.versions += 1
         contributed, desk.buffered = desk.buffered, []
         if self.served.waits:
-            desk.idle += contributed
+            desk.idle += [worker for worker in contributed if worker not in self.gone]
 
     def _go_on(self, desk: Desk) -> None:
         """Send what is due above, and give models to who is idle."""
