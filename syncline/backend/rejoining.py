@@ -121,8 +121,9 @@ class ServedProcesses:
         process: BaseProcess = self.context.Process(  # type: ignore[attr-defined]
             target=guarded, args=(rank, target, args, self.folder), daemon=True
         )
-        self.since[rank] = time.monotonic(), int(self.progress.words[rank, COUNT])
-        process.start()
+        changes = int(self.progress.words[rank, COUNT])
+        process.start()  # the first one waits until the server that they are forked from has imported everything
+        self.since[rank] = time.monotonic(), changes
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,11 +14,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rich.console import Console
 
 from syncline.errors import SpecError
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.launch import launch_served
 from syncline.experiments.launching.served.replay import largest_difference, replay_folder, replayed
+from syncline.experiments.launching.tables import launch_tables
 from syncline.problems import Rows, Task
 from syncline.problems.quadratic import Quadratic
 from syncline.specs import RunSpec, validate
@@ -111,6 +114,11 @@ def test_measured_beside_simulated(plain) -> None:
     assert row["goodput"] == pytest.approx(1.0) and row["interruptions"] == 0
     asynchronous, failing = documented("Rows of asynchronous methods"), documented("Rows of trainings with failures")
     assert asynchronous | failing < set(row) <= documented("run") | documented("launch") | asynchronous | failing
+    console = Console(width=120, record=True, file=io.StringIO())
+    for one in launch_tables(told, spec_of({})):
+        console.print(one)
+    shown = console.export_text()
+    assert "simulated: wan" in shown and "who came, and how late" in shown
     kept = json.loads((folder / "run.json").read_text())
     assert kept["rows"][0]["ages"] == row["ages"] and kept["launch"]["processes"] == WORKERS + 1
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]

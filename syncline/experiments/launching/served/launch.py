@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from syncline.backend.letters import listening
-from syncline.backend.progress import Progress
+from syncline.backend.progress import DONE, Progress
 from syncline.backend.register import Register
 from syncline.backend.rejoining import Served, ServedProcesses
 from syncline.costmodel import Network, TensorShape
@@ -121,7 +121,7 @@ def launch_served(
 
         def on_poll(seen: Progress) -> None:
             if on_progress:
-                on_progress(int(seen.words[spec.workers, 1]))
+                on_progress(int(seen.words[spec.workers, DONE]))
 
         started_s, interrupted = time.perf_counter(), False
         try:
