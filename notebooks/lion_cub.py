@@ -25,7 +25,7 @@
 #
 # $$q(c) = \mathrm{clamp}\Bigl(\mathrm{round} \frac{s\, c}{2 M_p(c)}, -s, s\Bigr), \qquad
 #   M_p(c) = \bigl(\mathrm{mean}\, |c|^p\bigr)^{1/p}, \qquad
-#   s = \Bigl\lfloor \frac{2^{\mathrm{bits}} - 1}{2 P} \Bigr\rfloor$$
+#   s = \left\lfloor \frac{2^{\mathrm{bits}} - 1}{2 P} \right\rfloor$$
 #
 # for each worker and tensor. What all would like to agree on is the sign of the exact sum.
 

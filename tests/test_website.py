@@ -41,6 +41,23 @@ def test_a_page_that_no_link_leads_to_is_found(tmp_path):
     assert mistakes(tmp_path) == [f"{tmp_path / 'b.html'}: no link leads here"]
 
 
+@pytest.mark.parametrize(
+    "loads",
+    [
+        '<script defer src="https://cdn.example.org/m.js"></script>',
+        '<link rel="stylesheet" href="//fonts.example.org/f.css">',
+        '<img alt="" src="https://example.org/p.svg">',
+    ],
+)
+def test_a_page_that_is_loaded_in_part_from_elsewhere_is_found(tmp_path, loads):
+    page = tmp_path / "index.html"
+    page.write_text('<link rel="canonical" href="https://example.org/"><a href="https://example.org/">there</a>')
+    assert mistakes(tmp_path) == []
+    page.write_text(loads)
+    (wrong,) = mistakes(tmp_path)
+    assert wrong.endswith("is loaded from elsewhere")
+
+
 def test_every_page_has_a_place_in_the_site():
     listed = set(
         re.findall(r"^(?:.*<)?([\w/.-]+?)>?$", (WEBSITE / "index.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 from sphinx.application import Sphinx
 
@@ -14,7 +16,8 @@ author = "the Syncline contributors"
 release = version = __version__
 project_copyright = f"the Syncline contributors, Apache License 2.0. Version {release}"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+sys.path.insert(0, str(Path(__file__).parent))
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "mathml"]
 include_patterns = [
     "index.md",
     "*.md",
@@ -29,6 +32,8 @@ include_patterns = [
 
 # Pages are read on a code host, too: plain Markdown, whose links name files.
 myst_enable_extensions = ["dollarmath"]
+myst_update_mathjax = False
+html_math_renderer = "mathml"
 myst_heading_anchors = 4
 # Notebooks come with the outputs of the tests' run of them.
 nb_execution_mode = "off"

@@ -14,6 +14,7 @@ from syncline.specs.replications import ReplicationSpec, bundled_replications, l
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
+    from syncline.experiments.replicating.expected import Expected
     from syncline.experiments.replicating.stages import ReplicationStage
     from syncline.experiments.sweep.listener import Listener
 
@@ -28,6 +29,7 @@ def replicate(
     jobs: int | None = None,
     out: str | Path | None = None,
     on_stage: Callable[[ReplicationStage], AbstractContextManager[Listener]] | None = None,
+    on_expected: Callable[[Expected], None] | None = None,
 ) -> Result:
     """Replicate a paper's claims: a search of equal effort for every method, finals on fresh seeds, verdicts.
 
@@ -42,6 +44,7 @@ def replicate(
         jobs: processes side by side; one per core if none. It changes no number.
         out: the folder; ``results/replication/NAME`` by default.
         on_stage: given a stage, who is told of its trainings.
+        on_expected: told, before anything is trained, how much is left and how long it will take.
 
     Returns:
         A row per comparison, with the state of its claim; ``told`` has ``stages``, ``effort``, ``chosen``, ``left``.
@@ -71,6 +74,7 @@ def replicate(
         jobs=jobs,
         allowance=allowance,
         on_stage=on_stage,
+        on_expected=on_expected,
     )
     return Result(
         "replicate", made.json(), spec, tables=lambda: replication_tables(made, said), folder=Path(made.folder)

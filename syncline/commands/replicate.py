@@ -88,8 +88,9 @@ def replicate_command(
         return listening(console, say)
 
     result = replicate(
-        name, scale=scale, seeds=value_of("--seeds", seeds), most=most, time=time, jobs=jobs, out=out, on_stage=on_stage
-    )
+        name, scale=scale, seeds=value_of("--seeds", seeds), most=most, time=time, jobs=jobs, out=out,
+        on_stage=on_stage, on_expected=lambda left: say(str(left)),
+    )  # fmt: skip
     print_tables(console, result)
     console.print(f"results in {result.folder}/", soft_wrap=True)
     if as_json:

@@ -163,6 +163,13 @@ class MethodBase(Spec):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """What a worker sends in closed form, for a model in fp32 and a group of ``workers``."""
 
+    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange] | None:
+        """What a training of ``steps`` steps sent that averaged after these of them, from 0.
+
+        Of a method whose averages are known only afterwards; none of others.
+        """
+        return None
+
     def traffic_formula(self, workers: int) -> str:
         """Bytes per worker and step, with N for the model's parameters and N' for those that are no matrices.
 

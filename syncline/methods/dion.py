@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -66,6 +67,11 @@ class DionBase(CompressibleBase):
     def rank(self, tensor: TensorShape) -> int:
         """``ceil(fraction min(m, n))``."""
         return dion_rank(*tensor.sides, self.rank_fraction)
+
+    def _averaged_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
+        """What an exchange sends, after each of these of ``steps`` steps, which come again every ``steps`` steps."""
+        sent = self._synced(model, workers, steps)
+        return [replace(one, offset=t + 1) for t in averaged for one in sent]
 
     def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
         """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
@@ -221,8 +227,16 @@ class TriggeredDionBase(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an exchange at the expected rate, taken as a period."""
-        flag = Exchange(self.flag_bytes, label="trigger", joins=False)
-        return [flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
+        return [self._flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
+
+    @override
+    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
+        """The flag in every step, and an exchange after each of these."""
+        return [self._flag, *self._averaged_at(model, workers, steps, averaged)]
+
+    @property
+    def _flag(self) -> Exchange:
+        return Exchange(self.flag_bytes, label="trigger", joins=False)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

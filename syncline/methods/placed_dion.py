@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -94,8 +93,12 @@ class PlacedDionSpec(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """What Dion sends, after each of the placed steps, which come again every ``steps`` steps."""
-        sent = self._synced(model, workers, self.steps)
-        return [replace(one, offset=t + 1) for t in self.placed for one in sent]
+        return self._averaged_at(model, workers, self.steps, self.placed)
+
+    @override
+    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
+        """What Dion sends, after each of these."""
+        return self._averaged_at(model, workers, steps, averaged)
 
     @override
     def traffic_formula(self, workers: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -84,10 +85,21 @@ class SelSyncSpec(MethodBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """The flag in every step, and an average at the expected rate, taken as a period."""
+        return [self._flag, self._average(model, round(1 / self.expected_sync_rate))]
+
+    @override
+    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
+        """The flag in every step, and an average after each of these."""
+        average = self._average(model, steps)
+        return [self._flag, *(replace(average, offset=t + 1) for t in averaged)]
+
+    @property
+    def _flag(self) -> Exchange:
+        return Exchange(FLAG_BYTES, label="trigger", joins=False)
+
+    def _average(self, model: Tensors, period: int) -> Exchange:
         label = "params" if self.aggregate == "parameters" else "gradient"
-        period = round(1 / self.expected_sync_rate)
-        average = self._plain(elements(tensors_of(model)), period, label, joins=False)
-        return [Exchange(FLAG_BYTES, label="trigger", joins=False), average]
+        return self._plain(elements(tensors_of(model)), period, label, joins=False)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

@@ -17,11 +17,17 @@ def test_a_piece_says_what_is_left_and_the_same_goes_on(command, tmp_path):
     tiny_file(tmp_path)
     piece = command("replicate", "tiny.yaml", "--jobs", "1", "--most", "7")
     assert piece.code == 0 and piece.out == ""
+    first, second = piece.err.splitlines()[:2]
+    told = f"3 trials of each of 2 methods, 1 knobs each; {TRAININGS} trainings, {8 * TRAININGS} steps in all: about "
+    assert first.startswith(f"equal effort: {told}") and first.endswith(" of one core, by 20 steps of together")
+    assert second == "search: 6 trainings"
     assert piece.err.splitlines()[-1] == f"left: {TRAININGS - 7} trainings; the same again goes on where this ended"
     kept = Path("results/replication/tiny")
     assert "1 of 4 | not whole" in (kept / "README.md").read_text() and not (kept / "losses.png").exists()
     rest = command("replicate", "tiny.yaml", "--jobs", "1", "--json", "--for", "10min")
     told = json.loads(rest.out)
+    left = TRAININGS - 6
+    assert f"; {left} trainings, {8 * left} steps in all: " in rest.err and "by the 48 steps that are done" in rest.err
     assert rest.code == 0 and told["left"] == 0 and "search:" not in rest.err and "left:" not in rest.err
     assert told.keys() == {"rows", "stages", "effort", "chosen", "left", "folder", "interrupted", "networks"}
     assert {name for row in told["rows"] for name in row} == documented("Rows", "replication.md")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,13 +19,11 @@ from syncline.errors import SpecError
 from syncline.explore.advice import advice_on
 from syncline.explore.asked import ask as asked_of
 from syncline.explore.settings import BY_NAME, PageSettings, from_query, to_query
+from tests.browser import WAIT_S, chromium, visits
 
 pytest.importorskip("nicegui", reason="the extra 'explore' is not installed")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 ROOT = Path(__file__).parents[2]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WAIT_S = 20
 QUICK = PageSettings(model="gpt-160m", workers=4, sites=2, replica="worker", inside="10gbe", batch=4096)
 
 
@@ -65,38 +62,21 @@ def address():
 
 @pytest.fixture(scope="module")
 def browser():
-    where = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if where is None:
-        pytest.skip("no chromium here: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        # Without a sandbox, which root has none of, and with no more processes than a test needs.
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions"]
-        opened = driver.chromium.launch(executable_path=where, args=options, timeout=1000 * WAIT_S)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
 def visit(browser, address):
     """``visit(settings, width=..., color_scheme=...)``: the page of a link, that says nothing to the console."""
-    said, contexts = [], []
+    kinds = ("error", "warning")
+    with visits(browser, ".told td", own=lambda url: not foreign(url, address), kinds=kinds) as at:
 
-    def at(settings: PageSettings | str, width: int = 1280, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(1000 * WAIT_S)
-        page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
-        page.on("pageerror", lambda one: said.append(str(one)))
-        page.on("request", lambda one: said.append(one.url) if foreign(one.url, address) else None)
-        page.goto(f"{address}?{settings if isinstance(settings, str) else to_query(settings)}")
-        page.wait_for_selector(".told td")
-        return page
+        def asked_for(settings: PageSettings | str, width: int = 1280, **options):
+            query = settings if isinstance(settings, str) else to_query(settings)
+            return at(f"{address}?{query}", width, **options)
 
-    yield at
-    for context in contexts:
-        context.close()
-    assert said == []
+        yield asked_for
 
 
 def foreign(url: str, address: str) -> bool:

@@ -24,6 +24,11 @@ class AveragedTraining(NamedTuple):
     averaged: list[bool]
     trigger: list[float] | None
 
+    @property
+    def steps(self) -> list[int]:
+        """Those that averaged, from 0."""
+        return [t for t, one in enumerate(self.averaged) if one]
+
 
 Averages = dict[Cell, dict[int, AveragedTraining]]
 """By method and setting, and seed."""

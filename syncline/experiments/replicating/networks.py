@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import calls_of
 from syncline.errors import SpecError
+from syncline.experiments.replicating.averages import AveragedTraining, Averages
 from syncline.experiments.replicating.kept import KeptStage, StageRows
 from syncline.experiments.replicating.stages import ReplicationStage
 from syncline.experiments.sweep.grid import SweptSpec, configurations
@@ -24,12 +26,17 @@ from syncline.specs.replications import Cell, ReplicationSpec
 from syncline.specs.stages import TimedModelSpec
 
 if TYPE_CHECKING:
-    from syncline.costmodel import TensorShape
+    from syncline.costmodel import Exchange, TensorShape
+    from syncline.methods import MethodBase
+    from syncline.sim import Clock
 
 BYTES_AGREE = 1e-6
 """Relative: what a training sent is what its method's closed form says, or its clock depends on its values."""
 
 NETWORKS_TABLE, FINALS = "networks.parquet", "finals"
+
+CALLS, AVERAGES, EVENTS = "calls", "averages", "events"
+"""What a clock is made of: calls in closed form; the steps that were seen to average; a pipeline's events."""
 
 TO_ALL, TO_FIRST = "to_all_s", "to_first_s"
 """Until the loss that every method of the finals reached; until the one with which the first of them ended."""
@@ -44,15 +51,19 @@ class TimedCell:
 
     Args:
         cell: which.
-        curve: losses ``(S, n)``, and clocks of those networks on which it could be timed.
+        curve: losses ``(S, n)``, and clocks of those networks on which it could be timed, means over the seeds.
+        clock_s: by network the clock of each seed, ``(S, n)``.
         bytes_per_worker: mean per step, over the seeds.
-        step_time_s: by network.
+        step_time_s: by network, mean over the seeds.
+        timed_by: `CALLS`, `AVERAGES` or `EVENTS`; none where it could not be timed.
     """
 
     cell: Cell
     curve: Curve
+    clock_s: Mapping[str, np.ndarray]
     bytes_per_worker: float
     step_time_s: Mapping[str, float]
+    timed_by: str | None
 
     @property
     def last_loss(self) -> float:
@@ -70,17 +81,23 @@ def networks_identity(spec: ReplicationSpec, stages: Sequence[ReplicationStage],
 
 
 def timed_cells(
-    spec: ReplicationSpec, stages: Sequence[ReplicationStage], kept: Mapping[str, KeptStage]
+    spec: ReplicationSpec,
+    stages: Sequence[ReplicationStage],
+    kept: Mapping[str, KeptStage],
+    averages: Averages | None = None,
 ) -> list[TimedCell]:
     """All cells of finals and extras that are whole, on the spec's networks; nothing is trained.
 
-    A clock takes the calls that a method's closed form has, the same that its ledger holds. Where what was sent is not
-    what it says, as with a trigger, or where events decide what is sent, a cell has no clock.
+    A clock takes the calls that a method's closed form has, the same that its ledger holds; of a method with a trigger
+    those of the steps that each seed was seen to average, whose losses no network changes. Where what was sent is not
+    what they say, or workers at their own pace are averaged as they come, which is another training on each network, a
+    cell has no clock.
 
     Args:
         spec: what is replicated.
         stages: finals and extras that are whole, the finals first.
         kept: their tables, by name.
+        averages: which steps averaged, of the cells that say so.
     """
     tasks, cells = _Tasks(), []
     for stage in stages:
@@ -91,7 +108,9 @@ def timed_cells(
         for label, of_networks in runs.items():
             rows = [row for row in kept[stage.name].rows if row["method"] == label]
             if rows:
-                cells.append(_timed(Cell(label, extra), rows, of_networks, tasks, spec.timed))
+                cell = Cell(label, extra)
+                seen = (averages or {}).get(cell)
+                cells.append(_timed(cell, rows, of_networks, tasks, spec.timed, seen))
     return cells
 
 
@@ -111,50 +130,60 @@ def _runs_over(spec: ReplicationSpec, stage: ReplicationStage) -> Iterator[RunSp
 
 
 def _timed(
-    cell: Cell, rows: StageRows, runs: Sequence[RunSpec], tasks: _Tasks, timed: TimedModelSpec | None
+    cell: Cell,
+    rows: StageRows,
+    runs: Sequence[RunSpec],
+    tasks: _Tasks,
+    timed: TimedModelSpec | None,
+    seen: Mapping[int, AveragedTraining] | None,
 ) -> TimedCell:
-    from syncline.experiments.late.staged import timed_stages
-    from syncline.experiments.trained import Trained, time_method
-    from syncline.training import History
-
     steps, seeds = sorted({row["step"] for row in rows}), sorted({row["seed"] for row in rows})
     at = {(row["seed"], row["step"]): row["loss"] for row in rows}
     loss = np.array([[at.get((seed, step), math.nan) for step in steps] for seed in seeds])
-    sent = [row["bytes_per_worker"] for row in rows if row["bytes_per_worker"] is not None]
-    sent_per_step = fmean(sent) if sent else math.nan
-    clocks, step_s = {}, {}
+    sent = {row["seed"]: row["bytes_per_worker"] for row in rows if row["bytes_per_worker"] is not None}
+    sent_per_step = fmean(sent.values()) if sent else math.nan
+    clocks: dict[str, np.ndarray] = {}
+    step_s: dict[str, float] = {}
+    by = CALLS if seen is None else AVERAGES
     for run in runs:
-        total = run.steps
         method = run.method.in_precision(run.number_format)
         if asynchronous_of(method) is not None:
             break
         if run.pipeline is not None:
-            played = timed_stages(run, method, timed).time(run.network)
-            sent_per_step = played.bytes_per_worker
-            clocks[run.network.name] = np.concatenate([[0.0], played.step_end_s])[steps]
-            step_s[run.network.name] = played.step_time_s
-            continue
-        tensors, flops = tasks.of(run)
-        calls = calls_of(method.exchanges(tensors, run.workers), total) if run.workers > 1 else []
-        if not math.isclose(sum(call.payload_bytes for call in calls) / total, sent_per_step, rel_tol=BYTES_AGREE):
-            break
-        history = History((0,), total, np.zeros((total, 1)), {}, np.array([]), {}, (None,))
-        sizes = tuple(tensor.elements for tensor in tensors)
-        clock = time_method(run, Trained(method.name, history, calls, {}, flops, 0.0, sizes), run.network)
-        if clock is not None:
-            clocks[run.network.name] = np.concatenate([[0.0], clock.step_end_s])[steps]
-            step_s[run.network.name] = clock.step_time_s
-    return TimedCell(cell, Curve(cell.method, np.array(steps), loss, clocks), sent_per_step, step_s)
+            from syncline.experiments.late.staged import timed_stages
+
+            by, ends = EVENTS, [timed_stages(run, method, timed).time(run.network)]
+            sent_per_step = ends[0].bytes_per_worker
+        else:
+            averaged = [None] if seen is None else [seen[seed].steps for seed in seeds]
+            told = [sent_per_step] if seen is None else [sent.get(seed, math.nan) for seed in seeds]
+            found = [tasks.exchanges(run, method, one) for one in averaged]
+            exchanges = [one for one in found if one is not None]
+            if len(exchanges) < len(told) or not all(map(partial(_agree, steps=run.steps), exchanges, told)):
+                break
+            ends = [tasks.clock(run, method, one) for one in exchanges]
+        name = run.network.name
+        clocks[name] = np.stack([np.concatenate([[0.0], one.step_end_s])[steps] for one in ends])
+        step_s[name] = fmean(one.step_time_s for one in ends)
+    curve = Curve(cell.method, np.array(steps), loss, {name: of_seeds.mean(0) for name, of_seeds in clocks.items()})
+    by_seed = {name: np.broadcast_to(of_seeds, loss.shape) for name, of_seeds in clocks.items()}
+    return TimedCell(cell, curve, by_seed, sent_per_step, step_s, by if clocks else None)
+
+
+def _agree(exchanges: Sequence[Exchange], sent_per_step: float, steps: int) -> bool:
+    """Whether they are what was sent."""
+    told = sum(call.payload_bytes for call in calls_of(exchanges, steps)) / steps
+    return math.isclose(told, sent_per_step, rel_tol=BYTES_AGREE)
 
 
 class _Tasks:
-    """Shapes and operations of the problems at work, each found out once."""
+    """The problems at work: what methods send of each, and when; each is made once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[list[TensorShape], float | None]] = {}
 
-    def of(self, run: RunSpec) -> tuple[list[TensorShape], float | None]:
-        """Of one worker."""
+    def _of(self, run: RunSpec) -> tuple[list[TensorShape], float | None]:
+        """Shapes and operations of one worker."""
         key = repr(run.problem), run.workers
         if key not in self._known:
             import torch
@@ -165,6 +194,29 @@ class _Tasks:
             task = build_task(run.problem, Rows((run.seeds[0],), (0,), run.workers), torch.device("cpu"))
             self._known[key] = task_tensors(task), task.flops_per_step
         return self._known[key]
+
+    def exchanges(self, run: RunSpec, method: MethodBase, averaged: Sequence[int] | None) -> list[Exchange] | None:
+        """In closed form; with the steps that averaged, where these are known only afterwards."""
+        tensors, _ = self._of(run)
+        if run.workers == 1:
+            return []
+        if averaged is None:
+            return method.exchanges(tensors, run.workers)
+        return method.exchanges_at(tensors, run.workers, run.steps, averaged)
+
+    def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
+        """Of a whole training."""
+        from syncline.experiments.trained import Trained, time_method
+        from syncline.training import History
+
+        tensors, flops = self._of(run)
+        history = History((0,), run.steps, np.zeros((run.steps, 1)), {}, np.array([]), {}, (None,))
+        sizes = tuple(tensor.elements for tensor in tensors)
+        read = dict.fromkeys(range(run.steps), method.readbacks(tensors))
+        calls = calls_of(exchanges, run.steps)
+        clock = time_method(run, Trained(method.name, history, calls, {}, flops, 0.0, sizes, read), run.network)
+        assert clock is not None  # it has steps
+        return clock
 
 
 def targets(cells: Sequence[TimedCell]) -> dict[str, float | None]:
@@ -196,6 +248,7 @@ def _rows_over_networks(
             yield {
                 "method": one.cell.method, "setting": one.cell.extra or FINALS, "network": network,
                 "loss": _finite(one.last_loss), "bytes_per_worker": _finite(one.bytes_per_worker),
+                "timed_by": one.timed_by if network in one.step_time_s else None,
                 "step_time_s": one.step_time_s.get(network), "training_s": None if clock is None else float(clock[-1]),
                 **times, "to_all_loss": aims[TO_ALL], "to_first_loss": aims[TO_FIRST],
                 **{WON[name]: won[name, network].get(one.cell) for name in aims},
@@ -208,7 +261,13 @@ def _seeds_won(cells: Sequence[TimedCell], network: str, aim: float | None) -> d
     if aim is None or not raced:
         return {}
     times = np.array(
-        [[time_to_target_s(one.curve.clock_s[network], loss, aim) for loss in one.curve.loss] for one in raced]
+        [
+            [
+                time_to_target_s(clock, loss, aim)
+                for clock, loss in zip(one.clock_s[network], one.curve.loss, strict=True)
+            ]
+            for one in raced
+        ]
     )
     best = times.min(0)
     alone = (times == best) & ((times == best).sum(0) == 1) & np.isfinite(best)

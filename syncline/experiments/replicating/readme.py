@@ -16,7 +16,16 @@ from syncline.experiments.replicating.along import ALONG, along_page, layers_fig
 from syncline.experiments.replicating.averages import averages_page, read_averages
 from syncline.experiments.replicating.crossings import crossing_rows, crossings_page
 from syncline.experiments.replicating.kept import KeptStage
-from syncline.experiments.replicating.networks import NETWORKS_TABLE, TO_ALL, TO_FIRST, WON, TimedCell, firsts, targets
+from syncline.experiments.replicating.networks import (
+    AVERAGES,
+    NETWORKS_TABLE,
+    TO_ALL,
+    TO_FIRST,
+    WON,
+    TimedCell,
+    firsts,
+    targets,
+)
 from syncline.experiments.replicating.stages import DEFAULT_NETWORK
 from syncline.experiments.sweep.search import Tuned
 from syncline.files import as_written, read_json, whole_file
@@ -27,13 +36,20 @@ if TYPE_CHECKING:
     from syncline.experiments.replicating.replicate import Replicated
     from syncline.specs.replications import ReplicationSpec
 
-WIDTH = 120
 FIGURE, CLOCKS, BYTES, AVERAGES_FIGURE = "losses.png", "networks.png", "bytes.png", "averages.png"
 VERDICTS = "verdicts.json"
 """What a replication without anything left says, for those beside it: the same at other sizes."""
 
+NO_CLOCK = "no clock"
+"""Of what was not trained on a network and cannot be timed there either."""
+
 NEAR_AN_END = 1.1
 """A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
+
+
+def _filled(text: str) -> str:
+    """A paragraph in lines; names are not parted at their hyphens."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) -> None:
@@ -126,10 +142,19 @@ def _networks(result: Replicated) -> Iterator[str]:
         f"What was trained once, timed on {', '.join(spec.network_names)} by {_timed_by(spec)}; nothing is "
         "trained again. Times are until the median over the seeds reaches a loss: one that all methods of the finals "
         f"reach, and the one with which {spec.labels[0]} ends. Who is first is told of the finals, whose knobs were "
-        "searched with equal effort. A dash: never; or no clock, where what is sent depends on values. All numbers: "
-        f"`{NETWORKS_TABLE}`."
+        f"searched with equal effort. A dash: never. All numbers: `{NETWORKS_TABLE}`."
     )
-    yield textwrap.fill(told, WIDTH) + "\n"
+    if any(row["timed_by"] == AVERAGES for row in rows):
+        told += (
+            " What averages when its trigger says so, or was placed as often, is timed seed by seed with the averages "
+            "that its training had, which no network changes."
+        )
+    if any(row["timed_by"] is None for row in rows):
+        told += (
+            f" '{NO_CLOCK}': workers at their own pace, who on another network average what others have not sent yet, "
+            "so that only a training on it tells; or stages that it does not join."
+        )
+    yield _filled(told) + "\n"
     for name in (CLOCKS, BYTES):
         if (result.folder / name).is_file():
             yield f"![losses over {name.removesuffix('.png')}]({name})\n"
@@ -150,14 +175,20 @@ def _networks(result: Replicated) -> Iterator[str]:
                 for name, row in anyhow.items()
             )
             said = f"{said or 'nobody'}. Of all settings, in the others with knobs of the finals: {others}"
-        yield textwrap.fill(f"First at {four_digits(loss)}: {said or 'nobody'}.", WIDTH) + "\n"
+        yield _filled(f"First at {four_digits(loss)}: {said or 'nobody'}.") + "\n"
         yield "| setting | method | sent per worker and step | " + " | ".join(spec.network_names) + " |"
         yield "|---|---|---|" + "---|" * len(spec.network_names)
         for (setting, method), own in _by_cell(rows).items():
             sent = own[0]["bytes_per_worker"]
-            times = ["-" if row[column] is None else format_seconds(row[column]) for row in own]
+            times = [_time_of(row, column) for row in own]
             yield f"| {setting} | {method} | {'-' if sent is None else format_bytes(sent)} | {' | '.join(times)} |"
         yield ""
+
+
+def _time_of(row: Mapping[str, Any], column: str) -> str:
+    if row["timed_by"] is None:
+        return NO_CLOCK
+    return "-" if row[column] is None else format_seconds(row[column])
 
 
 def _timed_by(spec: ReplicationSpec) -> str:
@@ -183,7 +214,7 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
     yield f"# Replication: {spec.name}\n"
     for text in (spec.description, spec.source):
         if text:
-            yield textwrap.fill(" ".join(text.split()), WIDTH) + "\n"
+            yield _filled(" ".join(text.split())) + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:
@@ -239,10 +270,9 @@ def _effort(result: Replicated) -> Iterator[str]:
         else "The lowest loss was chosen."
     )
     yield (
-        textwrap.fill(
+        _filled(
             f"Equal: {search.trials} trials of each of {len(spec.methods)} methods, over {len(spec.methods[0].tune)} "
-            f"knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}",
-            WIDTH,
+            f"knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}"
         )
         + "\n"
     )
@@ -284,7 +314,7 @@ def _losses(result: Replicated) -> Iterator[str]:
         )
     changes = [f"`{one.name}` is {_setting_of(one)}" for one in result.spec.extras]
     if changes:
-        yield "\n" + textwrap.fill(f"Settings: {'; '.join(changes)}.", WIDTH, break_long_words=False)
+        yield "\n" + _filled(f"Settings: {'; '.join(changes)}.")
     yield ""
 
 
@@ -303,11 +333,10 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     spec = result.spec
     yield "## Verdicts\n"
     yield (
-        textwrap.fill(
+        _filled(
             f"Of {setting(spec.training)}. A claim holds if its comparisons do on every seed, fails if one is the "
             f"other way round on every seed, and else is unknown, as it is with fewer than {spec.least_seeds} seeds. "
-            "Differences are the left side less the right one, seed by seed.",
-            WIDTH,
+            "Differences are the left side less the right one, seed by seed."
         )
         + "\n"
     )
@@ -324,7 +353,7 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     told = {row["claim"] for row in result.verdicts}
     waiting = [claims.get(one.claim, one.claim) for one in spec.claims if one.claim not in told]
     if waiting:
-        yield "\n" + textwrap.fill(f"Not trained yet: {'; '.join(waiting)}.", WIDTH)
+        yield "\n" + _filled(f"Not trained yet: {'; '.join(waiting)}.")
     yield ""
 
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.folder import environment
 from syncline.experiments.replicating.along import ALONG, measured_rows
-from syncline.experiments.replicating.averages import averages_rows, keep_averages
+from syncline.experiments.replicating.averages import averages_rows, keep_averages, read_averages
 from syncline.experiments.replicating.choosing import check_effort, chosen_trial, knobs_of, method_with
+from syncline.experiments.replicating.expected import Expected, expected
 from syncline.experiments.replicating.kept import KeptStage, StageRows, keep_stage, read_stage, stage_in
 from syncline.experiments.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
 from syncline.experiments.replicating.stages import (
@@ -147,6 +148,7 @@ def replicate(
     jobs: int | None = None,
     allowance: Allowance | None = None,
     on_stage: StageListener | None = None,
+    on_expected: Callable[[Expected], None] | None = None,
 ) -> Replicated:
     """Search, choose, train the finals and the extras, and compare: as far as is allowed now.
 
@@ -162,6 +164,7 @@ def replicate(
         jobs: processes side by side; one per core if none. It changes no number.
         allowance: how much is trained now; everything by default.
         on_stage: who is told of a stage's trainings.
+        on_expected: who is told, before anything is trained, how long it will take.
 
     Raises:
         SpecError: something that cannot be trained, or a folder of something else; before anything is trained.
@@ -172,6 +175,8 @@ def replicate(
     whole = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
     if read_stage(_table(out, search), search.identity) is None:
         check_stages(spec)
+    if on_expected is not None and (left := expected(spec, out)) is not None:
+        on_expected(left)
     _made(out)
     trials = whole(search)
     if trials is not None:
@@ -208,7 +213,7 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
             return list(kept.rows)
     from syncline.experiments.replicating.readme import draw_networks
 
-    cells = timed_cells(result.spec, stages, result.kept)
+    cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
     draw_networks(result, cells)
     return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
 

@@ -71,7 +71,18 @@ def _command(one: Reported) -> str:
         return shlex.join(["syncline", "whatif", *map(str, records), *options])
     if one.command in ("run", "compare", "pipeline", "launch") and one.file("spec.yaml") is not None:
         return f"syncline {one.command} spec.yaml"  # the text below: where it lies here is nobody else's affair
-    return ""
+    return _sweep_command(one) if one.command == "sweep" else ""
+
+
+def _sweep_command(one: Reported) -> str:
+    """Of grids of numbers, which any run's spec can be swept over; nothing of others."""
+    grids = one.noted.get("grids") or {}
+    values = [value for several in grids.values() for value in several]
+    if one.noted.get("tuned") or not one.rows or not all(isinstance(value, int | float) for value in values):
+        return ""
+    options = [part for path, several in grids.items() for part in ("--grid", f"{path}={','.join(map(str, several))}")]
+    seeds = list(dict.fromkeys(row["seed"] for row in one.rows))
+    return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])
 
 
 def _networks(one: Reported) -> list[str]:
@@ -80,6 +91,8 @@ def _networks(one: Reported) -> list[str]:
 
 def _spec(one: Reported) -> str:
     path = one.file("spec.yaml")
+    if one.command == "sweep" and _sweep_command(one) and one.rows:
+        path = one.file(f"runs/{one.rows[0]['run']}/spec.yaml")
     if path is not None:
         return path.read_text(encoding="utf-8")
     if isinstance(one.spec, BaseModel):

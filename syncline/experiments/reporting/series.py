@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
 from syncline.analysis.figures.axes import thinned
@@ -20,6 +21,11 @@ from syncline.experiments.sweep.ranking import ranked
 
 MOST_CONFIGURATIONS = 12
 """Of a sweep: lines."""
+
+OWN_NETWORK = "the network of the finals"
+
+BY_MEANS = "Times and bytes are steps times those of the mean step."
+"""Their folders keep no clock of every step."""
 
 MOST_POINTS = 500
 """Of a line: of more, some are left out, none is averaged."""
@@ -62,9 +68,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
                 **{f"on {name}": columns.place(clock[kept]) for name, clock in one.clock_s.items()},
             },
         })  # fmt: skip
-    far = bool(networks) and spans_differ(
-        [one for one in read.curves if all(name in one.clock_s for name in networks)], networks
-    )
+    far = any(spans_differ([one for one in read.curves if name in one.clock_s], [name]) for name in networks)
     panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
     totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
     if totals:
@@ -91,18 +95,33 @@ def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | N
         return (lines_chart(read, styles), note) if read.curves else (None, "")
     finals = one.file("finals.parquet") if one.command == "replicate" else None
     if finals is not None:
-        return lines_chart(final_curves(finals), styles), "Of the finals, on fresh seeds."
+        read = final_curves(finals, one.file("networks.parquet"))
+        return lines_chart(read, styles), f"Of the finals, on fresh seeds. {BY_MEANS}"
     return None, ""
 
 
-def final_curves(path: Path) -> FileCurves:
-    """Losses against steps of a replication's finals."""
-    frame = pq.read_table(path, columns=["method", "seed", "step", "loss"]).to_pandas()
-    curves = []
+def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
+    """Losses of a replication's finals; ``elsewhere`` has the time of a step of each method on other networks."""
+    frame = pq.read_table(path).to_pandas()
+    step_time_s: dict[str, dict[str, float]] = {}
+    if elsewhere is not None:
+        of_finals = pc.field("setting") == "finals"
+        for row in pq.read_table(elsewhere, filters=of_finals).to_pylist():
+            step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
+    curves, sent = [], {}
     for method, own in frame.groupby("method", sort=False):
         by_step = own.pivot(index="seed", columns="step", values="loss")
-        curves.append(Curve(str(method), by_step.columns.to_numpy(), by_step.to_numpy()))
-    return FileCurves(curves, {}, {}, "evaluation loss", None)
+        of_step = step_time_s.get(str(method)) or {OWN_NETWORK: own["step_time_s"].median()}
+        step = by_step.columns.to_numpy()
+        curves.append(Curve(str(method), step, by_step.to_numpy(), _clocks(step, of_step)))
+        sent[str(method)] = step * own["bytes_per_worker"].median()
+    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
+    return FileCurves(curves, sent, {name: name for name in networks}, "evaluation loss", None)
+
+
+def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
+    """Seconds at the steps by network, from the mean time of a step where that is known."""
+    return {name: step * each for name, each in step_time_s.items() if each is not None and each > 0}
 
 
 def named_lines(one: Reported) -> list[str]:
@@ -135,9 +154,9 @@ def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
 
 
 def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
-    """Losses against steps of a sweep's best configurations, of the metrics that its runs have kept."""
+    """Losses of a sweep's best configurations, of the metrics that its runs have kept."""
     assert one.folder is not None
-    curves, label = [], "evaluation loss"
+    curves, sent, label = [], {}, "evaluation loss"
     chosen = best_configurations(one)
     for name, rows in chosen:
         kept = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
@@ -147,10 +166,20 @@ def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
             continue
         shortest = min(seeds, key=len)["step"].to_numpy()  # a seed that diverged ends early
         losses = np.stack([seed["eval_loss"].to_numpy()[: len(shortest)] for seed in seeds])
-        curves.append(Curve(name, shortest, losses))
+        means = {key: _median(row.get(key) for row in rows) for key in ("step_time_s", "bytes_per_worker")}
+        curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
+        if means["bytes_per_worker"] is not None:
+            sent[name] = shortest * means["bytes_per_worker"]
     several = len({row["configuration"] for row in one.rows})
-    note = f"The best {len(chosen)} of {several:,} configurations." if several > len(chosen) else ""
-    return FileCurves(curves, {}, {}, label, None), note
+    note = f"The best {len(chosen)} of {several:,} configurations. " if several > len(chosen) else ""
+    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
+    return FileCurves(curves, sent, {name: name for name in networks}, label, None), note + BY_MEANS
+
+
+def _median(values: Iterable[Any]) -> float | None:
+    """Over the seeds that have one."""
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
 
 
 def shortened(value: float) -> float:

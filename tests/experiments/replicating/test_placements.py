@@ -93,6 +93,19 @@ def test_finals_train_those_that_are_named_and_extras_as_long_as_they_say(whole)
     }  # fmt: skip
 
 
+def test_on_the_network_of_the_trainings_recorded_averages_are_their_clock(whole):
+    """Seed by seed, flags and averages, by another account than the ledger; on a slow network they take longer."""
+    rows = {(row["method"], row["setting"], row["network"]): row for row in whole.networks}
+    own = whole.last("step_time_s"), whole.last("bytes_per_worker")
+    for cell, extra in [("triggered", ""), ("triggered", "rare"), ("even", "as-many"), ("drawn", "as-many")]:
+        row, wan = (rows[cell, extra or "finals", name] for name in ("10gbe", "wan"))
+        step_s, sent = (list(one[Cell(cell, extra)].values()) for one in own)
+        assert row["timed_by"] == "averages" and row["step_time_s"] == pytest.approx(sum(step_s) / 2, rel=1e-12)
+        assert row["bytes_per_worker"] == pytest.approx(sum(sent) / 2) and wan["step_time_s"] > 1.5 * row["step_time_s"]
+    assert rows["local", "finals", "wan"]["timed_by"] == "calls"
+    assert "timed seed by seed with the averages" in " ".join((whole.folder / "README.md").read_text().split())
+
+
 def test_what_was_measured_is_kept_and_judges_nothing(whole):
     rows = pq.read_table(whole.folder / "along-rounds.parquet").to_pylist()
     assert {row["method"] for row in rows} == {"local"}  # a trigger of gradients averages no parameters

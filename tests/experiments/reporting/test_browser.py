@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib import resources
 
 import pytest
 
 import syncline as sl
+from tests.browser import chromium, visits
 from tests.experiments.reporting.kept import HARMFUL, compared, ran
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WAIT_S = 20
 PHONE, SCREEN, WIDE = 375, 1024, 1920
 
 
 @pytest.fixture(scope="module")
 def browser():
-    where = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if where is None:
-        pytest.skip("no chromium here: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions"]
-        opened = driver.chromium.launch(executable_path=where, args=options, timeout=1000 * WAIT_S)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,24 +27,8 @@ def file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def visit(browser, file):
     """``visit(width, theme)``: the page without a network; what it says to the console or asks for is a failure."""
-    said, contexts = [], []
-
-    def at(width: int = SCREEN, theme: str = "light"):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, offline=True)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(1000 * WAIT_S)
-        page.on("console", lambda one: said.append(one.text))
-        page.on("pageerror", lambda one: said.append(str(one)))
-        page.on("request", lambda one: said.append(one.url) if not one.url.startswith(("file:", "data:")) else None)
-        page.goto(file.as_uri())
-        page.wait_for_selector(".area svg polyline")
-        return page
-
-    yield at
-    for context in contexts:
-        context.close()
-    assert said == []
+    with visits(browser, ".area svg polyline", own=lambda url: url.startswith(("file:", "data:"))) as at:
+        yield lambda width=SCREEN, theme="light": at(file.as_uri(), width, color_scheme=theme, offline=True)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -12,6 +13,7 @@ import syncline as sl
 from syncline.experiments.reporting.origin import origin_of
 from syncline.experiments.reporting.placement import placement_chart
 from syncline.experiments.reporting.reported import Reported
+from syncline.experiments.reporting.series import OWN_NETWORK, final_curves, lines_chart
 from syncline.experiments.reporting.shares import ranges_of, time_shares
 from syncline.experiments.reporting.spans import spans_chart
 from syncline.experiments.reporting.warned import warnings_of
@@ -150,4 +152,31 @@ def test_a_sweep_has_the_lines_of_its_best_configurations():
     assert [one["name"] for one in chart["series"]] == ["2: lr 0.01", "1: lr 0.001"]
     best = swept.best()
     assert [chart["columns"][one["y"]][-1] for one in chart["series"]] == pytest.approx(best["loss"].tolist(), rel=1e-4)
-    assert "The lowest median loss is" in html and [one["x"] for one in chart["panels"]] == ["steps"]
+    assert "The lowest median loss is" in html
+    assert [one["x"] for one in chart["panels"]] == ["steps", "bytes", "on wan"]
+    last = {name: chart["columns"][place][-1] for name, place in chart["series"][0]["x"].items()}
+    row = swept.rows[-1]
+    assert last == pytest.approx(
+        {"steps": 20, "bytes": 20 * row["bytes_per_worker"], "on wan": row["wall_clock_s"]}, rel=1e-4
+    )
+    assert "syncline sweep spec.yaml --grid method.lr=0.001,0.01 --seeds &#39;[0, 1]&#39;" in html
+    assert "lr: 0.001" in html.partition("spec.yaml, with every default")[2]
+
+
+def test_the_finals_of_a_replication_stand_on_the_clock_of_each_network(tmp_path):
+    rows = [
+        {"method": "a", "seed": seed, "bytes_per_worker": 8.0, "step_time_s": 0.5, "step": step, "loss": 2.0 - step / 4}
+        for seed in (0, 1) for step in (0, 4)
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "finals.parquet")
+    alone = final_curves(tmp_path / "finals.parquet")
+    assert alone.sent["a"].tolist() == [0, 32]
+    assert {name: clock.tolist() for name, clock in alone.curves[0].clock_s.items()} == {OWN_NETWORK: [0, 2]}
+    elsewhere = [
+        {"method": "a", "setting": "finals", "network": "wan", "step_time_s": 2.0},
+        {"method": "a", "setting": "K8", "network": "wan", "step_time_s": 9.0},
+    ]
+    pq.write_table(pa.Table.from_pylist(elsewhere), tmp_path / "networks.parquet")
+    both = final_curves(tmp_path / "finals.parquet", tmp_path / "networks.parquet")
+    assert {name: clock.tolist() for name, clock in both.curves[0].clock_s.items()} == {"wan": [0, 8]}
+    assert lines_chart(both, ["a"])["panels"][-1]["title"] == "Time on wan"
