@@ -87,11 +87,12 @@ class Lines:
 
     def steps(self) -> list[Step]:
         """All that have arrived, in their order."""
-        found = [
-            Step(letter["worker"], *step, loss)
-            for letter in self.letters
-            for step, loss in zip(letter["steps"], letter["losses"], strict=True)
-        ]
+        found = []
+        for letter in self.letters:
+            for (number, place, counted, begun_ns, ended_ns), loss in zip(
+                letter["steps"], letter["losses"], strict=True
+            ):
+                found.append(Step(letter["worker"], number, place, counted, begun_ns, ended_ns, loss))
         return sorted(found, key=lambda step: step.place)
 
 

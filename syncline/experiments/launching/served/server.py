@@ -140,13 +140,14 @@ class _Server:
             timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
         if self.timers or not self.waiting:  # for an instant, while nobody else need come; else once
             self.progress.enter()
-        ready = connection.wait([self.door, *self.lines.values()], timeout_s)
+        speaking = {line.fileno(): worker for worker, line in self.lines.items()}
+        ready = connection.wait([self.door.fileno(), *speaking], timeout_s)
         self.waiting = not ready
         if ready:
             self.progress.leave()
-        for worker in [worker for worker, line in self.lines.items() if line in ready]:
+        for worker in [worker for fileno, worker in speaking.items() if fileno in ready]:
             self._read(worker)
-        if self.door in ready:
+        if self.door.fileno() in ready:
             self._admit()
         if self.evaluated >= 0:
             self._note_the_gone()
