@@ -24,6 +24,7 @@ def advise(
     prices: Any = None,
     extrapolate: bool = False,
     methods: Any = None,
+    failures: Any = None,
 ) -> Result:
     """Which plans train a model on a cluster, ranked by time to equal loss where a published fit says it.
 
@@ -46,6 +47,7 @@ def advise(
         prices: see `sl.project`.
         extrapolate: whether losses are told beyond what published fits have seen.
         methods: between replicas, or several; all that are tried unless given.
+        failures: of the machines, see `sl.goodput`: times, money and energy are with what they cost; none unless given.
 
     Returns:
         Beside the rows, ``ties``, ``thresholds`` and sentences in `Result.json`.
@@ -78,6 +80,7 @@ def advise(
             prices=prices,
             extrapolate=extrapolate,
             methods=None if methods is None else listed(methods),
+            failures=failures,
         )
         advice = advised(question)
 

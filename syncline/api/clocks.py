@@ -12,6 +12,7 @@ from syncline.api.asked import Asked, as_arguments, listed, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, asked_of, network_fields
+from syncline.specs.failures import failures_of
 from syncline.specs.prices import prices_of
 from syncline.units import parse_count
 
@@ -41,6 +42,7 @@ def project(
     target_loss: float | None = None,
     prices: Any = None,
     extrapolate: bool = False,
+    failures: Any = None,
     **fields: Any,
 ) -> Result:
     """Project the clock in closed form: no training, an answer at once. Of several of something, every combination.
@@ -66,6 +68,8 @@ def project(
         prices: a list of prices, see `syncline.costmodel.prices.Prices`: a name, a file, its fields; rows say what the
             training costs, in money and energy.
         extrapolate: whether losses are told beyond what published fits have seen, marked as such.
+        failures: of the machines, see `sl.goodput`; rows say the goodput, and the training's time, money and energy
+            are with what failures cost.
         **fields: others of the spec, by name or by path.
 
     Raises:
@@ -99,6 +103,7 @@ def project(
             target_loss,
             None if prices is None else prices_of(prices),
             extrapolate,
+            None if failures is None else failures_of(failures),
         )
     return projected(spec, thresholds=thresholds, asked=asked)
 

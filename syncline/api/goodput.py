@@ -33,7 +33,8 @@ def goodput(
         duration: of the clock that is played.
         steps: in its place: until so many are done.
         seeds: with failures of their own; rows are means.
-        period: steps from one model to the next, of workers ``alone``.
+        period: steps from one model to the next, of workers ``alone``; from one exchange to the next with ``reform``,
+            where who fails has lost what it did since the last.
         **fields: of the failures, by name: ``spares=8``, ``restart="5 min"``, ``checkpoint={"seconds": 60}``.
 
     Raises:

@@ -7,6 +7,14 @@ from typing import Annotated
 import typer
 
 from syncline.commands import completion
+from syncline.commands.failing import (
+    CheckpointOption,
+    FailuresOption,
+    RecoveryOption,
+    RestartOption,
+    StorageOption,
+    failing_fields,
+)
 from syncline.commands.projected import CsvOption, ExtrapolateOption, PricesOption, SequenceOption, methods_option
 from syncline.commands.shell import ClusterOption, JsonOption, app, emit, examples, new_console, print_tables, say
 from syncline.errors import SpecError
@@ -19,6 +27,7 @@ from syncline.errors import SpecError
         "syncline advise --model llama-7b --cluster two-sites-a100 --tokens 140B",
         "syncline advise --model llama-7b --cluster two-sites-a100 --extrapolate",
         "syncline advise --model gpt-160m --network wan --hardware h100 --workers 4",
+        "syncline advise --model llama-7b --cluster two-sites-a100 --failures llama-3",
     ),
 )
 def advise_command(
@@ -56,7 +65,12 @@ def advise_command(
     ] = None,
     batch_tokens: Annotated[
         str | None,
-        typer.Option("--batch-tokens", metavar="B", help="Of a step of all workers; by default by published fits."),
+        typer.Option(
+            "--batch-tokens",
+            metavar="B",
+            help="Of a step of all workers; by default what published fits find best for the model's size, as plans "
+            "are ranked by loss. (project and solve keep 32,768 per worker.)",
+        ),
     ] = None,
     sequence: SequenceOption = None,
     budget: Annotated[
@@ -68,6 +82,11 @@ def advise_command(
     prices: PricesOption = None,
     method: Annotated[list[str] | None, methods_option("Between replicas; by default all that are tried.")] = None,
     extrapolate: ExtrapolateOption = False,
+    failures: FailuresOption = None,
+    recovery: RecoveryOption = None,
+    restart: RestartOption = None,
+    checkpoint: CheckpointOption = None,
+    bandwidth: StorageOption = None,
     csv: CsvOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,6 +97,9 @@ def advise_command(
     from syncline.api.advice import advise
     from syncline.experiments.projection.projections import names_of, write_csv
 
+    failing = failing_fields(
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+    )
     try:
         result = advise(
             model,
@@ -94,6 +116,7 @@ def advise_command(
             prices=prices,
             extrapolate=extrapolate,
             methods=names_of(method) if method else None,
+            failures=failing,
         )
     except SpecError as error:
         first, dot, rest = error.path.partition(".")
@@ -110,6 +133,6 @@ def advise_command(
 
 OPTIONS = (
     "model", "cluster", "network", "hardware", "workers", "tokens", "target_loss", "batch_tokens", "sequence", "budget",
-    "deadline", "prices", "method",
+    "deadline", "prices", "method", "failures",
 )  # fmt: skip
 """What a refusal calls as the command line does."""

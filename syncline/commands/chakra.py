@@ -32,7 +32,7 @@ def chakra_command(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Of a record to export, or of traces NAME.0.et, NAME.1.et, ...")
     ],
-    hardware: MachineOption = "a100",
+    hardware: MachineOption = None,
     host: HostOption = None,
     out: OutOption = None,
     as_json: JsonOption = False,
@@ -41,6 +41,7 @@ def chakra_command(
 
     An export says microseconds of the hardware beside FLOPs and bytes, and what waits for what as its host does.
     """
+    from syncline.api.traces import HARDWARE
     from syncline.errors import SpecError, one_of
     from syncline.experiments.tracing.chakra.folders import export_record, take_chakra
 
@@ -48,7 +49,7 @@ def chakra_command(
         raise SpecError("action", action, one_of(ACTIONS, action))
     if action == "export":
         target = out or Path("runs") / f"{source.resolve().name}-chakra"
-        rows, folder = export_record(source, hardware, host, target, exact=out is not None)
+        rows, folder = export_record(source, hardware or HARDWARE, host, target, exact=out is not None)
         told = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
     else:
         target = out or Path("runs") / f"{source.resolve().name}-record"

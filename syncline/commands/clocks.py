@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncline.commands import completion
+from syncline.commands.failing import (
+    CheckpointOption,
+    FailuresOption,
+    RecoveryOption,
+    RestartOption,
+    StorageOption,
+    failing_fields,
+)
 from syncline.commands.projected import (
     CsvOption,
     ExtrapolateOption,
@@ -97,6 +105,11 @@ def project_command(
     ] = None,
     prices: PricesOption = None,
     extrapolate: ExtrapolateOption = False,
+    failures: FailuresOption = None,
+    recovery: RecoveryOption = None,
+    restart: RestartOption = None,
+    checkpoint: CheckpointOption = None,
+    bandwidth: StorageOption = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,6 +136,9 @@ def project_command(
     """
     from syncline.specs import Override, ProjectSpec, asked_of, load_spec
 
+    failing = failing_fields(
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+    )
     networks, machines, count = asked_of(cluster, each_network(network), hardware, workers)
     given = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
     loaded: Experiment = load_spec(spec, given, ProjectSpec, studies_of="project")
@@ -142,7 +158,7 @@ def project_command(
     )
     if grid:
         beside = {"--csv": csv, "--plot": plot, "--tokens": tokens, "--target-loss": target_loss, "--prices": prices}
-        beside["--columns"] = columns
+        beside |= {"--columns": columns, "--failures": failures}
         for name, value in beside.items():
             if value is not None:
                 raise SpecError(name, str(value), "nothing beside --grid, whose rows are in a parquet file")
@@ -159,6 +175,7 @@ def project_command(
         target_loss=target_loss,
         prices=prices,
         extrapolate=extrapolate,
+        failures=failing,
     )
     rows = result.told["rows"]
     tables = [] if as_json else tables_of(result, columns)

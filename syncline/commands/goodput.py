@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from syncline.commands import completion
+from syncline.commands.failing import WHICH, failing_fields
 from syncline.commands.shell import JsonOption, app, emit, examples, new_console, print_tables, value_of
 
 
@@ -25,7 +26,7 @@ def goodput_command(
         typer.Option(
             "--failures",
             metavar="WHICH",
-            help="See 'syncline list failures'; or a worker's mean time between them, as 50000h; or a YAML file.",
+            help=WHICH,
             autocompletion=completion.failures,
         ),
     ] = "llama-3",
@@ -65,21 +66,15 @@ def goodput_command(
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="S", help="Each with failures of its own.")] = 1,
     period: Annotated[
-        int, typer.Option("--period", metavar="H", help="Steps from one model to the next, of workers alone.")
+        int, typer.Option("--period", metavar="H", help="Steps from one exchange to the next, without restarts.")
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Say what failures leave of a training: goodput, lost work, and how often to save. Nothing is trained."""
     from syncline.api.goodput import goodput
-    from syncline.specs.failures import failures_of
 
-    given = failures_of(value_of("--failures", failures), "--failures").model_dump(mode="json", exclude_unset=True)
-    options = {"restart": restart, "timeout": timeout, "repair": repair, "spares": spares}
-    given |= {name: value for name, value in options.items() if value is not None}
     saved: dict[str, Any] = {"seconds": checkpoint, "size": size, "bandwidth": bandwidth, "mode": mode}
-    saved = {name: value for name, value in saved.items() if value is not None}
-    if saved:
-        given["checkpoint"] = given.get("checkpoint", {}) | saved
+    given = failing_fields(failures, saved, restart=restart, timeout=timeout, repair=repair, spares=spares)
     result = goodput(
         given,
         value_of("--workers", workers, several=True),

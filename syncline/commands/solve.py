@@ -131,7 +131,12 @@ def solve_command(
     ] = None,
     batch_tokens: Annotated[
         str | None,
-        typer.Option("--batch-tokens", metavar="B", help="Of a step of all workers, whatever their number: 2M."),
+        typer.Option(
+            "--batch-tokens",
+            metavar="B",
+            help="Of a step of all workers, whatever their number: 2M; by default 32,768 per worker, as what is sought "
+            "alone may change; with --best, as of advise, what published fits find best.",
+        ),
     ] = None,
     prices: PricesOption = None,
     extrapolate: ExtrapolateOption = False,

@@ -35,7 +35,7 @@ ScriptArgument = Annotated[
     typer.Argument(metavar="-- SCRIPT ...", help="A file, or -m and a module's name; its arguments."),
 ]
 MachineOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--hardware",
         metavar="NAME",
@@ -78,7 +78,7 @@ def trace_command(
     ] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="P", help="Ranks, one process each.")] = 4,
     network: NetworksOption = None,
-    hardware: MachineOption = "a100",
+    hardware: MachineOption = None,
     algorithm: AlgorithmOption = None,
     host: HostOption = None,
     target_loss: TargetOption = None,
@@ -96,7 +96,7 @@ def trace_command(
 
     What the script prints goes to standard error. Its operations are counted, and timed on the hardware.
     """
-    from syncline.api.traces import NETWORKS, folder_name, replayed
+    from syncline.api.traces import HARDWARE, NETWORKS, folder_name, replayed
     from syncline.backend.tracing.ranks import script_of, traced
     from syncline.backend.tracing.shapes import Shaping, ranks_named
     from syncline.experiments.tracing.scenario import ReplayedOn
@@ -104,7 +104,7 @@ def trace_command(
 
     programs = [script_of(words) for words in _scripts(script, several)]
     asked = ReplayedOn.of(
-        each_network(network) or list(NETWORKS), hardware, algorithm, host=host, target_loss=target_loss
+        each_network(network) or list(NETWORKS), hardware or HARDWARE, algorithm, host=host, target_loss=target_loss
     )
     target = out or Path("runs") / folder_name(programs)
     if ranks is not None and not shapes:
@@ -152,7 +152,7 @@ def whatif_command(
         ),
     ],
     network: NetworksOption = None,
-    hardware: MachineOption = "a100",
+    hardware: MachineOption = None,
     algorithm: AlgorithmOption = None,
     host: HostOption = None,
     bandwidth: Annotated[
@@ -183,7 +183,7 @@ def whatif_command(
 
     Nothing is run. Several records are compared.
     """
-    from syncline.api.traces import NETWORKS, replayed
+    from syncline.api.traces import HARDWARE, NETWORKS, replayed
     from syncline.errors import SpecError, one_of
     from syncline.experiments.tracing.scenario import Changes, ReplayedOn
     from syncline.experiments.tracing.trace import whatif
@@ -191,7 +191,8 @@ def whatif_command(
     if overlap not in ("on", "off"):
         raise SpecError("--overlap", overlap, one_of(("on", "off"), overlap))
     changes = Changes(bandwidth, latency, compute, overlap == "on")
-    asked = ReplayedOn.of(each_network(network) or list(NETWORKS), hardware, algorithm, host, changes, target_loss)
+    on, networks = hardware or HARDWARE, each_network(network) or list(NETWORKS)
+    asked = ReplayedOn.of(networks, on, algorithm, host, changes, target_loss)
     _show(replayed("whatif", whatif(records, asked, out, exact=out is not None), asked), as_json)
 
 

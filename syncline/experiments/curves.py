@@ -214,6 +214,9 @@ def summary_rows(
     return rows
 
 
+NAMES = ("method", "network", "basis", "stuck")
+"""Columns of text."""
+
 WHOLE = ("seed", "workers", "steps", "diverged_at")
 """Columns of whole numbers; the others but names are floats, so that files of several runs have one schema."""
 
@@ -223,7 +226,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
     for name in names:
-        kind = pa.string() if name in ("method", "network", "basis") else pa.int64() if name in WHOLE else pa.float64()
+        kind = pa.string() if name in NAMES else pa.int64() if name in WHOLE else pa.float64()
         values = [row.get(name) for row in rows]
         finite = name == "time_to_target_s"  # never is no time
         columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]

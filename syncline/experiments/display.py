@@ -82,6 +82,14 @@ def few_note(rows: list[Record], baseline: str) -> str:
     return f"{note}\n±: half the range where nine of ten measurements are expected; from {of}."
 
 
+def stuck_note(rows: list[Record]) -> str:
+    """Which trainings ended as nobody was there to go on."""
+    told = (row for row in rows if row.get("stuck"))
+    return "".join(
+        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in told
+    )
+
+
 MORE = "\nMore: --columns all, or names of --json."
 
 
@@ -162,7 +170,7 @@ def tables_per_network(
     columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
 ) -> list[Group]:
     """One table per network; the last one says what the columns mean."""
-    note = f"{few_note(rows, spec.methods[0].name)}{more}{MORE}"
+    note = f"{few_note(rows, spec.methods[0].name)}{more}{stuck_note(rows)}{MORE}"
     joined, what = (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.joined, spec.joined_what)
     return [
         table(
@@ -178,7 +186,9 @@ def tables_per_network(
 
 def _loss(row: Record) -> str:
     shown = lost_or_number("loss")(row)
-    return shown + (f"\n(step {row['steps']})" if row["interrupted"] and "\n" not in shown else "")
+    return shown + (
+        f"\n(step {row['steps']})" if (row["interrupted"] or row.get("stuck")) and "\n" not in shown else ""
+    )
 
 
 def lost_or_number(name: str) -> Callable[[Record], str]:
@@ -226,7 +236,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
         timed = network_title(spec.network, spec.joined, rows[0]["steps"], spec.joined_what)
-        note = clock_note(rows) + spec.compute.note() + bounds_note(rows) + MORE
+        note = clock_note(rows) + spec.compute.note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
         tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], note))
     if "ages" in rows[0]:
         tables.append(_who_came(rows[0]))

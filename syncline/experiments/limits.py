@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError
+from syncline.experiments.progressing import check_progress
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ def check_processes(field: str, processes: int) -> None:
 
 
 def check_training(spec: Training, *methods: MethodBase) -> None:
-    """Refuse a training that this machine cannot hold, or a method that cannot train such a model.
+    """Refuse a training that this machine cannot hold, that failures stop, or a method that cannot train such a model.
 
     Raises:
-        SpecError: it needs more memory than there is, or what is missing.
+        SpecError: it needs more memory than there is, what is missing, or why nothing would go on.
     """
     on_gpu = False
     if spec.device != "cpu":
@@ -57,6 +58,8 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
         on_gpu = training_device(spec.device).type == "cuda"
     if spec.execution == "graph" and not on_gpu:
         raise SpecError("execution", spec.execution, "eager or compiled, as only a CUDA device keeps graphs")
+    for method in methods if spec.failures is not None else ():
+        check_progress(spec, method)
     tensors = tensors_of_problem(spec.problem)
     if tensors is None:
         return

@@ -35,7 +35,7 @@ def clock_record(clock: Clock) -> dict[str, float]:
     }
 
 
-def failure_record(failed: FailureCosts) -> dict[str, float]:
+def failure_record(failed: FailureCosts) -> dict[str, Any]:
     """What failures cost: shares of the time of all workers, which add up to 1 with the goodput."""
     return {
         "goodput": failed.goodput,
@@ -45,6 +45,7 @@ def failure_record(failed: FailureCosts) -> dict[str, float]:
         "checkpoint_share": failed.share("checkpoint_s"),
         "restart_share": failed.share("restart_s"),
         "down_share": failed.share("down_s"),
+        "stuck": failed.stuck,
     }
 
 

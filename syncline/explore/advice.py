@@ -15,7 +15,7 @@ from syncline.experiments.advice.advised import Advice, advised
 from syncline.experiments.advice.question import AdviceQuestion, advice_question
 from syncline.experiments.advice.ties import different
 from syncline.experiments.advice.words import layout_words, method_words
-from syncline.explore.asked import network_of
+from syncline.explore.asked import failing_words, failures_of_settings, network_of
 from syncline.explore.markup import bulleted, paragraph
 from syncline.explore.settings import BY_NAME, OWN, PageSettings
 from syncline.explore.words import lasting, percent
@@ -45,6 +45,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
         tokens=settings.tokens,
         batch_tokens=settings.batch * settings.total,
         extrapolate=settings.losses == "extrapolated",
+        failures=failures_of_settings(settings),
     )
 
 
@@ -71,6 +72,7 @@ def advise_line(settings: PageSettings) -> str:
         "--workers", str(settings.total), "--tokens", BY_NAME["tokens"].write(settings.tokens),
         "--batch-tokens", str(settings.batch * settings.total),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
+        *failing_words(settings),
     ]  # fmt: skip
     return shlex.join(words)
 
@@ -124,6 +126,7 @@ def _of_each_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> str:
     shown = list(chosen)[:MOST_SHOWN]
     heads = {"": "place", "plan": "", "time": "number", "waits": "number"}
+    heads |= {"goodput": "number"} if rows[0]["goodput"] is not None else {}
     heads |= dict.fromkeys(("memory", "energy"), "number rest")
     head = "".join(f'<th scope="col" class="{kind}">{one}</th>' for one, kind in heads.items())
     body = "".join(_row(row, 1 + next(place for place, one in enumerate(rows) if one is row)) for row in shown)
@@ -144,6 +147,7 @@ def _row(row: dict[str, Any], place: int) -> str:
         ("plan", name),
         ("number", f'<b data-seconds="{row["time_s"]!r}">{lasting(row["time_s"])}</b><small>{between}</small>'),
         ("number", percent(1 - row["compute_s"] / row["step_time_s"])),
+        *([] if row["goodput"] is None else [("number", percent(row["goodput"]))]),
         ("number rest", format_bytes(row["memory_bytes"])),
         ("number rest", energy),
     )

@@ -18,9 +18,10 @@ from syncline.experiments.projection.plan import Known, ProjectionPlan
 from syncline.experiments.projection.plan_columns import plan_columns
 from syncline.experiments.projection.round import MethodRound, one_round
 from syncline.experiments.projection.thresholds import at_bandwidth
-from syncline.explore.asked import ask, network_of
+from syncline.explore.asked import ask, failures_of_settings, network_of
 from syncline.explore.settings import BASELINE, PageSettings
 from syncline.specs.cluster.networks import network
+from syncline.specs.failures import failures_of
 
 LOWEST, HIGHEST = 1.25e6, 1.25e11
 """Bytes per second between which curves are drawn: 10 Mbit/s to 1 Tbit/s."""
@@ -85,9 +86,31 @@ def ranking_of(settings: PageSettings) -> Ranked:
     """
     of = ask(settings)
     projected = ColumnRows([plan_columns(_plan_of(settings), of.spec.networks, True)])  # as `project_all` has them
-    asked_training = WholeTraining(settings.tokens, extrapolate=settings.losses == "extrapolated")
-    rows = with_training(projected, [of.spec], asked_training)
-    return Ranked(settings, tuple(sorted(map(dict, rows), key=_rank)), of.notes)
+    failing = failures_of_settings(settings)
+    asked_training = WholeTraining(
+        settings.tokens,
+        extrapolate=settings.losses == "extrapolated",
+        failures=None if failing is None else failures_of(failing),
+    )
+    rows = [dict(row) for row in with_training(projected, [of.spec], asked_training)]
+    if failing is not None:
+        first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
+        rows = [_with_failures(row, first) for row in rows]
+    return Ranked(settings, tuple(sorted(rows, key=_rank)), of.notes)
+
+
+def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:
+    """A row whose time of all steps, and whose speedup, are with what failures cost; no time without progress."""
+    goodput = row["goodput"]
+    if goodput is None:
+        return row
+    if not goodput:
+        times = dict.fromkeys(("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s"))
+        return row | times | {"speedup": None, "not_timed": row["stuck"]}
+    told = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
+    for name in ("speedup", "speedup_low", "speedup_high"):
+        told[name] = row[name] * goodput / baseline if row[name] is not None and baseline else None
+    return row | told
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
@@ -95,9 +118,15 @@ def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
     return seconds is None, row["fits"] is False, seconds or 0.0
 
 
+def _unfailing(settings: PageSettings) -> PageSettings:
+    """What steps on any bandwidth depend on: not that, nor what fails."""
+    own = ("bandwidth", "mtbf", "restart", "storage")
+    return replace(settings, shown="", **{name: getattr(PageSettings, name) for name in own})
+
+
 def _plan_of(settings: PageSettings) -> ProjectionPlan:
     """What prices these methods on any line between the sites."""
-    return _plan(replace(settings, bandwidth=PageSettings.bandwidth, latency=PageSettings.latency, shown=""))
+    return _plan(replace(_unfailing(settings), latency=PageSettings.latency))
 
 
 @lru_cache(maxsize=16)
@@ -111,12 +140,12 @@ def curves(settings: PageSettings) -> Curves:
     Raises:
         SpecError: settings that do not go together.
     """
-    return _curves(replace(settings, bandwidth=PageSettings.bandwidth, shown=""))
+    return _curves(_unfailing(settings))
 
 
 def curves_known(settings: PageSettings) -> bool:
     """Whether they are there at once."""
-    return replace(settings, bandwidth=PageSettings.bandwidth, shown="") in _priced
+    return _unfailing(settings) in _priced
 
 
 _priced: dict[PageSettings, Curves] = {}

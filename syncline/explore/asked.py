@@ -80,6 +80,23 @@ def ask(settings: PageSettings) -> AskedOf:
     return AskedOf(fields, load_spec(fields, (), ProjectSpec), tuple(notes))
 
 
+def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
+    """Failures as ``syncline advise`` and ``project`` take them; none where nothing fails."""
+    if not settings.mtbf:
+        return None
+    told = {name: BY_NAME[name].write(getattr(settings, name)) for name in ("mtbf", "restart", "storage")}
+    return {"rates": told["mtbf"], "restart": told["restart"], "checkpoint": {"bandwidth": told["storage"]}}
+
+
+def failing_words(settings: PageSettings) -> list[str]:
+    """The same as options."""
+    given = failures_of_settings(settings)
+    if given is None:
+        return []
+    rate, again = str(given["rates"]), str(given["restart"])
+    return ["--failures", rate, "--restart", again, "--bandwidth", str(given["checkpoint"]["bandwidth"])]
+
+
 def spec_text(settings: PageSettings) -> str:
     """The projection as a file that ``syncline project`` takes and tells the same numbers of.
 

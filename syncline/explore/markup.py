@@ -16,9 +16,10 @@ GROUPS = (
     ("Cluster", ("sites", "workers", "hardware", "inside", "bandwidth", "latency")),
     ("Training", ("model", "replica", "batch", "tokens", "losses")),
     ("Methods", ("methods", "period", "compression")),
+    ("Failures", ("mtbf", "restart", "storage")),
 )
 
-SLIDERS = ("sites", "workers", "bandwidth", "latency", "batch", "tokens", "period")
+SLIDERS = ("sites", "workers", "bandwidth", "latency", "batch", "tokens", "period", "mtbf", "restart", "storage")
 """Settings that are moved along their stops, or typed."""
 
 
@@ -96,29 +97,29 @@ def ranking(found: Ranked, drawn: str = "") -> str:
     fitting = [row for row in timed if row["fits"] is not False]
     others = [row for row in timed if row["fits"] is False]
     untimed = [row for row in found.rows if row["wall_clock_s"] is None]
-    equal = ties(found.rows)
+    equal, failing = ties(found.rows), bool(found.settings.mtbf)
+    columns = 9 + failing
     body = [_row(row, place, ends, row["method"] in equal, drawn) for place, row in enumerate(fitting, start=1)]
     if others:
-        body.append(_section("Does not fit into a worker's memory"))
+        body.append(_section("Does not fit into a worker's memory", columns))
         body += [_row(row, None, ends, False, drawn) for row in others]
     if untimed:
-        body.append(_section("No time"))
-        body += [_untimed(row) for row in untimed]
+        body.append(_section("No time", columns))
+        body += [_untimed(row, columns) for row in untimed]
     heads = (
         ("", "place"), ("method", ""), ("time of the training", "number"), ("nine of ten between", "between"),
         ("speedup", "number"), ("waits", "number"), ("sends per step", "number wide"), ("memory", "number wide"),
-        ("loss", "number wide"),
+        ("loss", "number wide"), *([("goodput", "number wide")] if failing else []),
     )  # fmt: skip
     head = "".join(f'<th scope="col" class="{kind}">{text}</th>' for text, kind in heads)
     return f'<table class="ranking"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
-COLUMNS = 9
 TIED = '<span class="tie">tie</span>'
 
 
-def _section(text: str) -> str:
-    return f'<tr class="section"><th colspan="{COLUMNS}" scope="rowgroup">{text}</th></tr>'
+def _section(text: str, columns: int) -> str:
+    return f'<tr class="section"><th colspan="{columns}" scope="rowgroup">{text}</th></tr>'
 
 
 def _row(row: dict[str, Any], place: int | None, ends: tuple[float, float], tie: bool, drawn: str) -> str:
@@ -143,15 +144,16 @@ def _row(row: dict[str, Any], place: int | None, ends: tuple[float, float], tie:
         ("number wide", format_bytes(row["bytes_per_worker"])),
         ("number wide", format_bytes(row["memory_bytes"])),
         ("number wide", loss),
+        *([] if row.get("goodput") is None else [("number wide", percent(row["goodput"]))]),
     )
     shown = "".join(f'<td class="{kind}">{text}</td>' for kind, text in cells)
     return f'<tr data-method="{method}">{shown}</tr>'
 
 
-def _untimed(row: dict[str, Any]) -> str:
+def _untimed(row: dict[str, Any], columns: int) -> str:
     method = escape(row["method"])
     why = escape(str(row["not_timed"]))
-    cells = f'<td class="method">{swatch(row["method"])}{method}</td><td colspan="{COLUMNS - 2}">{why}</td>'
+    cells = f'<td class="method">{swatch(row["method"])}{method}</td><td colspan="{columns - 2}">{why}</td>'
     return f"<tr><td></td>{cells}</tr>"
 
 

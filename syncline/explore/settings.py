@@ -75,6 +75,9 @@ class PageSettings:
         batch: tokens of a worker in a step.
         tokens: of the whole training.
         losses: whether published fits are asked beyond what they have seen; see ``LOSSES``.
+        mtbf: mean seconds between failures of a worker; 0: nothing fails.
+        restart: seconds to start again after one.
+        storage: bytes per second at which all together write checkpoints.
         shown: whose round is drawn; none: the first of the ranking.
     """
 
@@ -92,6 +95,9 @@ class PageSettings:
     batch: int = 32768
     tokens: float = 140e9
     losses: str = "seen"
+    mtbf: float = 0.0
+    restart: float = 300.0
+    storage: float = 1e11
     shown: str = ""
 
     @property
@@ -204,6 +210,14 @@ def _period(text: str) -> int:
     return 0 if text.strip() == OWN else _whole("period", 1, 10_000)(text)
 
 
+NEVER = "never"
+"""Of failures: there are none."""
+
+
+def _mtbf(text: str) -> float:
+    return 0.0 if text.strip() == NEVER else _between("mtbf", parse_seconds, _hours, 3600.0, 1e10)(text)
+
+
 def _methods(text: str) -> tuple[str, ...]:
     names = [one.strip() for one in text.split(",") if one.strip()]
     for name in names:
@@ -219,6 +233,10 @@ def _shown(text: str) -> str:
     if text and text not in METHODS:
         raise SpecError("shown", text, one_of(METHODS, text))
     return text
+
+
+def _parse_rate(text: str, path: str = "storage") -> float:
+    return parse_bandwidth(text, path)
 
 
 def _stops(low: float, high: float, mantissas: Sequence[float]) -> tuple[float, ...]:
@@ -237,6 +255,8 @@ SLOWEST, FASTEST = 1.25e5, 1.25e11
 
 _rate = _exactly(format_bandwidth, parse_bandwidth, "bit/s", scale=8.0)
 _time = _exactly(format_seconds, parse_seconds, "s")
+_hours = _exactly(lambda value: f"{value / 3600:g} h", parse_seconds, "s")
+_bytes_rate = _exactly(lambda value: f"{value / 1e9:g} GB/s", _parse_rate, "B/s")
 _count = _exactly(format_count, parse_count, "B", 9)
 POWERS = tuple(2**power for power in range(10))
 
@@ -272,6 +292,19 @@ FIELDS: tuple[Field, ...] = (
         _stops(1e9, 2e13, (1, 1.4, 2, 3, 5, 7)),
     ),
     Field("losses", "Losses", _among("losses", list(LOSSES)), str, tuple(LOSSES), LOSSES),
+    Field(
+        "mtbf", "A worker fails once in", _mtbf, lambda value: _hours(value) if value else NEVER,
+        (0, *(3600.0 * one for one in (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000))), {0: NEVER},
+        "in the mean; 50,000 hours on the 16,384 GPUs of Llama 3",
+    ),
+    Field(
+        "restart", "To start again", _between("restart", parse_seconds, _time, 0.0, 1e5), _time,
+        (0.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0),
+    ),
+    Field(
+        "storage", "Checkpoints are written at", _between("storage", _parse_rate, _bytes_rate, 1e6, 1e14), _bytes_rate,
+        _stops(1e9, 1e12, (1, 2, 5)),
+    ),
     Field("shown", "Round of", _shown, str),
 )  # fmt: skip
 BY_NAME = {field.name: field for field in FIELDS}

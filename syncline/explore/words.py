@@ -64,7 +64,8 @@ def setting_line(settings: PageSettings) -> str:
     """What is asked, in one line."""
     of = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
     line = f"{format_bandwidth(settings.bandwidth)} and {lasting(settings.latency)} one way between sites"
-    return f"{of}, {line}, {format_count(settings.tokens)} tokens"
+    fails = f", a worker fails once in {settings.mtbf / 3600:,.4g} h" if settings.mtbf else ""
+    return f"{of}, {line}, {format_count(settings.tokens)} tokens{fails}"
 
 
 def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -20,6 +20,9 @@ class ServerRule(Protocol):
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
         """An update has arrived; it counts ``weight`` times its share among those of its version."""
 
+    def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
+        """All updates of the next version have, with equal shares; False: they are to be taken one by one."""
+
     def version(self) -> None:
         """Make a version of the model of what has been taken since the last."""
 
@@ -29,22 +32,40 @@ class _Summed:
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.params = list(params)
-        self.sums = [torch.zeros_like(p) for p in self.params]
+        self.sums: list[Tensor] | None = None
         self.shares = 0.0
+        self.mean: list[Tensor] | None = None
 
     @torch.no_grad()
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
         """Add it."""
         self.shares += share
-        for total, u in zip(self.sums, update, strict=True):
-            total.add_(u, alpha=weight * share)
+        if self.sums is None:
+            self.sums = list(torch._foreach_mul(list(update), weight * share))
+        else:
+            torch._foreach_add_(self.sums, list(update), alpha=weight * share)
 
+    @torch.no_grad()
+    def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
+        """All updates of a version at once, by their mean, each of which counts as much; False where some came before.
+
+        What has the bits of a collective keeps them: no sum is made of it.
+        """
+        if self.sums is not None:
+            return False
+        self.mean = list(mean) if weight == 1 else list(torch._foreach_mul(list(mean), weight))
+        return True
+
+    @torch.no_grad()
     def means(self) -> list[Tensor]:
         """The sums over the shares, which begin again."""
-        out = [total / self.shares for total in self.sums]
+        if self.mean is not None:
+            out, self.mean = self.mean, None
+            return out
+        assert self.sums is not None
+        out, self.sums = self.sums, None
+        torch._foreach_div_(out, self.shares)
         self.shares = 0.0
-        for total in self.sums:
-            total.zero_()
         return out
 
 
@@ -135,6 +156,10 @@ class DelayedNesterov:
         for total, u in zip(self.sums, self.last, strict=True):
             total.add_(u)
         self.taken += 1
+
+    def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
+        """Versions are of single updates."""
+        return False
 
     @torch.no_grad()
     def version(self) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
+
+if TYPE_CHECKING:
+    from syncline.problems.streams import DrawnBlocks
 
 LARGEST_SIZE = 10**8
 """Of a layer or a batch: beyond it the product of two, four times over, is more than a tensor can count in bytes."""
@@ -21,11 +24,11 @@ def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> N
     Raises:
         SpecError: one is below 1 or above ``largest``.
     """
-    for field in fields:
-        size = getattr(problem, field)
+    for name in fields:
+        size = getattr(problem, name)
         if not 1 <= size <= largest:
             expected = "an integer of at least 1" if size < 1 else f"an integer of at most {largest}"
-            raise SpecError(f"problem.{field}", size, expected)
+            raise SpecError(f"problem.{name}", size, expected)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Rows:
         seeds: one seed per replica (S of them).
         workers: the workers that live here (W of them): all in the simulator, its own ranks in a process.
         world_size: M, the workers in the group.
+        drawn: where tasks of one problem with other rows find what was drawn for the whole group; none: each draws it.
 
     Raises:
         SpecError: there is no seed or no worker, or a worker is repeated or outside the group.
@@ -47,6 +51,7 @@ class Rows:
     seeds: tuple[int, ...]
     workers: tuple[int, ...]
     world_size: int
+    drawn: DrawnBlocks | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.seeds:

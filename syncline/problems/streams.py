@@ -23,6 +23,28 @@ def torch_generator(seed: int, *names: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(seed64(seed, *names))
 
 
+class DrawnBlocks:
+    """Blocks of draws that tasks of one problem share, each of some workers: every one draws them for the whole group.
+
+    Args:
+        kept: how many blocks.
+    """
+
+    def __init__(self, kept: int = 8) -> None:
+        self._kept = kept
+        self._blocks: dict[tuple[object, ...], Tensor] = {}
+
+    def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
+        """The block of a stream, which is drawn if it is not there; the one not asked for the longest goes."""
+        found = self._blocks.pop(key, None)
+        if found is None:
+            found = draw()
+            while len(self._blocks) >= self._kept:
+                del self._blocks[next(iter(self._blocks))]
+        self._blocks[key] = found
+        return found
+
+
 class StepStream:
     """Independent draws for every step and row, ``stream[step] -> (R, *shape)``.
 
@@ -64,8 +86,17 @@ class StepStream:
     def _draw_block(self, block: int) -> Tensor:
         size = (self._steps, self._rows.world_size, *self._shape)
         workers = list(self._rows.workers)
-        replicas = [self._draw(torch_generator(seed, self._name, block), size)[:, workers] for seed in self._rows.seeds]
+        replicas = [self._drawn(seed, block, size)[:, workers] for seed in self._rows.seeds]
         return torch.cat(replicas, dim=1).to(self._device, self._dtype)
+
+    def _drawn(self, seed: int, block: int, size: tuple[int, ...]) -> Tensor:
+        """Of the whole group."""
+
+        def draw() -> Tensor:
+            return self._draw(torch_generator(seed, self._name, block), size)
+
+        shared = self._rows.drawn
+        return draw() if shared is None else shared.get((seed, self._name, block, size), draw)
 
 
 def gaussian(std: float) -> Draw:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, model_validator
+from pydantic import Field, model_validator
 
 from syncline.costmodel import Exchange, Hardware, ModelShape
 from syncline.errors import SpecError, within
@@ -13,7 +13,6 @@ from syncline.methods import MethodBase, MethodSpec
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.remedies import remedy_of
 from syncline.specs.clock import ClockSpec
-from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
 from syncline.specs.compute import ComputeSpec
 from syncline.specs.failures import FailuresField
@@ -22,7 +21,9 @@ from syncline.specs.layout import LayoutSpec
 from syncline.specs.memory import MemorySpec
 from syncline.specs.models import ModelField
 from syncline.specs.problem import ProblemField
+from syncline.specs.speeds import Speed, relative_speeds
 from syncline.specs.stages import StagesSpec
+from syncline.specs.watch import WatchSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
-
-    from syncline.optim.watching import Watch
 
 
 class ScheduleSpec(Spec):
@@ -60,24 +59,6 @@ class ScheduleSpec(Spec):
         if not (self.warmup_steps or self.cooldown_steps):
             return None
         return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
-
-
-class WatchSpec(Spec):
-    """What is measured of the workers along a training, beside its losses: ``watched.parquet``.
-
-    Args:
-        measures: ``rounds``, ``update-vectors``, ``momentum-spread`` (``syncline.optim.watching``); none by default.
-        every: steps from one look to the next, of measures that look at single steps.
-    """
-
-    measures: tuple[Literal["rounds", "update-vectors", "momentum-spread"], ...] = ()
-    every: int = Field(default=1, ge=1)
-
-    def build(self) -> Watch | None:
-        """Who looks; None if there is nothing to look for."""
-        from syncline.optim.watching import MEASURES, Watch
-
-        return Watch([MEASURES[name]() for name in self.measures], self.every) if self.measures else None
 
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
@@ -113,27 +94,6 @@ def _counted(value: Any, path: str) -> Any:
 
 SeedsField = Annotated[tuple[Seed, ...], parsed(_counted), Field(min_length=1, max_length=MOST_SEEDS)]
 """Seeds of repetitions; ``3`` stands for 0, 1, 2."""
-
-
-SLOWEST, FASTEST = 1e-6, 1e6
-"""Speeds of workers, next to that of ``compute``: as the factors of slow workers."""
-
-
-def _speed(value: Any, path: str) -> float | Hardware:
-    """A number, or the machine that a worker is."""
-    if not isinstance(value, int | float):
-        return hardware(value, path)
-    if not SLOWEST <= value <= FASTEST:
-        raise SpecError(path, value, f"a speed from {SLOWEST:g} to {FASTEST:g}, or hardware")
-    return float(value)
-
-
-def _speed_field(value: float | Hardware) -> Any:
-    return value if isinstance(value, float) else hardware_fields(value)
-
-
-Speed = Annotated[Any, parsed(_speed), PlainSerializer(_speed_field)]
-"""Of a worker: a number, or hardware as ``compute.hardware`` takes it."""
 
 
 class Training(ClockSpec, Experiment):
@@ -177,19 +137,14 @@ class Training(ClockSpec, Experiment):
             self.failures.check(self.workers)
             if self.failures.recovery == "reform":
                 raise refusal("failures.recovery", "reform", "restart; a group that forms anew is played by 'goodput'")
-            if self.faults.absences:
-                given = [absence.model_dump() for absence in self.faults.absences]
-                raise refusal("faults.absences", given, "none beside failures, which say by time who is away")
+            self.faults.refuse_absences("none beside failures, which say by time who is away")
         if self.speeds and len(self.speeds) != self.workers:
             raise refusal("speeds", self.speeds, f"one speed per worker ({self.workers})")
         if self.pipeline is not None:
             self.pipeline.check(self)
             if self.failures is not None:
                 raise refusal("failures", "given", "none beside pipeline, whose stages do not fail here")
-            if self.watch.measures:
-                raise refusal(
-                    "watch.measures", self.watch.measures, "none beside pipeline, whose stages are no workers"
-                )
+            self.watch.refuse("none beside pipeline, whose stages are no workers")
         return self
 
     @property
@@ -223,28 +178,15 @@ class Training(ClockSpec, Experiment):
         how = asynchronous_of(method)
         if how is None:
             return
-        if self.watch.measures:
-            raise refusal(
-                "watch.measures", self.watch.measures, f"none beside {method.name}, whose workers have no common steps"
-            )
+        none = f"none beside {method.name}, whose workers have no common steps"
+        self.watch.refuse(none)
         how.check_workers(self.workers, path)
-        if self.faults.absences:
-            given = [absence.model_dump() for absence in self.faults.absences]
-            raise refusal("faults.absences", given, f"none beside {method.name}, whose workers have no common steps")
+        self.faults.refuse_absences(none)
 
     @property
     def relative_speeds(self) -> tuple[float, ...]:
         """Each worker's, to what ``compute`` says: its number, or its machine's rate over that of compute's."""
-        named = [one for one in self.speeds if isinstance(one, Hardware)]
-        if not named:
-            return self.speeds
-        given = self.compute.seconds is not None or self.compute.table is not None or self.compute.measure
-        of = named[0] if given else self.compute.machine
-        mfu = self.compute.mfu or of.mfu
-        return tuple(
-            one.peak_flops * one.mfu / (of.peak_flops * mfu) if isinstance(one, Hardware) else one
-            for one in self.speeds
-        )
+        return relative_speeds(self.speeds, self.compute)
 
     def step_times(self, base_s: float, steps: int, work: Sequence[float] | None = None) -> np.ndarray:
         """Seconds of each worker in its first steps, ``(steps, P)``, as the first seed draws what disturbs them.

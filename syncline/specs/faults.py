@@ -128,8 +128,16 @@ class FaultsSpec(Spec):
         for leaves in sorted({absence.leaves for absence in self.absences}):  # the fewest are there when one has left
             away = {one.worker for one in self.absences if one.covers(leaves)}
             if len(away) == workers:
-                given = [absence.model_dump() for absence in self.absences]
-                raise refusal("faults.absences", given, f"somebody present in step {leaves}")
+                self.refuse_absences(f"somebody present in step {leaves}")
+
+    def refuse_absences(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
+        """Refuse absences where there cannot be any, or not these.
+
+        Raises:
+            PydanticCustomError: or another ``error``, with the path from the spec's root.
+        """
+        if self.absences:
+            raise error("faults.absences", [absence.model_dump() for absence in self.absences], expected)
 
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse absences that a method cannot have.

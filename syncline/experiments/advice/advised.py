@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from syncline.experiments.advice.failing import goodput_by_events
 from syncline.experiments.advice.plans import TrainingPlan
 from syncline.experiments.advice.priced import OBJECTS, PlanRow, priced
 from syncline.experiments.advice.question import AdviceQuestion
@@ -77,6 +78,7 @@ class Advice:
                 "deadline_s": asked.deadline_s,
                 "prices": asked.prices and asdict(asked.prices),
                 "extrapolate": asked.extrapolate,
+                "failures": asked.failures and asked.failures.model_dump(mode="json"),
             },
             "defaults": list(asked.defaults),
             "rows": plain,
@@ -101,7 +103,10 @@ def advised(question: AdviceQuestion) -> Advice:
     ranked = told_apart(question, [row for row in able if row["loss_unknown"] is None])
     others = told_apart(question, [row for row in able if row["loss_unknown"] is not None], MOST_COMPARED)
     for of in (ranked, others) if not ranked else (ranked,):
-        of[:REPLAYED] = [row | replayed(question, row) for row in of[:REPLAYED]]
+        of[:REPLAYED] = [
+            row | replayed(question, row) | {"events_goodput": goodput_by_events(question, row)}
+            for row in of[:REPLAYED]
+        ]
     main = ranked if len(ranked) > 1 else others
     near = different(main)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, near)

@@ -12,8 +12,10 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
 from syncline.experiments.advice.equal_loss import TokensNeeded, tokens_needed
+from syncline.experiments.advice.failing import FIELDS, left_of
 from syncline.experiments.advice.plans import TrainingPlan, specs_of
 from syncline.experiments.advice.question import AdviceQuestion
+from syncline.experiments.goodput.left import with_failures
 from syncline.experiments.projection.answers import egress_per_step, paid
 from syncline.experiments.projection.columns import ColumnRows
 from syncline.experiments.projection.level_traffic import level_bytes_per_step
@@ -94,7 +96,8 @@ def _row(question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan,
     replicas = plan.layout.replicas(question.workers)
     needed = tokens_needed(question, plan.method, replicas)
     steps = needed.tokens / question.batch_tokens
-    seconds = _seconds(steps, needed, told)
+    left = left_of(question, plan, told["step_time_s"], steps, told["sharding"])
+    seconds = with_failures(_seconds(steps, needed, told), left)
     levels = level_bytes_per_step(prepared, number, question.network)
     leaves = _leaves_sites(question, plan, levels, prepared.spec, told)
     money = paid(told, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps)
@@ -121,8 +124,10 @@ def _row(question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan,
         **needed.record(),
         **{name: told[name] for name in OF_PROJECTION},
         "carried_by": told["algorithm"],
+        **(dict.fromkeys(FIELDS) if left is None else left.fields()),
     }
-    row["infeasible"] = infeasible(question, row)
+    stuck = left and left.stuck
+    row["infeasible"] = f"failures: {stuck}" if stuck else infeasible(question, row)
     row["why"] = row["infeasible"] or why(row)
     return row | {"plan": plan, "prepared": (prepared, number)}
 

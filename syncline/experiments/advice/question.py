@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from syncline.methods import MethodBase, method_of, named
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
 from syncline.specs.cluster.networks import network as network_of
+from syncline.specs.failures import FailuresSpec, check_workers, failures_of
 from syncline.specs.models import transformer
 from syncline.specs.prices import prices_of
 from syncline.units import parse_count, parse_seconds
@@ -75,6 +76,7 @@ class AdviceQuestion:
         extrapolate: whether losses are told beyond what fits have seen.
         methods: between replicas; none: all that `syncline.experiments.advice.plans.METHODS_TRIED` has.
         defaults: what nobody gave, a line each with its source.
+        failures: of the machines; none: nothing fails.
 
     Raises:
         SpecError: a number that cannot be used, or a budget without prices.
@@ -93,6 +95,7 @@ class AdviceQuestion:
     extrapolate: bool = False
     methods: tuple[MethodBase, ...] = ()
     defaults: tuple[str, ...] = ()
+    failures: FailuresSpec | None = None
 
     def __post_init__(self) -> None:
         for name in ("workers", "batch_tokens", "tokens", "target_loss", "budget", "deadline_s"):
@@ -142,6 +145,7 @@ def advice_question(
     prices: Any = None,
     extrapolate: bool = False,
     methods: Sequence[Any] | None = None,
+    failures: Any = None,
 ) -> AdviceQuestion:
     """The question that a user means.
 
@@ -161,6 +165,7 @@ def advice_question(
         prices: see `syncline.specs.prices.prices_of`.
         extrapolate: see `AdviceQuestion`.
         methods: names or fields; all that are tried unless given.
+        failures: see `syncline.specs.failures.failures_of`; none: nothing fails.
 
     Raises:
         SpecError: what is wrong, where, and what would be accepted.
@@ -181,7 +186,8 @@ def advice_question(
     if count < 1:
         raise SpecError("workers", count, "a number of workers, at least 1")
     joined.among(count)
-    told: list[str] = []
+    failing = _failing(failures, count)
+    told: list[str] = list(_costless(failing))
     if sequence is None:
         told.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
     else:
@@ -214,4 +220,24 @@ def advice_question(
         extrapolate,
         tuple(method_of(named(one, "method") if isinstance(one, str) else one) for one in methods or ()),
         tuple(told),
+        failing,
     )
+
+
+def _failing(failures: Any, workers: int) -> FailuresSpec | None:
+    """Failures as they are given, of workers that there are."""
+    if failures is None:
+        return None
+    failing = failures_of(failures)
+    check_workers(failing, workers)
+    return failing
+
+
+def _costless(failing: FailuresSpec | None) -> Iterator[str]:
+    """What failures are told to cost nothing, as nobody says what they do."""
+    if failing is None:
+        return
+    if not (failing.restart or failing.timeout):
+        yield "restart: a failure costs no time but that of lost steps (--restart)"
+    if not failing.checkpoint.seconds and failing.checkpoint.bandwidth is None:
+        yield "checkpoint: it takes no time (--checkpoint, or the --bandwidth of the storage)"

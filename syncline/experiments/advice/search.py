@@ -12,6 +12,7 @@ import numpy as np
 from syncline.costmodel.layouts.layout import Layout
 from syncline.errors import SpecError
 from syncline.experiments.advice.equal_loss import tokens_needed
+from syncline.experiments.advice.failing import lasting_s
 from syncline.experiments.advice.plans import (
     TrainingPlan,
     layouts_refused,
@@ -112,7 +113,8 @@ def plans_searched(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[P
             for each in fitting:
                 method = each.plan.method
                 needed = tokens_needed(question, method, replicas)
-                rank = needed.unknown is not None, each.step_s * needed.tokens
+                steps = needed.tokens / question.batch_tokens
+                rank = needed.unknown is not None, lasting_s(question, each.plan, each.step_s, steps)
                 if method.name not in best or rank < best[method.name][0]:
                     best[method.name] = rank, each.plan
             found = {each.plan.method.name for each in fitting}

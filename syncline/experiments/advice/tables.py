@@ -58,6 +58,11 @@ def advice_tables(advice: Advice) -> list[Group]:
     return groups
 
 
+GOODPUT_NOTE = (
+    "\nGoodput: part of the time that is in steps that count, where machines fail; it saves as often as costs least. "
+    "Replicas that exchange now and then go on without one that fails, all others go back to the last checkpoint."
+)
+
 LONGEST_NOTE = (
     "On as many tokens the longest period is always the fastest: this order says nothing of the loss. They are ordered "
     "by time because nothing else is known."
@@ -96,6 +101,8 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
         ("memory\nsent", _bytes),
         ("MWh" if rows[0]["cost"] is None else f"{rows[0]['currency']}\nMWh", _paid),
     ]
+    if question.failures is not None:
+        columns.insert(2, ("goodput\nsaves", _left))
     left = len(rows) - len(chosen)
     told = [note, f"\n{left} more like these: --json, --csv." if left else "", _held(chosen)]
     return table("\n" + title, columns, list(chosen), "".join(told))
@@ -122,6 +129,11 @@ def _time(row: PlanRow) -> str:
         return f"{format_seconds(row['time_s'])}\nunknown"
     bounds = f"{format_seconds(low)} or more" if high is None else f"{_short(low, high)} to {format_seconds(high)}"
     return f"{format_seconds(row['time_s'])}\n{bounds}"
+
+
+def _left(row: PlanRow) -> str:
+    interval_s = row["checkpoint_interval_s"]
+    return f"{row['goodput']:.1%}\n{'at its end' if interval_s is None else format_seconds(interval_s)}"
 
 
 def _short(low: float, high: float) -> str:
@@ -191,6 +203,8 @@ def _ranked_note(advice: Advice) -> str:
         lines.append(f"\nThe first {len(timed)} played by events, message by message: steps are {told}.")
     if any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown) and not advice.question.extrapolate:
         lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
+    if advice.question.failures is not None:
+        lines.append(GOODPUT_NOTE)
     lines += _at_risk(advice)
     marked = [row for row in advice.ranked if row["extrapolation"]]
     if marked:

@@ -19,6 +19,7 @@ from syncline.costmodel.network.changed import links_of, scaled
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.errors import SpecError
 from syncline.experiments.advice.equal_loss import tokens_needed
+from syncline.experiments.advice.failing import lasting_s
 from syncline.experiments.advice.plans import TrainingPlan
 from syncline.experiments.advice.priced import PlanRow
 from syncline.experiments.advice.question import AdviceQuestion
@@ -35,16 +36,17 @@ Timed = Callable[[float], list[float]]
 
 
 class PreparedPlan(NamedTuple):
-    """A plan that is priced on any network, and its steps to equal loss."""
+    """A plan that is priced on any network, its steps to equal loss, and what these last where machines fail."""
 
     plan: ProjectionPlan
     steps: float
+    lasting: Callable[[float], float]
     number: int = 0
 
     def time_s(self, network: Network) -> float:
         """Of the training; infinite where nobody knows."""
         step = self.plan.step(self.number, network, known={})
-        seconds = self.steps * float(np.reshape(step.step_time_s, (-1,))[0])
+        seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
         return math.inf if math.isnan(seconds) else seconds
 
 
@@ -56,13 +58,17 @@ def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> Pre
         plan: which.
         tokens: that it trains on.
     """
-    return PreparedPlan(ProjectionPlan([plan.spec(question)]), tokens / question.batch_tokens)
+    steps = tokens / question.batch_tokens
+    return PreparedPlan(
+        ProjectionPlan([plan.spec(question)]), steps, lambda step_s: lasting_s(question, plan, step_s, steps)
+    )
 
 
 def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     """The plan of a row, as `prepared`."""
     plan, number = row["prepared"]
-    return PreparedPlan(plan, row["tokens"] / question.batch_tokens, number)
+    steps, sharding = row["tokens"] / question.batch_tokens, row["sharding"]
+    return PreparedPlan(plan, steps, lambda step_s: lasting_s(question, row["plan"], step_s, steps, sharding), number)
 
 
 def outermost_link(network: Network) -> Link:

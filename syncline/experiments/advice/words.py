@@ -12,6 +12,7 @@ import numpy as np
 from syncline.costmodel import Network, Sites, TwoLevel
 from syncline.costmodel.network.changed import scaled
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.experiments.advice.failing import failure_words
 from syncline.experiments.advice.priced import PARTS, PlanRow
 from syncline.experiments.advice.question import AdviceQuestion
 from syncline.experiments.advice.thresholds import outermost_link, prepared, prepared_row
@@ -79,6 +80,7 @@ def decides(
     first = next(iter(shown.values()), None)
     if first is None:
         return []
+    lines += failure_words(question, first)
     lines += _latency_words(question, first)
     lines.append(_memory_words(question, first, unable))
     lines += _token_words(first)
@@ -230,7 +232,9 @@ def unknown(question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[
         lines.append(f"Times are as sure as what they rest on: {first['basis']}.")
     if question.prices is None:
         lines.append("Money, as no prices are given (--prices).")
-    lines.append("Failures and restarts, evaluation, storage, and what else the links carry: none of it is counted.")
+    counted = "" if question.failures is not None else "Failures and restarts, "
+    others_too = f"{counted}evaluation, storage, and what else the links carry: none of it is counted."
+    lines.append(f"{others_too[0].upper()}{others_too[1:]}")
     return lines
 
 

@@ -52,7 +52,7 @@ class PlanApart:
         over = topology(spec.faults.network(whole, whole.workers), whole.workers)
         return play_apart(
             self.served,
-            SampledPace(spec, self.base_s * float(off.computing), self.work),
+            self.pace(off),
             ServerLanes(over, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
             watching,
             starts_s=spec.compute.starts or None,
@@ -60,6 +60,10 @@ class PlanApart:
             keep_steps=spec.timeline_steps,
             absences=self._absences(),
         )
+
+    def pace(self, off: Factors = AS_PREDICTED) -> SampledPace:
+        """How long each worker's steps take."""
+        return SampledPace(self.spec, self.base_s * float(off.computing), self.work)
 
     def _absences(self) -> Absences | None:
         """Who is away when, as the first seed draws it."""

@@ -24,6 +24,12 @@ INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
 """What a worker's own optimizer has of its method."""
 
 
+def inner_of(method: DiLoCoSpec) -> DDPSpec:
+    """A worker's own optimizer, as a method that sends nothing."""
+    knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
+    return DDPSpec(**knobs)
+
+
 class OneWorker:
     """A worker's task, and of local methods its optimizer, which keeps its state from one model to the next.
 
@@ -45,8 +51,7 @@ class OneWorker:
         self.inner: DDPSpec | None = None
         self.begin: list[Tensor] = []
         if isinstance(method, DiLoCoSpec):
-            knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
-            self.inner = DDPSpec(**knobs)
+            self.inner = inner_of(method)
             self.begin = [p.detach().clone() for p in self.params]
         self._new_optimizer()
 

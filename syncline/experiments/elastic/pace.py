@@ -27,6 +27,10 @@ class SampledPace:
         self._steps, self._times = steps, times
         self._same: list[float] | None = times[0].tolist() if _is_one_row(times) else None
 
+    def any_alike(self) -> bool:
+        """Whether two workers take as long as each other for each of their first steps."""
+        return len(np.unique(self._times[: self._spec.steps], axis=1).T) < self._spec.workers
+
     def __call__(self, worker: int, number: int) -> float:
         """Seconds of step ``number``, from 0."""
         if self._same is not None:

@@ -1,4 +1,4 @@
-"""The math of the servers of workers at their own pace: their models, and what moves them."""
+"""The math of servers of workers at their own pace: what moves their models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.experiments.elastic.rates import Rates
 from syncline.methods.diloco import DiLoCoSpec
-from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.optim import Nesterov
+from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
+from syncline.optim import Method, Nesterov
 from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Task
 from syncline.training import parameter_groups
@@ -22,13 +22,28 @@ if TYPE_CHECKING:
     from syncline.specs import MethodBase, Training
 
 
-class Servers:
-    """The only server, or local ones with one above: their models and rules.
+def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator) -> Method:
+    """The optimizer of a server that takes gradients, alone in its group."""
+    return method.model_copy(update={"asynchronous": None}).build(parameter_groups(task), comm)
+
+
+def outer_rules(
+    method: DiLoCoSpec, how: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
+) -> list[DelayedNesterov] | list[OuterServer]:
+    """What moves each server's model by pseudo-gradients."""
+    lr, momentum = method.outer_lr, method.outer_momentum
+    if how.momentum == "delayed":
+        return [DelayedNesterov(model, lr, momentum, how.buffer, how.activation) for model in models]
+    return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
+
+
+class OneServer:
+    """The only server's model and rule, by themselves: what a process of its own has.
 
     Args:
         spec: of the training.
-        method: an asynchronous one.
-        task: whose parameters are the model that is evaluated.
+        method: an asynchronous one, without servers above.
+        task: whose parameters are the model.
         factors: of the learning rate, by the training's step.
 
     Raises:
@@ -44,52 +59,37 @@ class Servers:
             raise SpecError("problem", spec.problem.name, expected)
         self.wire = WIRE_FORMATS[method.travels_as]
         self.params: list[Tensor] = list(task.params.values())
-        groups = () if how.above is None else how.above.groups_of(spec.workers)
-        self.of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
-        self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
         self.from_server = isinstance(method, DiLoCoSpec) and how.start == "server"
         self.rates: Rates | None = None
         self.taken = 0
-        self.rules: Sequence[ServerRule]
-        if not isinstance(method, DiLoCoSpec):
-            alone = method.model_copy(update={"asynchronous": None})
-            optimizer = alone.build(parameter_groups(task), SimulatedCommunicator(1, len(spec.seeds)))
-            self.rates = Rates(optimizer, factors, spec)
-            self.rules = [GradientServer(optimizer)]
-        elif how.momentum == "delayed":
-            lr, mu, n, c = method.outer_lr, method.outer_momentum, how.buffer, how.activation
-            self.rules = [DelayedNesterov(model, lr, mu, n, c) for model in self.models]
+        self.rule: ServerRule
+        if isinstance(method, DiLoCoSpec):
+            self.rule = outer_rules(method, how, [self.params])[0]
         else:
-            outer = Nesterov(method.outer_lr, method.outer_momentum)
-            self.rules = [OuterServer(model, outer) for model in self.models]
+            optimizer = server_optimizer(method, task, SimulatedCommunicator(1, len(spec.seeds)))
+            self.rates = Rates(optimizer, factors, spec)
+            self.rule = GradientServer(optimizer)
 
     @torch.no_grad()
-    def take(self, worker: int, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
+    def take(self, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
         """What a worker has sent, in the wire format in which it travelled.
 
         Args:
-            worker: whose.
             sent: see `syncline.experiments.elastic.one_worker.OneWorker.update`.
             age: versions that were made since its model.
             steps: local steps that it is of.
             tokens: or samples, of each.
         """
         if self.from_server:
-            sent = [x - p for x, p in zip(self.models[self.of[worker]], sent, strict=True)]
-        if not self.wire.exact_dtype:
-            sent = [self.wire.decode(self.wire.encode(u), u.dtype) for u in sent]
-        self.rules[self.of[worker]].take(sent, self.how.weight(age), self.how.share(steps, tokens))
+            sent = [x - p for x, p in zip(self.params, sent, strict=True)]
+        self.rule.take(sent, self.how.weight(age), self.how.share(steps, tokens))
 
-    def version(self, count: int, server: int) -> None:
-        """A version of a server's model, of the last ``count`` updates."""
+    def version(self, count: int) -> None:
+        """A version of the model, of the last ``count`` updates."""
         if self.rates is not None:
             self.rates.set(self.taken)
-        self.rules[server].version()
+        self.rule.version()
         self.taken += count
-
-    def model_of(self, worker: int) -> list[Tensor]:
-        """Its server's model, as it is now."""
-        return self.models[self.of[worker]]
 
     def evaluate(self) -> dict[str, Tensor]:
         """Metrics of the model, each ``(S,)``."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from syncline.backend.devices import training_device
 from syncline.costmodel import Network
 from syncline.errors import SpecError
 from syncline.experiments.elastic.clock_apart import TrainedApart, plan_apart
-from syncline.experiments.elastic.workers_apart import WorkersApart, problems_of
+from syncline.experiments.elastic.teams import teams_of
+from syncline.experiments.elastic.workers_apart import WorkersApart, batches_of, problems_of
 from syncline.experiments.trained import Trained, base_s, both_told, build_task, seldom, task_tensors
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.problems import Rows
 from syncline.training import Recorder
 
 if TYPE_CHECKING:
     from syncline.experiments.streams import TrainingStream
-    from syncline.problems import Problem, Rows, Task
+    from syncline.problems import Problem, Task
     from syncline.specs import MethodBase, Training
 
 
@@ -50,12 +53,10 @@ def train_apart(
     recorder = Recorder()
     noted = stream and stream.of_seeds(spec.seeds, recorder, None)
     report = seldom(both_told(on_step, noted.note if noted else None), spec.steps)
-    math = WorkersApart(spec, method, build, recorder, report)
-    task = math.server_task
-    work = batch_work(
-        spec, math.how.adapt, math.batches, [one.flops_per_step for one in math.tasks], task.flops_per_step
-    )
-    plan = plan_apart(spec, method, task_tensors(task), base_s(spec, task.flops_per_step), network, work)
+    task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
+    whole_s = base_s(spec, task.flops_per_step)
+    plan = plan_apart(spec, method, task_tensors(task), whole_s, network, batch_work(spec, method, whole_s, build))
+    math = WorkersApart(spec, method, build, recorder, report, teams_of(plan), task)
     math.evaluate(0)
     report(0)
     played = plan.play(math)
@@ -77,7 +78,7 @@ def train_apart(
 
 
 def batch_work(
-    spec: Training, adapt: bool | str, batches: Sequence[float], flops: Sequence[float | None], whole: float | None
+    spec: Training, method: MethodBase, whole_s: float, build: Callable[[Rows, Problem], Task]
 ) -> tuple[float, ...] | None:
     """Of each worker's step, what its batch takes next to the problem's own; None: all alike.
 
@@ -85,16 +86,20 @@ def batch_work(
 
     Args:
         spec: of the training.
-        adapt: whether they do, see `syncline.methods.parts.asynchronous.AsynchronousSpec`.
-        batches: of each worker.
-        flops: of each worker's step.
-        whole: of a step of the problem's own batch.
+        method: an asynchronous one.
+        whole_s: seconds of a step of the problem's own batch.
+        build: the task of some rows of a problem.
     """
-    if adapt != "batch":
+    how = asynchronous_of(method)
+    if how is None or how.adapt != "batch":
         return None
-    whole_s = base_s(spec, whole)
-    batch = float(spec.problem.batch_size)
+    batches = batches_of(spec, how)
     if spec.compute.seconds is not None:
-        return tuple(one / batch for one in batches)
-    own = [spec.model_copy(update={"problem": problem}) for problem in problems_of(spec, batches)]
-    return tuple(base_s(one, of_step) / whole_s for one, of_step in zip(own, flops, strict=True))
+        return tuple(one / float(spec.problem.batch_size) for one in batches)
+    found: dict[float, float] = {}
+    for batch, problem in zip(batches, problems_of(spec, batches), strict=True):
+        if batch not in found:
+            own = spec.model_copy(update={"problem": problem})
+            task = build(Rows(spec.seeds, (0,), spec.workers), problem)
+            found[batch] = base_s(own, task.flops_per_step) / whole_s
+    return tuple(found[batch] for batch in batches)

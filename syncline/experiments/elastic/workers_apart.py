@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
+from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.experiments.elastic.level_above import LevelAbove
-from syncline.experiments.elastic.one_worker import OneWorker
+from syncline.experiments.elastic.one_worker import inner_of
 from syncline.experiments.elastic.rates import lr_factors
-from syncline.experiments.elastic.servers import Servers
+from syncline.experiments.elastic.servers import outer_rules, server_optimizer
+from syncline.experiments.elastic.teams import Team, Teams, alone
+from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
+from syncline.optim import Method
+from syncline.optim.servers import GradientServer, ServerRule
 from syncline.problems import Rows, Task
+from syncline.problems.streams import DrawnBlocks
 from syncline.sim.online.served import EndPlay
-from syncline.training import CHECK_EVERY, Recorder, StepLog
+from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from syncline.problems import Problem
     from syncline.specs import MethodBase, Training
+
+
+class ArrivedUpdate(NamedTuple):
+    """An update that its server has: whose, what it counts by its age, and its share."""
+
+    worker: int
+    weight: float
+    share: float
 
 
 class WorkersApart:
@@ -37,6 +52,8 @@ class WorkersApart:
         build: the task of some rows of a problem, whose batches may be a worker's own.
         recorder: where to collect.
         on_step: called with the number of completed steps of the training.
+        teams: of workers with equal batches whose steps of one instant are one batch; of single ones unless given.
+        server_task: whose parameters are the server's model; made if none.
 
     Raises:
         SpecError: a module with buffers, or batches that shall adapt where a problem has none.
@@ -49,57 +66,144 @@ class WorkersApart:
         build: Callable[[Rows, Problem], Task],
         recorder: Recorder,
         on_step: Callable[[int], None],
+        teams: Teams | None = None,
+        server_task: Task | None = None,
     ) -> None:
         how = asynchronous_of(method)
         assert how is not None
         self.spec, self.how, self.recorder, self.on_step = spec, how, recorder, on_step
+        self.local = isinstance(method, DiLoCoSpec)
         self.batches = batches_of(spec, how)
-        self.tasks = [
-            build(Rows(spec.seeds, (worker,), spec.workers), problem)
-            for worker, problem in enumerate(problems_of(spec, self.batches))
+        problems, drawn = problems_of(spec, self.batches), DrawnBlocks()
+        self.teams = [
+            Team(workers, build(Rows(spec.seeds, workers, spec.workers, drawn), problems[workers[0]]), len(spec.seeds))
+            for workers in teams or alone(spec.workers)
         ]
-        self.server_task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
-        factors = lr_factors(spec)
-        self.servers = Servers(spec, method, self.server_task, factors)
-        self.workers = [OneWorker(spec, method, task, factors) for task in self.tasks]
-        self.above: LevelAbove | None = None
-        if how.above is not None:
-            self.above = LevelAbove(how.above, self.servers.params, self.servers.models)
-        self.done = 0
-        self.loss: Tensor | None = None
+        self.team = {worker: team for team in self.teams for worker in team.workers}
+        self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
+        if getattr(self.server_task, "buffers", {}):
+            expected = "a module without buffers, of which a server would have to make one"
+            raise SpecError("problem", spec.problem.name, expected)
+        self.params: list[Tensor] = list(self.server_task.params.values())
+        self.wire = WIRE_FORMATS[method.travels_as]
+        self.comm = SimulatedCommunicator(1, len(spec.seeds))
+        groups = () if how.above is None else how.above.groups_of(spec.workers)
+        self.of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
+        self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
+        self.servers, self.optimizers = self._parts(method)
+        self.above = LevelAbove(how.above, self.params, self.models) if how.above is not None else None
+        self.factors = lr_factors(spec)
+        self.rates = {id(one): [group["lr"] for group in one.param_groups] for one in self.optimizers}
+        self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
+        self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
+        self.since = [0] * spec.workers  # local steps of each worker since its last update
+        self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
+        self.done = self.taken = 0
+        self.losses: list[Tensor] = []  # of the steps since the training's last one
+
+    def _parts(self, method: MethodBase) -> tuple[Sequence[ServerRule], list[Method]]:
+        """Each server's rule, and the optimizers whose rate follows the schedule: the workers', or the server's."""
+        if not isinstance(method, DiLoCoSpec):
+            optimizer = server_optimizer(method, self.server_task, self.comm)
+            return [GradientServer(optimizer)], [optimizer]
+        self.inner = inner_of(method)
+        return outer_rules(method, self.how, self.models), [self._optimizer_of(team) for team in self.teams]
 
     # What happens, in the order of events.
 
     def step(self, worker: int, number: int) -> None:
-        """A local step: its gradient, and in local methods its update."""
+        """A local step: its gradient, and in local methods its update; of its whole team, if it is the first."""
         self.step_as(worker, number, self.done)
 
     def step_as(self, worker: int, number: int, count: int) -> None:
-        """The same as number ``count`` of all workers' steps."""
-        loss = self.workers[worker].gradients(number)
-        self.workers[worker].step(count)
-        self.loss = loss if self.loss is None else self.loss + loss
+        """The same as number ``count`` of all workers' steps, which schedules go by."""
+        team = self.team[worker]
+        if team.steps(worker, number) and self.local:
+            self._step_with(self.optimizers[self.teams.index(team)], count)
+        self.losses.append(team.loss_of(worker))
         self.done += 1
+        self.since[worker] += 1
         if self.done % self.spec.workers == 0:
             self._note()
 
     def arrive(self, worker: int, age: int) -> None:
-        """What came of its steps."""
-        one = self.workers[worker]
-        self.servers.take(worker, one.update(), age, one.since, self.batches[worker])
-        one.since = 0
+        """What came of its steps is there; nobody changes it before the next version, or the worker's next model."""
+        share = self.how.share(self.since[worker], self.batches[worker])
+        self.arrived[self.of[worker]].append(ArrivedUpdate(worker, self.how.weight(age), share))
+        self.since[worker] = 0
+
+    @torch.no_grad()
+    def _take(self, server: int) -> None:
+        """Hand a server what has arrived, one by one."""
+        for one in self.arrived[server]:
+            team = self.team[one.worker]
+            if self.local:
+                begins = self.models[server] if self.how.start == "server" else self.begins[one.worker]
+                ends = [team.of(p, one.worker) for p in team.params]
+                update = list(torch._foreach_sub(begins, ends))
+            else:
+                update = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in team.params]
+                update = [team.of(g, one.worker) for g in update]
+            if not self.wire.exact_dtype:
+                update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
+            self.servers[server].take(update, one.weight, one.share)
+        self.arrived[server] = []
+
+    @torch.no_grad()
+    def _taken_together(self, server: int) -> bool:
+        """Hand a server a whole team's updates as one mean, if nothing else has arrived and all count as much."""
+        arrived = self.arrived[server]
+        team = self.team[arrived[0].worker] if arrived else None
+        if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
+            return False
+        if tuple(one.worker for one in arrived) != team.workers or len({one[1:] for one in arrived}) > 1:
+            return False
+        begins = self.models[server] if self.how.start == "server" else self.begins[arrived[0].worker]
+        if any(self.begins[one.worker] is not self.begins[arrived[0].worker] for one in arrived) and self.local:
+            return False
+        return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
 
     def version(self, count: int, server: int) -> None:
         """A version of a server's model."""
-        self.servers.version(count, server)
+        if not self.local:
+            self._set_rate(self.optimizers[0], self.taken)
+        if self._taken_together(server):
+            self.arrived[server] = []
+        self._take(server)
+        self.servers[server].version()
+        self.snapshots[server] = None
+        self.taken += count
 
+    @torch.no_grad()
     def reply(self, worker: int) -> None:
         """Its server's model, as it is now; the worker has nothing to do until it comes."""
-        self.workers[worker].take(self.servers.model_of(worker))
+        server, team = self.of[worker], self.team[worker]
+        if any(one.worker == worker for one in self.arrived[server]):
+            self._take(server)
+        torch._foreach_copy_([team.of(p, worker) for p in team.params], self.models[server])
+        if self.local:
+            self.begins[worker] = self._snapshot(server)
+
+    @torch.no_grad()
+    def _snapshot(self, server: int) -> list[Tensor]:
+        """A version of a model, which all who begin with it share."""
+        found = self.snapshots[server]
+        if found is None:
+            found = self.snapshots[server] = [x.detach().clone() for x in self.models[server]]
+        return found
 
     def fail(self, worker: int) -> None:
-        """What its optimizer keeps is gone with its machine."""
-        self.workers[worker].fail()
+        """What its optimizer keeps is gone with its machine; its parameters are, when the next model comes."""
+        if self.local:
+            self.since[worker] = 0
+            number = self.teams.index(self.team[worker])  # of one
+            rates = self.rates.pop(id(self.optimizers[number]))
+            self.optimizers[number] = new = self._optimizer_of(self.teams[number])
+            self.rates[id(new)] = rates
+
+    def _optimizer_of(self, team: Team) -> Method:
+        """Of workers each by itself."""
+        return self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
 
     # Of local servers, with one above.
 
@@ -117,7 +221,9 @@ class WorkersApart:
 
     def merge(self, server: int) -> None:
         """It has come."""
+        self._take(server)  # what arrived before, with the model of then
         self._above.merge(server)
+        self.snapshots[server] = None
 
     @property
     def _above(self) -> LevelAbove:
@@ -128,17 +234,18 @@ class WorkersApart:
 
     def evaluate(self, done: int) -> None:
         """The server's model after so many steps of the training."""
+        with torch.no_grad():
+            metrics = self.server_task.evaluate({name: p.detach() for name, p in self.server_task.params.items()})
         self.recorder.eval_step.append(done)
-        for name, value in self.servers.evaluate().items():
-            self.recorder.evaluation.setdefault(name, StepLog()).append(value)
+        for name, value in metrics.items():
+            self.recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
     def _note(self) -> None:
         """A step of the training is complete: P of whichever workers."""
-        assert self.loss is not None
         for name, value in self.server_task.trace().items():
             self.recorder.trace.setdefault(name, StepLog()).append(value)
-        self.recorder.losses.append(self.loss / self.spec.workers)
-        self.loss = None
+        self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
+        self.losses = []
         done = self.done // self.spec.workers
         self.on_step(done)
         if done == self.spec.steps:
@@ -147,6 +254,17 @@ class WorkersApart:
             self.evaluate(done)
         if done % CHECK_EVERY == 0 and self.recorder.all_lost(CHECK_EVERY):
             raise EndPlay
+
+    def _step_with(self, optimizer: Method, count: int) -> None:
+        self._set_rate(optimizer, count)
+        optimizer.step()
+
+    def _set_rate(self, optimizer: Method, count: int) -> None:
+        """The learning rate of the training's step in which the ``count``-th of all local steps is."""
+        if self.factors is not None:
+            factor = self.factors[min(count // self.spec.workers, self.spec.steps - 1)]
+            for group, lr in zip(optimizer.param_groups, self.rates[id(optimizer)], strict=True):
+                group["lr"] = lr * factor
 
 
 def batches_of(spec: Training, how: AsynchronousSpec) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from syncline.costmodel.reliability.checkpoints import expected_wall_s
+from syncline.experiments.goodput.expected import group_going_on, reformed_goodput, restarted_goodput
 from syncline.experiments.goodput.question import GoodputQuestion
 from syncline.fields import MANY
 from syncline.sim.failures.alone import play_alone
@@ -42,7 +42,7 @@ def play_once(
         return play_alone(group, steps, question.step_s, question.period, saving.load_s, outages, until_s)
     if recovery == "reform":
         endless = SavedSteps(MANY * workers, steady(question.step_s), saving)
-        return play_reforms(group, steps, lambda _: endless, outages, until_s)
+        return play_reforms(group, steps, lambda _: endless, outages, until_s, period=question.period)
     return play_restarts(group, SavedSteps(steps, steady(question.step_s), saving), outages, until_s)
 
 
@@ -70,7 +70,7 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "goodput": statistics.fmean(goodputs),
         "goodput_low": min(goodputs),
         "goodput_high": max(goodputs),
-        "expected_goodput": _expected(failures, workers, saving, interval_s) if recovery == "restart" else None,
+        "expected_goodput": _expected(question, failures, workers, recovery, saving),
         "interruptions": mean("interruptions"),
         "lost_steps": mean("lost_steps"),
         **{f"{name.removesuffix('_s')}_share": statistics.fmean(one.share(name) for one in told) for name in SHARES},
@@ -81,20 +81,18 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
     }
 
 
-def _expected(failures: FailuresSpec, workers: int, saving: Saving, interval_s: float | None) -> float | None:
-    """By the exact formula; none where it does not hold: outages that are given, bursts, copies that are written late.
-
-    Who waits for a repair is down as long; with spares nobody does, in the formula.
-    """
-    rates = failures.failure_rates()
-    if failures.outages or saving.lag_s or interval_s is None or any(rate.shape != 1 for rate in rates):
+def _expected(
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving
+) -> float | None:
+    """By a formula; none where it does not hold."""
+    interval_s = None if saving.every is None else saving.every * question.step_s
+    if recovery == "restart":
+        return restarted_goodput(failures, workers, saving, interval_s)
+    if recovery == "alone":
         return None
-    repairs_s = {rate.repair_s for rate in rates}
-    waited_s = 0.0 if failures.spares else max(repairs_s, default=0.0)
-    if len(repairs_s) > 1 and not failures.spares:
-        return None
-    down_s, restart_s = max(failures.timeout, waited_s), failures.restart + saving.load_s
-    return 1 / expected_wall_s(1.0, interval_s, saving.stop_s, restart_s, failures.mtbf_s(workers), down_s)
+    on = group_going_on(failures, workers, saving.load_s, question.step_s, period=question.period)
+    work_s = question.for_s if question.steps is None else question.steps * question.step_s
+    return reformed_goodput(failures, on, saving, interval_s, work_s)
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -29,7 +29,8 @@ class GoodputQuestion:
         for_s: seconds of the clock that are played.
         steps: in their place: until so many steps are done.
         seeds: each with failures of its own.
-        period: steps from one model to the next, of workers at their own pace.
+        period: steps from one model to the next, of workers at their own pace, or from one exchange to the next of
+            those who go on without the others.
 
     Raises:
         SpecError: what is wrong, where, and what would be accepted.

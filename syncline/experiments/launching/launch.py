@@ -159,11 +159,8 @@ def check(spec: RunSpec) -> None:
         raise SpecError("speeds", list(spec.speeds), "none, as real processes have theirs")
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")
-    if spec.watch.measures:
-        raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
-    if spec.faults.absences:
-        given = [absence.model_dump() for absence in spec.faults.absences]
-        raise SpecError("faults.absences", given, "none, as real processes do not leave and come back")
+    spec.watch.refuse("none, as no process sees all workers", SpecError)
+    spec.faults.refuse_absences("none, as real processes do not leave and come back", SpecError)
 
 
 def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cores: int | None = None) -> list[str]:

@@ -12,11 +12,13 @@ from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, c
 from syncline.costmodel.scaling.inverse import time_to_loss_s, tokens_for_loss
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
 from syncline.errors import SpecError
+from syncline.experiments.goodput.left import FailingTraining, WhatIsLeft, kept_state, with_failures
 from syncline.experiments.projection.columns import ColumnRows, columns_of_rows, length
 from syncline.experiments.projection.level_traffic import level_bytes_per_step
 from syncline.experiments.projection.plan import ProjectionPlan
 from syncline.methods import MethodBase, tensors_of
 from syncline.specs import Experiment, ProjectSpec
+from syncline.specs.failures import FailuresSpec
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class WholeTraining:
         target_loss: what it is trained to, in nats per token.
         prices: by which it is paid for.
         extrapolate: whether losses are told beyond what fits have seen.
+        failures: of the machines, whose cost is in times, money and energy; none: nothing fails.
 
     Raises:
         SpecError: tokens beside a target, which decides them, or a number that is not positive.
@@ -37,6 +40,7 @@ class WholeTraining:
     target_loss: float | None = None
     prices: Prices | None = None
     extrapolate: bool = False
+    failures: FailuresSpec | None = None
 
     def __post_init__(self) -> None:
         for name in ("tokens", "target_loss"):
@@ -49,7 +53,7 @@ class WholeTraining:
     @property
     def is_nothing(self) -> bool:
         """Whether nothing is asked."""
-        return self.tokens is None and self.target_loss is None and self.prices is None
+        return self.tokens is None and self.target_loss is None and self.prices is None and self.failures is None
 
 
 def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], asked: WholeTraining) -> ColumnRows:
@@ -111,6 +115,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, asked: WholeTraining) -
     tokens_per_step = float(spec.tokens_per_worker * spec.workers)
     steps = float(spec.steps) if asked.tokens is None else asked.tokens / tokens_per_step
     told: dict[str, Any] = {}
+    left = None
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
     if asked.tokens is not None or asked.target_loss is not None:
@@ -121,11 +126,36 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, asked: WholeTraining) -
                 steps = reached.value / tokens_per_step
                 if step_s is not None:
                     seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
+    if asked.failures is not None:
+        left = _left(method, spec, row, asked.failures, steps) if steps else None
+        seconds = with_failures(seconds, left)
+        told |= dict.fromkeys(FAILURE_FIELDS) if left is None else left.fields() | {"stuck": left.stuck}
+    if asked.tokens is not None or asked.target_loss is not None or asked.failures is not None:
         told |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if asked.prices is not None:
         sent = egress_per_step(method, spec, network, row)
         told |= paid(row, asked.prices, steps, seconds, None if sent is None else sent * steps)
     return told
+
+
+def _left(
+    method: MethodBase, spec: ProjectSpec, row: Mapping[str, Any], failures: FailuresSpec, steps: float
+) -> WhatIsLeft | None:
+    """What failures leave of a row's training; None where nobody knows its step."""
+    if row["step_time_s"] is None:
+        return None
+    from syncline.experiments.goodput.planned import what_is_left  # only here: most projections play nothing
+
+    replicas = spec.layout.made().replicas(spec.workers)
+    copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
+    state = kept_state(method, spec.model.tensors, replicas)
+    step_s = row["step_time_s"]
+    of = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
+    return what_is_left(failures, of)
+
+
+FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "stuck")
+"""Of a row, where failures are asked about; null where nobody knows the step."""
 
 
 def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:

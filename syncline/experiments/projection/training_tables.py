@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
-from syncline.experiments.columns import Column, seconds_of
+from syncline.experiments.columns import Column, percent_of, seconds_of
 from syncline.experiments.projection.answers import at_scale, method_covered
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ def training_columns(rows: Sequence[Record]) -> list[Column]:
     columns: list[Column] = []
     if "training_s" in has:
         columns += [("training", seconds_of("training_s"))]
-        columns += [("tokens", _tokens)] if len({row["tokens"] for row in rows}) > 1 else []
-        columns += [("loss", _loss)]
+        columns += [("tokens", _tokens)] if len({row.get("tokens") for row in rows}) > 1 else []
+        columns += [("loss", _loss)] if "loss" in has else []
+    if "goodput" in has:
+        columns += [("goodput", percent_of("goodput")), ("saves every", seconds_of("checkpoint_interval_s"))]
     if "cost" in has:
         columns += [("cost", _money), ("energy", _energy)]
     return columns
@@ -67,6 +69,10 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     shown = [*lines][:MOST_LINES]
     if len(lines) > MOST_LINES:
         shown.append("\nMore of that: --json.")
+    stuck = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
+    shown += [f"\n{method}: {why}." for why, method in stuck.items()]
+    if rows and rows[0].get("goodput") is not None:
+        shown.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
     if rows and "cost" in rows[0]:
         shown.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
     return "".join(shown)

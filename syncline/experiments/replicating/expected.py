@@ -11,8 +11,9 @@ from typing import Any
 from syncline.experiments.replicating.kept import stage_in
 from syncline.experiments.replicating.stages import ReplicationStage, search_stage
 from syncline.experiments.sweep.grid import SweptSpec, configurations
-from syncline.specs.experiment import ScheduleSpec, WatchSpec
+from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.replications import ReplicationSpec
+from syncline.specs.watch import WatchSpec
 from syncline.units import format_seconds
 
 STEPS_MEASURED, STEPS_BEFORE = 20, 2

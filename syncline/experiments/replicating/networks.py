@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from syncline.costmodel import Exchange, TensorShape
     from syncline.methods import MethodBase
     from syncline.sim import Clock
+    from syncline.sim.online.served import PlayedApart
 
 BYTES_AGREE = 1e-6
 """Relative: what a training sent is what its method's closed form says, or its clock depends on its values."""
@@ -36,7 +37,7 @@ BYTES_AGREE = 1e-6
 NETWORKS_TABLE, FINALS = "networks.parquet", "finals"
 
 CALLS, AVERAGES, EVENTS = "calls", "averages", "events"
-"""What a clock is made of: calls in closed form; the steps that were seen to average; a pipeline's events."""
+"""What a clock is made of: calls in closed form; the steps that were seen to average; events."""
 
 TO_ALL, TO_FIRST = "to_all_s", "to_first_s"
 """Until the loss that every method of the finals reached; until the one with which the first of them ended."""
@@ -55,7 +56,7 @@ class TimedCell:
         clock_s: by network the clock of each seed, ``(S, n)``.
         bytes_per_worker: mean per step, over the seeds.
         step_time_s: by network, mean over the seeds.
-        timed_by: `CALLS`, `AVERAGES` or `EVENTS`; none where it could not be timed.
+        timed_by: `CALLS`, `AVERAGES` or `EVENTS`; none where it has no clock.
     """
 
     cell: Cell
@@ -89,9 +90,10 @@ def timed_cells(
     """All cells of finals and extras that are whole, on the spec's networks; nothing is trained.
 
     A clock takes the calls that a method's closed form has, the same that its ledger holds; of a method with a trigger
-    those of the steps that each seed was seen to average, whose losses no network changes. Where what was sent is not
-    what they say, or workers at their own pace are averaged as they come, which is another training on each network, a
-    cell has no clock.
+    those of the steps that each seed was seen to average, whose losses no network changes. Workers at their own pace
+    are played, and have a clock where all come in the order of the training, so that its losses are those of that
+    network; else that would be another training, of which the step time alone is told. Where what was sent is not what
+    is said, a cell has no clock either.
 
     Args:
         spec: what is replicated.
@@ -102,7 +104,8 @@ def timed_cells(
     tasks, cells = _Tasks(), []
     for stage in stages:
         runs: dict[str, list[RunSpec]] = {}
-        for run in _runs_over(spec, stage):
+        trained = {run.method.name: run for run in _runs_over(stage, (None,))}
+        for run in _runs_over(stage, spec.networks):
             runs.setdefault(run.method.name, []).append(run)
         extra = stage.name.removeprefix("extra ") if stage.name != FINALS else ""
         for label, of_networks in runs.items():
@@ -110,16 +113,20 @@ def timed_cells(
             if rows:
                 cell = Cell(label, extra)
                 seen = (averages or {}).get(cell)
-                cells.append(_timed(cell, rows, of_networks, tasks, spec.timed, seen))
+                cells.append(_timed(cell, rows, of_networks, tasks, spec.timed, seen, trained[label]))
     return cells
 
 
-def _runs_over(spec: ReplicationSpec, stage: ReplicationStage) -> Iterator[RunSpec]:
-    """Each method of a stage on each network; of an extra without those that cannot join as few, or as many."""
+def _runs_over(stage: ReplicationStage, networks: Sequence[Any]) -> Iterator[RunSpec]:
+    """Each method of a stage on each network, None being that of the trainings.
+
+    Of an extra without those that cannot join as few workers, or as many.
+    """
     one_seed = stage.parts()[0]  # where seeds differ in what they send, no closed form agrees with their mean
-    for network in spec.networks:
+    for network in networks:
         try:
-            base = SweptSpec.of(one_seed.fields() | {"networks": [network]}, one_seed.overrides(), [])
+            own = {} if network is None else {"networks": [network]}
+            base = SweptSpec.of(one_seed.fields() | own, one_seed.overrides(), [])
             made = configurations(base, list(base.grids), one_seed.seeds)
         except SpecError:
             if stage.name == FINALS:
@@ -136,6 +143,7 @@ def _timed(
     tasks: _Tasks,
     timed: TimedModelSpec | None,
     seen: Mapping[int, AveragedTraining] | None,
+    trained: RunSpec,
 ) -> TimedCell:
     steps, seeds = sorted({row["step"] for row in rows}), sorted({row["seed"] for row in rows})
     at = {(row["seed"], row["step"]): row["loss"] for row in rows}
@@ -148,8 +156,15 @@ def _timed(
     for run in runs:
         method = run.method.in_precision(run.number_format)
         if asynchronous_of(method) is not None:
-            break
-        if run.pipeline is not None:
+            played = tasks.played(run, method)
+            if played is None:
+                break
+            step_s[run.network.name] = played.clock.step_time_s
+            own = tasks.played(trained, method)
+            if own is None or not played.in_order_of(own, steps):
+                continue
+            by, ends = EVENTS, [played.clock]
+        elif run.pipeline is not None:
             from syncline.experiments.late.staged import timed_stages
 
             by, ends = EVENTS, [timed_stages(run, method, timed).time(run.network)]
@@ -176,11 +191,38 @@ def _agree(exchanges: Sequence[Exchange], sent_per_step: float, steps: int) -> b
     return math.isclose(told, sent_per_step, rel_tol=BYTES_AGREE)
 
 
+class PlayedCell(NamedTuple):
+    """Workers at their own pace on a network: who came when, and the clock of it."""
+
+    played: PlayedApart
+    clock: Clock
+
+    def in_order_of(self, other: PlayedCell, steps: Sequence[int]) -> bool:
+        """Whether the math of both is the same: who steps after whom, with which model, in which version.
+
+        Args:
+            other: on another network.
+            steps: after which a model is evaluated, with what has arrived by then.
+        """
+        if self.played.step_worker.tolist() != other.played.step_worker.tolist():
+            return False
+        ones, others = self.played.columns(), other.played.columns()
+        if any(ones[name].tolist() != others[name].tolist() for name in ("worker", "steps", "model", "version")):
+            return False
+        at = np.array([step - 1 for step in steps if step])
+        seen = [
+            np.searchsorted(columns["arrived_s"], cell.clock.step_end_s[at], side="right")
+            for columns, cell in ((ones, self), (others, other))
+        ]
+        return bool((seen[0] == seen[1]).all())
+
+
 class _Tasks:
     """The problems at work: what methods send of each, and when; each is made once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[list[TensorShape], float | None]] = {}
+        self._played: dict[tuple[str, str], PlayedCell] = {}
 
     def _of(self, run: RunSpec) -> tuple[list[TensorShape], float | None]:
         """Shapes and operations of one worker."""
@@ -203,6 +245,22 @@ class _Tasks:
         if averaged is None:
             return method.exchanges(tensors, run.workers)
         return method.exchanges_at(tensors, run.workers, run.steps, averaged)
+
+    def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
+        """Workers at their own pace, without math; None where their batches differ, whose times their own tasks say."""
+        from syncline.experiments.elastic.clock_apart import clock_apart, plan_apart
+        from syncline.experiments.trained import base_s
+
+        how = asynchronous_of(method)
+        if how is None or how.adapt == "batch":
+            return None
+        key = run.network.name, canonical(run.model_dump(mode="json"))
+        if key not in self._played:
+            tensors, flops = self._of(run)
+            plan = plan_apart(run, method, tensors, base_s(run, flops), run.network)
+            played = plan.play()
+            self._played[key] = PlayedCell(played, clock_apart(played, plan.served, run.steps))
+        return self._played[key]
 
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
         """Of a whole training."""
@@ -248,7 +306,7 @@ def _rows_over_networks(
             yield {
                 "method": one.cell.method, "setting": one.cell.extra or FINALS, "network": network,
                 "loss": _finite(one.last_loss), "bytes_per_worker": _finite(one.bytes_per_worker),
-                "timed_by": one.timed_by if network in one.step_time_s else None,
+                "timed_by": one.timed_by if network in one.curve.clock_s else None,
                 "step_time_s": one.step_time_s.get(network), "training_s": None if clock is None else float(clock[-1]),
                 **times, "to_all_loss": aims[TO_ALL], "to_first_loss": aims[TO_FIRST],
                 **{WON[name]: won[name, network].get(one.cell) for name in aims},

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from syncline.experiments.replicating.replicate import Replicated
     from syncline.specs.replications import ReplicationSpec
 
+SEARCH_FIGURE = "search.png"
 FIGURE, CLOCKS, BYTES, AVERAGES_FIGURE = "losses.png", "networks.png", "bytes.png", "averages.png"
 VERDICTS = "verdicts.json"
 """What a replication without anything left says, for those beside it: the same at other sizes."""
@@ -59,6 +60,8 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
         SynclineError: the folder cannot be written.
     """
     try:
+        if "search" in result.kept:
+            _draw_search(result)
         if result.losses():
             _draw(result)
             _draw_along(result)
@@ -80,6 +83,24 @@ def _draw(result: Replicated) -> None:
     for cell, losses in result.losses().items():
         settings.setdefault(cell.extra, {})[cell.method] = list(losses.values())
     save(last_losses(settings, title=result.spec.name), result.folder / FIGURE)
+
+
+def _draw_search(result: Replicated) -> None:
+    """Every trial, over the first knob and in the colour of the second."""
+    from syncline.analysis import save
+    from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
+
+    knobs: dict[str, tuple[str, str]] = {}
+    tried: dict[str, list[TriedTrial]] = {}
+    for one in result.spec.methods:
+        first, other = [*one.tune, ""][:2]
+        knobs[one.label] = first, other
+        for row in result.kept["search"].rows:
+            if row["method"] == one.label:
+                values = json.loads(row["knobs"])
+                tried.setdefault(one.label, []).append(TriedTrial(values[first], values.get(other, 0.0), row["loss"]))
+    if any(math.isfinite(one.loss) for found in tried.values() for one in found):
+        save(trials_over_knob(tried, knobs, title=f"{result.spec.name}: search"), result.folder / SEARCH_FIGURE)
 
 
 def along_stages(result: Replicated) -> list[tuple[str, KeptStage]]:
@@ -151,8 +172,8 @@ def _networks(result: Replicated) -> Iterator[str]:
         )
     if any(row["timed_by"] is None for row in rows):
         told += (
-            f" '{NO_CLOCK}': workers at their own pace, who on another network average what others have not sent yet, "
-            "so that only a training on it tells; or stages that it does not join."
+            f" '{NO_CLOCK}': workers at their own pace who come in another order there than in the training, and so "
+            "average what others have not sent yet: only a training on it tells; or stages that it does not join."
         )
     yield _filled(told) + "\n"
     for name in (CLOCKS, BYTES):
@@ -276,6 +297,8 @@ def _effort(result: Replicated) -> Iterator[str]:
         )
         + "\n"
     )
+    if (result.folder / SEARCH_FIGURE).is_file():
+        yield f"![trials]({SEARCH_FIGURE})\n"
     yield "| method | trials | chosen | knobs | at an end of its range |\n|---|---|---|---|---|"
     for one in spec.methods:
         chosen = result.chosen.get(one.label)

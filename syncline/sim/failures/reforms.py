@@ -23,6 +23,7 @@ def play_reforms(
     until_s: float = math.inf,
     *,
     whole_steps: bool = False,
+    period: int = 1,
 ) -> FailureCosts:
     """Play a training that goes on with those who are there.
 
@@ -37,8 +38,9 @@ def play_reforms(
         outages: in the order of time.
         until_s: when to look away.
         whole_steps: whether any step counts as one, whoever made it.
+        period: steps from one exchange to the next; who fails has lost what it did since the last.
     """
-    return _Reforms(group, steps, work_of, Roster(group, 0.0, outages), until_s, whole_steps).play()
+    return _Reforms(group, steps, work_of, Roster(group, 0.0, outages), until_s, whole_steps, period).play()
 
 
 class _Reforms:
@@ -50,9 +52,11 @@ class _Reforms:
         roster: Roster,
         until_s: float,
         whole_steps: bool,
+        period: int,
     ) -> None:
         self.group, self.steps, self.work_of, self.roster = group, steps, work_of, roster
-        self.until_s, self.whole_steps = until_s, whole_steps
+        self.until_s, self.whole_steps, self.period = until_s, whole_steps, period
+        self.joined: dict[int, int] = {}  # with which step those who were away have begun
         self.work = work_of(roster.here)
         roster.again_s += self.work.saving.load_s
         self.told = FailureCosts(group.workers)
@@ -91,11 +95,13 @@ class _Reforms:
             change = self.roster.change(told)
             if change.left:
                 self._count(begun_s, change_s, begun, done, here)
+                self._lose_of(change.left)
                 return self._after(change_s, change_s + self.group.timeout_s + self.group.reform_s)
             if change.joined:
                 boundary_s = begun_s + work.end_s(done + 1) - work.ready_s(begun)
                 told.down_s += len(change.joined) * max(boundary_s - change_s, 0.0)
                 self._count(begun_s, boundary_s, begun, done + 1, here)
+                self.joined |= dict.fromkeys(change.joined, self.made)
                 return self._after(boundary_s, boundary_s + self.group.reform_s)
             change_s = min(self.roster.next_s(), self.until_s)
         self._count(begun_s, end_s, begun, last)
@@ -123,6 +129,17 @@ class _Reforms:
         if lost_s:
             told.stretches.append(Stretch("lost", end_s - lost_s, end_s, done))
         self.made = done
+
+    def _lose_of(self, left: list[int]) -> None:
+        """What those who have failed did since the last exchange."""
+        exchanged = self.made - self.made % self.period
+        for place in left if self.period > 1 else ():
+            since = max(exchanged, self.joined.get(place, 0))
+            lost_s = self.work.until_s(self.made) - self.work.until_s(since)
+            part = 0.0 if self.whole_steps else (self.made - since) / self.group.workers
+            told = self.told
+            told.useful_s, told.lost_s = told.useful_s - lost_s, told.lost_s + lost_s
+            told.steps, told.lost_steps = told.steps - part, told.lost_steps + part
 
     def _after(self, now_s: float, ready_s: float) -> float:
         """Stand still until the group is formed; whoever leaves or joins meanwhile begins it anew."""
@@ -157,6 +174,7 @@ class _Reforms:
                 self.in_vain += 1
                 ready_s = now_s + self.group.timeout_s + self.group.reform_s
             elif change.joined:
+                self.joined |= dict.fromkeys(change.joined, self.made)
                 ready_s = (
                     now_s + self.group.reform_s if math.isinf(ready_s) else max(ready_s, now_s + self.group.reform_s)
                 )
@@ -173,10 +191,13 @@ class _Reforms:
         told.lost_steps += told.steps - steps
         told.lost_s += told.useful_s - useful_s
         told.steps, told.useful_s, self.made = steps, useful_s, step
+        self.joined.clear()
 
     def _pause(self, now_s: float) -> float:
         """What changes at the very instant at which they would go on."""
         change = self.roster.change(self.told)
+        self.joined |= dict.fromkeys(change.joined, self.made)
         if change.left:
+            self._lose_of(change.left)
             return self._after(now_s, now_s + self.group.timeout_s + self.group.reform_s)
         return self._after(now_s, now_s + self.group.reform_s) if change.joined else now_s

@@ -38,6 +38,7 @@ from syncline.analysis.figures.replication import last_losses, last_losses_over_
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
 from syncline.analysis.figures.staleness import over_stages
 from syncline.analysis.figures.step_times import step_times
+from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.analysis.figures.votes import votes_over_workers
 from syncline.analysis.figures.wall_clock import time_over_bandwidth
@@ -367,6 +368,22 @@ def _over_bytes(labels, settings=("",), *, seeds: int = 5, scale: float = 1.0) -
     )
 
 
+def _tried(labels, trials: int = 6, *, scale: float = 1.0, diverged: bool = False) -> Figure:
+    """Trials of every method over three decades of a rate; with ``diverged`` half of them have no loss."""
+    lost = [float("inf")] * trials if diverged else []
+    return trials_over_knob(
+        {
+            label: [
+                TriedTrial(scale * 10.0 ** (-3 * i / trials), i / trials, loss)
+                for i, loss in enumerate([*(2.4 + 0.05 * at + 0.2 * noise(trials)), *lost])
+            ]
+            for at, label in enumerate(labels)
+        },
+        {label: ("lr", "rule.beta1") for label in labels},
+        title="Trials of a search",
+    )
+
+
 _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
     "loss against steps": _losses(loss_against_steps, loss_label="validation loss (nats per byte)"),
     "loss against clock": _losses(
@@ -521,6 +538,13 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "long names": partial(_over_bytes, LONG, ("", "period 128")),
         "one seed": partial(_over_bytes, FEW[:1], seeds=1),
         "huge": partial(_over_bytes, FEW, scale=1e7),
+    },
+    "trials over a knob": {
+        "two": partial(_tried, FEW),
+        "eleven": partial(_tried, ELEVEN, diverged=True),
+        "long names": partial(_tried, LONG, 16),
+        "one trial": partial(_tried, FEW[:1], 1),
+        "huge": partial(_tried, FEW, scale=1e7),
     },
     "ways": {
         "twenty": partial(_grid, 4, 5),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import syncline as sl
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.limits import check_training
 from syncline.experiments.trained import build_task, time_method
 from syncline.problems import Rows
 from syncline.training import parameter_groups
@@ -61,9 +64,9 @@ def test_a_machine_that_comes_back_has_nothing_in_its_optimizers_memory() -> Non
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
     math = WorkersApart(spec, spec.method, build, Recorder(), lambda done: None)
     math.step(1, 0)
-    assert any(len(state) for state in math.workers[1].optimizer.state.values())
+    assert any(len(state) for state in math.optimizers[1].state.values())
     math.fail(1)
-    assert not any(len(state) for state in math.workers[1].optimizer.state.values())
+    assert not any(len(state) for state in math.optimizers[1].state.values())
     math.step(1, 0)
 
 
@@ -133,8 +136,60 @@ def test_rows_curves_and_timeline_tell_it(tmp_path) -> None:
 
 
 def test_no_progress_is_told_in_one_line(tmp_path) -> None:
-    with pytest.raises(SynclineError, match="failures: no progress possible since 0 s: 2 of 4 places stay empty"):
-        compared(tmp_path, outages=[{"site": 1}], sites=2)
+    """Bursts of failures, of which nobody knows before that nothing will come of it."""
+    with pytest.raises(SynclineError, match="failures: no progress possible since"):
+        compared(tmp_path, rates={"mtbf": "4 s", "shape": 0.9}, restart="4 s")
+
+
+ASYNCHRONOUS = DILOCO | {"asynchronous": {"buffer": 2}}
+WAITING = DILOCO | {"asynchronous": {"buffer": 3, "waits": True}}
+
+
+@pytest.mark.parametrize(
+    ("method", "failures", "said"),
+    [
+        (DDP, {"rates": "1 s"}, "failures.rates: .* no progress possible, as to begin again and make steps takes"),
+        (ASYNCHRONOUS, {"rates": "0.1 s"}, "failures.rates: got 'a worker of async-diloco fails every 100 ms'"),
+        (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 away for good'.* since 0 s, as 2"),
+        (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}]}, "failures.outages: .* since 20 s, as 3 are left"),
+        (
+            WAITING,
+            {"outages": [{"site": 1}], "sites": 2},
+            "as 2 are left, and 3 are needed for a version of async-diloco",
+        ),
+    ],
+)
+def test_it_is_told_before_anything_is_trained(method, failures, said) -> None:
+    fields = {"compute": "1 s", "failures": FAILING | {"rates": []} | failures}
+    with pytest.raises(SpecError, match=said):
+        check_training(spec_of(method, **fields), spec_of(method, **fields).method)
+
+
+def test_what_may_go_on_is_not_refused() -> None:
+    for method, failures in (
+        (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}], "spares": 1}),
+        (DDP, {"outages": [{"worker": 1, "leaves": "2 h"}]}),
+        (DDP, {"outages": [{"worker": 1, "leaves": "20 s", "returns": "30 s"}]}),
+        (ASYNCHRONOUS, {"outages": [{"site": 1}], "sites": 2}),
+        (WAITING, {"outages": [{"worker": 1}]}),
+    ):
+        spec = spec_of(method, compute="1 s", failures=FAILING | {"rates": []} | failures)
+        check_training(spec, spec.method)
+
+
+def test_asynchronous_trainings_that_nobody_is_left_for_say_so_in_their_rows(tmp_path) -> None:
+    result = sl.compare(
+        problem={"kind": "quadratic", "spectrum": [1.0, 0.3], "noise_std": 0.1}, workers=4, steps=40, compute="1 s",
+        failures={"outages": [{"site": 0, "leaves": "10.5 s"}]}, networks=["wan"], jobs=1, out=tmp_path / "out",
+        exact=True, methods=[ASYNCHRONOUS],
+    )  # fmt: skip
+    (row,) = result.rows
+    assert row["stuck"] == "no progress possible since 10.5 s: nobody comes back" and 0 < row["steps"] <= 10
+    assert row["wall_clock_s"] < 11 and not row["interrupted"]
+    console = Console(file=io.StringIO(), width=80)
+    for one in result.tables:
+        console.print(one)
+    assert "async-diloco on wan: no progress possible since 10.5 s" in " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
 
 def test_the_state_of_a_training_over_the_bandwidth_is_what_a_checkpoint_takes() -> None:

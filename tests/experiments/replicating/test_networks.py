@@ -92,6 +92,21 @@ def test_what_depends_on_values_has_no_clock(made):
     assert (row["to_all_s"], row["timed_by"]) == (None, None)
 
 
+def test_workers_at_their_own_pace_have_a_clock_where_all_come_in_the_order_of_the_training(tmp_path):
+    """It is their own on the network of the trainings, and on a faster one; on a slow one messages change the order."""
+    late = {"kind": "diloco", "label": "apart", "rule": "sgdm", "period": 2, "lr": 0.1}
+    changes = {"methods.1.method": late | {"asynchronous": {}}, "training.speeds": [1.0, 0.4]}
+    changes |= {"networks": ["infiniband", "10gbe", "wan"], "again": None, "search.trials": 1, "finals.seeds": 1}
+    result = replicate(tiny(tmp_path, changes), tmp_path / "out", jobs=1)
+    (own,) = {row["step_time_s"] for row in result.kept["finals"].rows if row["method"] == "apart"}
+    rows = {row["network"]: row for row in result.networks if (row["method"], row["setting"]) == ("apart", "finals")}
+    assert rows["10gbe"]["step_time_s"] == pytest.approx(own, rel=1e-12)
+    assert [rows[name]["training_s"] is not None for name in ("infiniband", "10gbe", "wan")] == [True, True, False]
+    assert rows["infiniband"]["training_s"] < rows["10gbe"]["training_s"] == pytest.approx(8 * own)
+    assert rows["wan"]["step_time_s"] > rows["10gbe"]["step_time_s"] + 0.01
+    assert [rows[name]["timed_by"] for name in ("infiniband", "10gbe", "wan")] == ["events", "events", None]
+
+
 def test_the_page_says_who_is_first(made):
     page = (made.folder / "README.md").read_text()
     assert "## Over networks" in page and "First at " in page and "![losses over bytes](bytes.png)" in page

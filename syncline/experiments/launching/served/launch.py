@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+from syncline.backend.devices import training_device
 from syncline.backend.letters import listening
 from syncline.backend.progress import DONE, Progress
 from syncline.backend.register import Register
@@ -23,7 +24,6 @@ from syncline.experiments.clock_bounds import bounds_record, clock_bounds
 from syncline.experiments.curves import write_curves
 from syncline.experiments.elastic.clock_apart import PlanApart, TrainedApart, plan_apart
 from syncline.experiments.elastic.train_apart import batch_work
-from syncline.experiments.elastic.workers_apart import batches_of
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.launch import MEASURED, worlds_together
@@ -35,8 +35,9 @@ from syncline.experiments.limits import check_processes, check_training
 from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
-from syncline.experiments.trained import Trained, base_s
+from syncline.experiments.trained import Trained, base_s, build_task
 from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.problems import Problem, Rows, Task
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import RunSpec
 from syncline.specs.problem import check_kept
@@ -208,14 +209,14 @@ def _measured(spec: RunSpec, lines: Lines, wall_s: float, *, early: bool) -> _Me
 
 def _plan(spec: RunSpec, lines: Lines) -> PlanApart:
     """What the simulator plays beside it."""
-    asynchronous = asynchronous_of(spec.method)
-    assert asynchronous is not None
     facts = lines.facts
     tensors = [TensorShape(name, tuple(shape), matrix) for name, shape, matrix in facts["tensors"]]
-    batches, whole = batches_of(spec, asynchronous), facts["flops_per_step"]
-    work = batch_work(spec, asynchronous.adapt, batches, facts["flops"], whole)
-    method = spec.method.in_precision(spec.number_format)
-    return plan_apart(spec, method, tensors, base_s(spec, facts["flops_per_step"]), spec.network, work)
+    method, whole_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
+
+    def build(rows: Rows, problem: Problem) -> Task:
+        return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
+
+    return plan_apart(spec, method, tensors, whole_s, spec.network, batch_work(spec, method, whole_s, build))
 
 
 def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:

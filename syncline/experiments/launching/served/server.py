@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import torch
@@ -26,7 +25,7 @@ from syncline.backend.register import Register
 from syncline.backend.watchdog import POLL_S
 from syncline.experiments.elastic.clock_apart import plan_apart
 from syncline.experiments.elastic.rates import lr_factors
-from syncline.experiments.elastic.servers import Servers
+from syncline.experiments.elastic.servers import OneServer
 from syncline.experiments.elastic.workers_apart import batches_of
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.events import Written
@@ -70,7 +69,7 @@ class _Server:
         method = spec.method.in_precision(spec.number_format)
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
         undisturbed_s = base_s(spec, task.flops_per_step)  # refused now rather than after the training
-        self.math = Servers(spec, method, task, lr_factors(spec))
+        self.math = OneServer(spec, method, task, lr_factors(spec))
         self.tokens = batches_of(spec, self.math.how)
         tensors = task_tensors(task)
         served = plan_apart(spec, method, tensors, undisturbed_s, spec.network).served
@@ -80,7 +79,6 @@ class _Server:
         if not self.math.wire.exact_dtype:
             self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
         self.lines: dict[int, Line] = {}
-        self.flops: dict[int, Any] = {}
         self.busy: set[int] = set()  # who has a model and steps
         self.parked: set[int] = set()  # who has none, as none are left
         self.going: deque[int] = deque()  # whose models leave next
@@ -107,8 +105,7 @@ class _Server:
         while len(self.lines) + len(self.register.gone() - self.lines.keys()) < self.spec.workers:
             self._hear()
         self.zero_ns = time.monotonic_ns()
-        flops = [self.flops.get(worker) for worker in range(self.spec.workers)]
-        self.written.line(self.facts | {"zero_ns": self.zero_ns, "flops": flops})
+        self.written.line(self.facts | {"zero_ns": self.zero_ns})
         self._evaluate(0)
         for worker in self.register.gone() - self.lines.keys():
             self.serving.leave(worker)
@@ -164,7 +161,7 @@ class _Server:
         worker = int(hello["worker"])
         if worker in self.lines:  # whose end was not heard yet
             self._lose(worker)
-        self.lines[worker], self.flops[worker] = line, hello["flops"]
+        self.lines[worker] = line
         self._now()
         self.written.event("join", self, worker=worker, pid=int(hello["pid"]))
         if worker in self.serving.failed:
@@ -254,7 +251,7 @@ class _Server:
         self.busy.add(worker)
         start_s = self.time_s()
         try:
-            self.lines[worker].send(head, self.math.model_of(worker))
+            self.lines[worker].send(head, self.math.params)
         except Lost:
             self._lose(worker)
             return
@@ -293,13 +290,13 @@ class _Server:
         if not self.math.wire.exact_dtype:
             pairs = zip(sent, self.math.params, strict=True)
             sent = [self.math.wire.decode(u, p.dtype) for u, p in pairs]
-        self.math.take(worker, sent, age, steps, self.tokens[worker])
+        self.math.take(sent, age, steps, self.tokens[worker])
         came = self.serving.noted[-1]._asdict()
         self.written.event("arrive", self, **{name: came[name] for name in came if name != "replied_s"})
 
     def version(self, count: int, server: int) -> None:
         """A version of the model."""
-        self.math.version(count, server)
+        self.math.version(count)
         self.written.event("version", self, count=count)
 
     def reply(self, worker: int) -> None:

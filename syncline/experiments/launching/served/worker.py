@@ -45,7 +45,7 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, secret: str
     work = _Work(one, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
     progress.enter()
     try:
-        hello = {"worker": rank, "pid": os.getpid(), "flops": task.flops_per_step}
+        hello = {"worker": rank, "pid": os.getpid()}
         work.go(knock(port, secret, hello, how.timeout_s), progress)
     except Lost:
         os._exit(WITHOUT_SERVER)
