@@ -28,7 +28,7 @@ BROKEN = (EOFError, OSError, ValueError)
 """What a line raises whose other end is gone, silent for too long, or talks nonsense."""
 
 
-class Lost(Exception):
+class LineLost(Exception):
     """The other end of a line is gone."""
 
 
@@ -59,34 +59,34 @@ class Line:
         """Send a letter.
 
         Raises:
-            Lost: the other end is gone.
+            LineLost: the other end is gone.
         """
         try:
             self._connection.send_bytes(json.dumps(head, separators=(",", ":"), default=list).encode())
             for tensor in tensors:
                 self._connection.send_bytes(memoryview(_bytes_of(tensor.detach().cpu().contiguous())))
         except BROKEN as error:
-            raise Lost(str(error)) from None
+            raise LineLost(str(error)) from None
 
     def head(self, most_bytes: int | None = None) -> dict[str, Any]:
         """The head of the next letter.
 
         Raises:
-            Lost: the other end is gone.
+            LineLost: the other end is gone.
         """
         try:
             head = json.loads(self._connection.recv_bytes(most_bytes))
         except BROKEN as error:
-            raise Lost(str(error)) from None
+            raise LineLost(str(error)) from None
         if not isinstance(head, dict):
-            raise Lost("a letter without a head")
+            raise LineLost("a letter without a head")
         return head
 
     def tensors(self, like: Sequence[Tensor]) -> list[Tensor]:
         """The tensors of a letter whose head was read, in the shapes, types and places of others.
 
         Raises:
-            Lost: the other end is gone, or has sent others.
+            LineLost: the other end is gone, or has sent others.
         """
         out = []
         for one in like:
@@ -95,11 +95,11 @@ class Line:
             try:
                 got = self._connection.recv_bytes_into(room)
             except BROKEN as error:
-                raise Lost(str(error)) from None
+                raise LineLost(str(error)) from None
             except Exception as error:  # BufferTooShort, a ProcessError of multiprocessing
-                raise Lost(f"a tensor of another size ({type(error).__name__})") from None
+                raise LineLost(f"a tensor of another size ({type(error).__name__})") from None
             if got != room.nbytes:
-                raise Lost(f"a tensor of {got} bytes in place of {room.nbytes}")
+                raise LineLost(f"a tensor of {got} bytes in place of {room.nbytes}")
             out.append(here.to(one.device))
         return out
 
@@ -108,7 +108,7 @@ class Line:
         self._connection.close()
 
 
-def listening(port: int) -> socket.socket:
+def opened_door(port: int) -> socket.socket:
     """A socket where workers can come, at a port of this machine or one that the system gives.
 
     Raises:
@@ -129,7 +129,7 @@ def admitted(door: socket.socket, secret: str, patience_s: float) -> tuple[Line,
     line = Line(came, HELLO_S)
     try:
         hello = line.head(HELLO_BYTES)
-    except Lost:
+    except LineLost:
         line.close()
         return None
     if not hmac.compare_digest(str(hello.get("secret", "")).encode(), secret.encode()):
@@ -144,12 +144,12 @@ def knock(port: int, secret: str, hello: dict[str, Any], patience_s: float) -> L
     """A worker's line to its server.
 
     Raises:
-        Lost: there is none.
+        LineLost: there is none.
     """
     try:
         line = Line(socket.create_connection((LOOPBACK, port), timeout=patience_s), patience_s)
     except OSError as error:
-        raise Lost(str(error)) from None
+        raise LineLost(str(error)) from None
     line.send({"secret": secret, **hello})
     return line
 

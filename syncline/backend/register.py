@@ -13,7 +13,7 @@ import numpy as np
 DRAWN, LOST, GONE = range(3)
 
 
-class Number(NamedTuple):
+class StepNumber(NamedTuple):
     """Of a step among all workers'.
 
     Attributes:
@@ -49,17 +49,17 @@ class Register:
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
-    def draw(self, worker: int) -> Number:
+    def draw(self, worker: int) -> StepNumber:
         """The number of a worker's step: one word is written, so nobody's end leaves half of it."""
         with self._locked():
             number = self.now()
             self.words[DRAWN, worker] += 1
         return number
 
-    def now(self) -> Number:
+    def now(self) -> StepNumber:
         """How many have been drawn: each that is drawn from now on has this place or a later one; and its count."""
         place = int(self.words[DRAWN].sum())
-        return Number(place, place - int(self.words[LOST].sum()))
+        return StepNumber(place, place - int(self.words[LOST].sum()))
 
     def lose(self, worker: int, arrived: int) -> int:
         """Of a worker that has failed all steps are lost but those that have arrived; how many are so by this."""

@@ -41,7 +41,7 @@ class Departure:
 
 
 @dataclass
-class Served:
+class ServedEnd:
     """How a server and its workers ended.
 
     Args:
@@ -92,9 +92,9 @@ class ServedProcesses:
         self.processes: dict[int, BaseProcess] = {}
         self.over: set[int] = set()  # workers that have ended for good, or as they were told
         self.since: dict[int, tuple[float, int]] = {}  # when each was started, and how many changes it had made then
-        self.ended = Served()
+        self.ended = ServedEnd()
 
-    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> Served:
+    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> ServedEnd:
         """Until the server ends, or cannot; whatever happens, every process has ended then.
 
         Args:

@@ -19,7 +19,7 @@ from rich.console import Console
 from syncline.errors import SpecError
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.launch import launch_served
-from syncline.experiments.launching.served.replay import largest_difference, replay_folder, replayed
+from syncline.experiments.launching.served.replay import in_order_of, largest_difference, replay_folder
 from syncline.experiments.launching.tables import launch_tables
 from syncline.problems import Rows, Task
 from syncline.problems.quadratic import Quadratic
@@ -60,7 +60,7 @@ def table(folder: Path, name: str) -> dict[str, list]:
 
 def check_replay(folder: Path, spec: RunSpec | None = None) -> None:
     """The simulator's math in the recorded order has the same model and the same losses."""
-    again, history = replay_folder(folder) if spec is None else replayed(spec, table(folder, "order"))
+    again, history = replay_folder(folder) if spec is None else in_order_of(spec, table(folder, "order"))
     assert largest_difference(torch.load(folder / "parameters.pt"), again) < 1e-9
     metrics, seeds = table(folder, "metrics"), len(history.seeds)
     losses = np.array(metrics["train_loss"], dtype=float).reshape(seeds, -1)[:, 1:].T

@@ -12,7 +12,7 @@ from syncline.sim.online.desks import Desk, desks_of
 from syncline.sim.online.served import Contribution, Served, Watching
 
 
-class Timing(Protocol):
+class ServerTime(Protocol):
     """Who keeps the time, and carries models."""
 
     def time_s(self) -> float:
@@ -37,7 +37,7 @@ class Serving:
         timing: who keeps the time.
     """
 
-    def __init__(self, served: Served, watching: Watching, timing: Timing) -> None:
+    def __init__(self, served: Served, watching: Watching, timing: ServerTime) -> None:
         self.served, self.watching, self.timing = served, watching, timing
         workers = served.workers
         self.left = served.steps  # that nobody has been handed

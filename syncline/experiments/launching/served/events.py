@@ -47,7 +47,7 @@ class Written:
 
 
 @dataclass
-class Lines:
+class ServerLines:
     """What a server's file says.
 
     Attributes:
@@ -65,7 +65,7 @@ class Lines:
     end: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path) -> Lines:
+    def of(cls, folder: Path) -> ServerLines:
         """Read them."""
         out = cls()
         for line in lines_of(folder / FILE) if (folder / FILE).exists() else ():
@@ -118,7 +118,7 @@ class Step(NamedTuple):
     loss: list[float]
 
 
-def order_columns(lines: Lines) -> dict[str, list[Any]]:
+def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     """What happened, as a table: steps that arrived where they fall among what the server did.
 
     Columns: ``event``, ``worker``, ``value`` (of a step its number, of an arrival the update's age, of a version its
@@ -145,7 +145,7 @@ def order_columns(lines: Lines) -> dict[str, list[Any]]:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-def played_of(lines: Lines, spec: RunSpec, steps: int) -> PlayedApart:
+def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> PlayedApart:
     """Who came when, as measured: seconds from when all had come."""
     found, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
     ended = sorted((step.ended_ns, step.worker) for step in found)
@@ -183,7 +183,7 @@ KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version"
 """Of an arrival, what is known when it comes."""
 
 
-def _costs(lines: Lines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
+def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
     """What it cost that processes died."""
     told = FailureCosts(spec.workers, wall_s, steps)
     since: dict[int, float] = {}  # since when each has steps that have not arrived
@@ -207,7 +207,7 @@ def _costs(lines: Lines, spec: RunSpec, wall_s: float, steps: int) -> FailureCos
     return told
 
 
-def _timeline(lines: Lines, workers: int) -> Timeline:
+def _timeline(lines: ServerLines, workers: int) -> Timeline:
     """What each did whose steps have arrived, and what the server sent."""
     zero_ns = lines.facts["zero_ns"]
     spans = [
@@ -225,7 +225,7 @@ def _timeline(lines: Lines, workers: int) -> Timeline:
     return Timeline.of(spans, workers + 1)
 
 
-def history_of(lines: Lines, spec: RunSpec, interrupted: bool) -> History:
+def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
     """Losses of P steps of whichever workers each, and what was evaluated."""
     losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
     steps = len(losses) // spec.workers

@@ -13,10 +13,10 @@ from typing import Any
 import cloudpickle
 
 from syncline.backend.devices import training_device
-from syncline.backend.letters import listening
+from syncline.backend.letters import opened_door
 from syncline.backend.progress import DONE, Progress
 from syncline.backend.register import Register
-from syncline.backend.rejoining import Served, ServedProcesses
+from syncline.backend.rejoining import ServedEnd, ServedProcesses
 from syncline.costmodel import Network, TensorShape
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.bounds import Factors
@@ -28,7 +28,7 @@ from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.launch import MEASURED, worlds_together
 from syncline.experiments.launching.process import Launch
-from syncline.experiments.launching.served.events import Lines, history_of, order_columns, played_of
+from syncline.experiments.launching.served.events import ServerLines, history_of, order_columns, played_of
 from syncline.experiments.launching.served.server import server_process
 from syncline.experiments.launching.served.worker import worker_process
 from syncline.experiments.limits import check_processes, check_training
@@ -107,7 +107,7 @@ def launch_served(
     check_training(spec, spec.method)
     how.devices(spec.workers + 1)
     spec, step_s = with_measured_step(spec)
-    door = listening(how.port)
+    door = opened_door(how.port)
     with RunFolder(out, exact) as folder, door:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -160,12 +160,12 @@ def _write_served(
     how: Launch,
     parts: Path,
     wall_s: float,
-    ended: Served,
+    ended: ServedEnd,
     *,
     interrupted: bool,
     step_s: float | None,
 ) -> dict[str, Any]:
-    lines = Lines.of(parts)
+    lines = ServerLines.of(parts)
     failed = lines.end.get("stuck") or (None if ended.failure is None else str(ended.failure))
     told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
     told |= {"measured_step_s": step_s, "launch": asdict(how) | {"processes": spec.workers + 1}}
@@ -187,7 +187,7 @@ def _write_served(
     return {name: told[name] for name in names}
 
 
-def _measured(spec: RunSpec, lines: Lines, wall_s: float, *, early: bool) -> _Measured | None:
+def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
     """None if no step of the training was completed."""
     if not lines.facts:
         return None
@@ -207,7 +207,7 @@ def _measured(spec: RunSpec, lines: Lines, wall_s: float, *, early: bool) -> _Me
     return _Measured(trained, clock, TrainedApart(whole, whole.play(), history.steps))
 
 
-def _plan(spec: RunSpec, lines: Lines) -> PlanApart:
+def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
     """What the simulator plays beside it."""
     facts = lines.facts
     tensors = [TensorShape(name, tuple(shape), matrix) for name, shape, matrix in facts["tensors"]]
@@ -236,7 +236,7 @@ def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
     return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": there}
 
 
-def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: Lines) -> None:
+def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerLines) -> None:
     """Tables, trace and, last, figures."""
     trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
     folder.long_table("metrics", metrics_tables([trained]))

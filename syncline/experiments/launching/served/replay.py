@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from syncline.specs import RunSpec
 
 
-def replayed(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
+def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
     """Train in this process, with events in an order that was recorded.
 
     Args:
@@ -67,7 +67,7 @@ def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
 
     spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
     assert isinstance(spec, RunSpec)
-    return replayed(spec, pq.read_table(folder / "order.parquet").to_pydict())
+    return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())
 
 
 def largest_difference(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:

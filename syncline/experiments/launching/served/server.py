@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from syncline.backend.devices import name_of_device
-from syncline.backend.letters import Line, Lost, admitted
+from syncline.backend.letters import Line, LineLost, admitted
 from syncline.backend.meeting import machine
 from syncline.backend.progress import Progress
 from syncline.backend.register import Register
@@ -125,7 +125,7 @@ class _Server:
         for line in self.lines.values():
             try:
                 line.send({"end": True})
-            except Lost:
+            except LineLost:
                 continue
 
     # Who comes, speaks and goes.
@@ -179,7 +179,7 @@ class _Server:
         try:
             head = self.lines[worker].head()
             tensors = self.lines[worker].tensors(self.sent_as)
-        except Lost:
+        except LineLost:
             self._lose(worker)
             return
         self._now()
@@ -252,7 +252,7 @@ class _Server:
         start_s = self.time_s()
         try:
             self.lines[worker].send(head, self.math.params)
-        except Lost:
+        except LineLost:
             self._lose(worker)
             return
         self.written.event("sent", self, worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from syncline.backend.letters import Line, Lost, knock
+from syncline.backend.letters import Line, LineLost, knock
 from syncline.backend.progress import Progress
 from syncline.backend.register import Register
 from syncline.backend.stopwatch import Stopwatch
@@ -47,7 +47,7 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, secret: str
     try:
         hello = {"worker": rank, "pid": os.getpid()}
         work.go(knock(port, secret, hello, how.timeout_s), progress)
-    except Lost:
+    except LineLost:
         os._exit(WITHOUT_SERVER)
 
 
