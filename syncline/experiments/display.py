@@ -235,14 +235,15 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     return tables
 
 
-OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s")
+OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
 """Of a row: lists, by age or by worker."""
 
 
 def _who_came(row: Record) -> Group:
     """What each worker sent to the server, and how late updates were."""
-    by_worker = zip(row["contributions"], row["steps_by_worker"], row["waited_s"], strict=True)
-    workers = [{"worker": m, "updates": u, "steps": k, "waited_s": s} for m, (u, k, s) in enumerate(by_worker)]
+    by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
+    names = ("updates", "steps", "waited_s", "waited_for_s")
+    workers = [{"worker": m} | dict(zip(names, one, strict=True)) for m, one in enumerate(by_worker)]
     counted = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
     note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counted}."
     columns: list[Column] = [
@@ -250,6 +251,7 @@ def _who_came(row: Record) -> Group:
         ("updates", lambda one: str(one["updates"])),
         ("local steps", lambda one: str(one["steps"])),
         ("waited", seconds_of("waited_s")),
+        ("waited for", seconds_of("waited_for_s")),
     ]
     return table(f"At the server, {row['versions']:,} versions of the model", columns, workers, note)
 

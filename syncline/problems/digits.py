@@ -16,6 +16,7 @@ from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
+from syncline.problems.sites import check_skew, site_part
 from syncline.problems.streams import StepStream, integers, torch_generator
 
 PIXELS, CLASSES = 64, 10
@@ -38,9 +39,11 @@ class Digits:
         skew: share of each shard that is dealt by label; the rest is dealt at random. At 0 all shards look alike, at 1
             a worker sees few labels: the images, sorted by label, are cut into M pieces. Degrees of skew as in K. Hsieh
             et al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
+        sites: into so many equal parts of the workers it is dealt by label, and in a site at random; none: by worker.
 
     Raises:
-        SpecError: a size is below 1, ``skew`` is outside [0, 1], or there are more workers than images.
+        SpecError: a size is below 1, ``skew`` is outside [0, 1], sites without it or more of them than workers, or
+            more workers than images.
     """
 
     name: ClassVar[str] = "digits"
@@ -48,11 +51,11 @@ class Digits:
     hidden: int = 64
     batch_size: int = 32
     skew: float = 0.0
+    sites: int | None = None
 
     def __post_init__(self) -> None:
         check_sizes(self, "hidden", "batch_size")
-        if not 0 <= self.skew <= 1:
-            raise SpecError("problem.skew", self.skew, "a number from 0 (alike) to 1 (sorted by label)")
+        check_skew(self.skew, self.sites, "sorted by label")
 
     def module(self) -> nn.Module:
         """The network without memory, on the meta device."""
@@ -72,7 +75,7 @@ class Digits:
         return NetworkTask(
             module,
             lambda source: uniform_weights(module, source),
-            DigitsData(rows, self.batch_size, self.skew, dtype, device),
+            DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device),
             rows,
             matrices=("0.weight",),  # the second layer is the output head
             # Two operations per weight and image forwards, twice that backwards.
@@ -121,7 +124,7 @@ def load() -> Images:
     return Images(images[cut:], labels[cut:], images[:cut], labels[:cut])
 
 
-def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator) -> Tensor:
+def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator, sites: int | None = None) -> Tensor:
     """One row of indices into ``labels`` per worker, ``(M, n // M)``: no image in two shards.
 
     Args:
@@ -129,9 +132,10 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
         world_size: M.
         skew: share of each shard that comes from the images sorted by label.
         source: of the order in which images are dealt.
+        sites: among whose workers these are dealt at random; none: each worker has labels of its own.
 
     Raises:
-        SpecError: ``world_size`` is larger than n.
+        SpecError: ``world_size`` is larger than n, or more sites than workers.
     """
     size = len(labels) // world_size
     if size == 0:
@@ -140,20 +144,35 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     alike = round((1 - skew) * size)
     random, rest = order[: alike * world_size], order[alike * world_size :]
     by_label = rest[labels[rest].argsort(stable=True)]
-    return torch.cat((random.view(world_size, alike), by_label.view(world_size, size - alike)), dim=1)
+    dealt = by_label.view(world_size, size - alike).clone()
+    if sites is not None:
+        parts = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
+        for part in sorted(set(parts)):
+            rows = slice(parts.index(part), parts.index(part) + parts.count(part))
+            images = dealt[rows].flatten()
+            dealt[rows] = images[torch.randperm(len(images), generator=source)].view(dealt[rows].shape)
+    return torch.cat((random.view(world_size, alike), dealt), dim=1)
 
 
 class DigitsData:
     """Batches ``(R, batch, 64)`` from the shards of the rows' workers."""
 
     def __init__(
-        self, rows: Rows, batch_size: int, skew: float, dtype: torch.dtype, device: torch.device | str
+        self,
+        rows: Rows,
+        batch_size: int,
+        skew: float,
+        sites: int | None,
+        dtype: torch.dtype,
+        device: torch.device | str,
     ) -> None:
         images = load()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
         self.validation = images.validation.to(device, dtype), images.validation_labels.to(device)
         groups = [
-            shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"))[list(rows.workers)]
+            shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)[
+                list(rows.workers)
+            ]
             for seed in rows.seeds
         ]
         self._shards = torch.cat(groups).to(device)  # (R, shard)

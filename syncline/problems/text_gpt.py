@@ -15,6 +15,7 @@ from syncline.problems.experts import Routing
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
 from syncline.problems.network import NetworkTask, shape_only
 from syncline.problems.per_worker import How
+from syncline.problems.sites import check_skew, site_part
 from syncline.problems.streams import StepStream, integers, torch_generator
 
 BYTES = 256  # the vocabulary: every file is a text
@@ -44,10 +45,13 @@ class TextGPT:
         experts: MLPs of each block, with a router before them; 1: one without.
         experts_per_token: through how many of them a token goes.
         balance: weight of the loss that makes the loads of experts alike; it is in gradients, and not in what is told.
+        skew: share of a batch's windows, rounded but one at least, that are of the worker's own part of the text, one
+            stretch of it; the others are drawn anywhere.
+        sites: so many equal parts of the workers share a part of the text; none: each worker has its own.
 
     Raises:
-        SpecError: a size is below 1, ``heads`` does not divide ``width``, experts that cannot be, or the file cannot be
-            read or is too short.
+        SpecError: a size is below 1, a skew outside [0, 1], sites without one or more of them than workers, ``heads``
+            does not divide ``width``, experts that cannot be, or the file cannot be read or is too short.
     """
 
     name: ClassVar[str] = "text-gpt"
@@ -65,10 +69,13 @@ class TextGPT:
     experts: int = 1
     experts_per_token: int = 1
     balance: float = 0.01
+    skew: float = 0.0
+    sites: int | None = None
 
     def __post_init__(self) -> None:
         check_sizes(self, "width", "heads", "context", "batch_size", "validation_windows")
         check_sizes(self, "layers", largest=MOST_LAYERS)
+        check_skew(self.skew, self.sites, "each from its own part of the text")
         self.module()
 
     @property
@@ -122,6 +129,8 @@ class TextGPT:
                 batch_size=self.batch_size,
                 validation_windows=self.validation_windows,
                 device=device,
+                own=max(1, round(self.skew * self.batch_size)) if self.skew else 0,
+                sites=self.sites,
             ),
             rows,
             matrices=tuple(name for name, p in module.named_parameters() if p.ndim == 2 and _is_hidden(name)),
@@ -162,6 +171,8 @@ class Windows:
         batch_size: int,
         validation_windows: int,
         device: torch.device | str,
+        own: int = 0,
+        sites: int | None = None,
     ) -> None:
         self._windows = train.to(device).unfold(0, context + 1, 1)  # a view: (starts, context + 1)
         held_out = validation.to(device).unfold(0, context + 1, 1)
@@ -169,10 +180,23 @@ class Windows:
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))
         self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
+        self._own, whole = own, len(self._windows)
+        parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
+        begins = [(whole * part // count, whole * (part + 1) // count) for part, count in parts]
+        if own and any(begin == end for begin, end in begins):
+            raise SpecError(
+                "problem.skew", own / batch_size, f"0, as a text of {whole} windows has not one for each part"
+            )
+        self._first = torch.tensor([[begin] for begin, _ in begins], device=device)
+        self._length = torch.tensor([[end - begin] for begin, end in begins], device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets ``(R, batch, context)``."""
-        return _shifted(self._windows[self._starts[step]])
+        starts = self._starts[step]
+        if self._own:  # the same draws, but of so many of them from the worker's own part
+            mine = self._first + starts[:, : self._own] * self._length // len(self._windows)
+            starts = torch.cat((mine, starts[:, self._own :]), dim=1)
+        return _shifted(self._windows[starts])
 
 
 def _shifted(windows: Tensor) -> tuple[Tensor, Tensor]:

@@ -108,3 +108,31 @@ def test_more_workers_than_images_are_refused():
 def test_a_wrong_field_is_named(field, value):
     with pytest.raises(SpecError, match=rf"^problem\.{field}: got {value}; expected "):
         Digits(**{field: value})
+
+
+def test_by_site_labels_differ_from_site_to_site_alone():
+    labels = load().train_labels
+    cut = shards(labels, 8, 1.0, torch.Generator().manual_seed(0), sites=2)
+    assert len(cut.unique()) == cut.numel()
+    seen = [set(labels[shard].tolist()) for shard in cut]
+    assert all(len(one) >= 4 for one in seen) and all(one == seen[0] for one in seen[:4])
+    assert len(set.union(*seen[:4]) & set.union(*seen[4:])) <= 1  # the label at the cut
+    by_worker = shards(labels, 8, 1.0, torch.Generator().manual_seed(0))
+    assert {*cut[:4].flatten().tolist()} == {*by_worker[:4].flatten().tolist()}
+    assert torch.equal(
+        shards(labels, 8, 1.0, torch.Generator().manual_seed(0), sites=8).sort(1)[0], by_worker.sort(1)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"sites": 2}, "none without a skew"), ({"skew": 0.5, "sites": 0}, "at least 1"), ({"skew": 2}, "from 0 .alike")],
+)
+def test_sites_that_cannot_be_are_refused(fields, said):
+    with pytest.raises(SpecError, match=said):
+        Digits(**fields)
+
+
+def test_more_sites_than_workers_are_refused():
+    with pytest.raises(SpecError, match=r"problem.sites: got 5; expected at most 4"):
+        Digits(skew=0.5, sites=5).build(Rows.whole_group(4))

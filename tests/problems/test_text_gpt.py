@@ -145,3 +145,26 @@ def test_flops_per_token_are_palms():
 def test_a_wrong_field_is_named(field, value):
     with pytest.raises(SpecError, match=rf"^problem\.{field}: got {value}; expected "):
         TextGPT(**{field: value})
+
+
+def test_a_share_of_the_windows_is_of_the_workers_or_the_sites_own_part_of_the_text():
+    rows = Rows.whole_group(4)
+    train = standard_library().train
+    whole = len(train) - SMALL.context
+    plain = SMALL.build(rows)._data._starts[3]
+    for sites, parts in ((None, [0, 1, 2, 3]), (2, [0, 0, 1, 1])):
+        data = replace(SMALL, skew=0.5, sites=sites).build(rows)._data
+        inputs, _ = data.batch(3)
+        for worker, part in enumerate(parts):
+            first, stop = whole * part // (max(parts) + 1), whole * (part + 1) // (max(parts) + 1)
+            own = first + plain[worker, :2] * (stop - first) // whole
+            assert ((first <= own) & (own < stop)).all()
+            expected = [train[at : at + SMALL.context] for at in [*own.tolist(), *plain[worker, 2:].tolist()]]
+            assert torch.equal(inputs[worker], torch.stack(expected).long())
+
+
+def test_sites_without_a_skew_are_refused():
+    with pytest.raises(SpecError, match=r"problem.sites: got 2; expected none without a skew"):
+        replace(SMALL, sites=2)
+    with pytest.raises(SpecError, match=r"problem.sites: got 5; expected at most 4"):
+        replace(SMALL, skew=0.5, sites=5).build(Rows.whole_group(4))
