@@ -62,6 +62,13 @@ def test_examples_at_the_prompt_run(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_at_the_prompt_are_blocks_of_code(page: Path) -> None:
+    """Markdown takes a line that begins with ``>>>`` for a quotation of a quotation of one."""
+    told = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert not re.findall(r"^>>> .*", told, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         # The figure is made by a run of minutes and committed beside the text.

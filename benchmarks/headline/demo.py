@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.headline.__main__ import figures, tables
-from benchmarks.headline.kept import Finals, finals
-from benchmarks.headline.tables import markdown
+from benchmarks.headline.__main__ import figures
+from benchmarks.headline.kept import TARGETS, Finals, finals
+from benchmarks.headline.tables import markdown, seconds
 from syncline.experiments.compare import compare
 from syncline.specs import CompareSpec, load_spec
 
@@ -16,16 +16,26 @@ FRESH = "compare-text"
 
 
 def demo(out: Path = Path("runs")) -> None:
-    """Print the tables, draw the pictures, train again and hold the losses against those that are kept."""
+    """Print who is when at a loss, draw the pictures, train again and hold the losses against those that are kept."""
     kept = finals()
     drawn = figures(kept, out / "headline")
-    print(in_columns(tables(kept)))
+    print(in_columns(at_a_glance(kept)))
+    print("Ranges over the seeds, other losses and larger models: results/headline/README.md")
     spec = load_spec(FRESH, (), CompareSpec)
     print(f"\ntraining {', '.join(one.name for one in spec.methods)} again, seed {spec.seeds[0]} ...", flush=True)
     fresh = compare(spec, out / FRESH)
     print(in_columns(beside(kept, spec.seeds[0], fresh["rows"])))
     for path in (*drawn, Path(fresh["folder"])):
         print(path)
+
+
+def at_a_glance(kept: Finals, target: float = TARGETS[1]) -> str:
+    """A table that 80 characters hold: when most seeds were at a loss on each network, and the loss at the end."""
+    at: dict[str, list[str]] = {}
+    for row in kept.rows((target,)):
+        at.setdefault(row.method, [f"{row.loss:.3f}"]).append(seconds(row.reached[target].median_s))
+    networks = [f"on {link.name}" for link in kept.spec.networks]
+    return markdown([f"time to {target:.2f}", "last loss", *networks], ([name, *cells] for name, cells in at.items()))
 
 
 def beside(kept: Finals, seed: int, rows: list[dict[str, Any]]) -> str:

@@ -94,8 +94,12 @@ def on_processes(
     """The result of a launch, which says in `Result.failed` if it is one of a failure."""
     from syncline.experiments.launching.launch import launch as launch_run
     from syncline.experiments.launching.pipeline import launch_pipeline
+    from syncline.experiments.launching.served.launch import launch_served
+    from syncline.methods.parts.asynchronous import asynchronous_of
 
     run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch_run
+    if not isinstance(spec, PipelineSpec) and asynchronous_of(spec.method) is not None:
+        run_it = launch_served
     with place(out, spec.name) as (path, scratch):
         answer = run_it(spec, path, how, exact=exact and out is not None, on_progress=on_progress)
     return launched(spec, answer, scratch)

@@ -47,7 +47,7 @@ def host_store(port: int = 0) -> dist.TCPStore:
     try:
         return dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False)
     except (dist.DistError, RuntimeError, ValueError) as error:
-        raise SpecError("port", port, f"a free port ({_reason(error)})") from None
+        raise SpecError("port", port, f"a free port ({reason_of(error)})") from None
 
 
 def join_store(port: int, timeout_s: float) -> Store:
@@ -71,7 +71,7 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     except ValueError as error:
         raise SynclineError(f"torchrun's environment: {error}") from None
     except (dist.DistError, RuntimeError) as error:
-        port, reason = os.environ["MASTER_PORT"], _reason(error)
+        port, reason = os.environ["MASTER_PORT"], reason_of(error)
         if "in use" in reason:
             raise SpecError("MASTER_PORT", port, f"a free port ({reason})") from None
         raise SynclineError(f"no store at {os.environ['MASTER_ADDR']}:{port}: {reason}") from None
@@ -79,7 +79,7 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     return store, Place(rank, processes, *local)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Torch's complaint in a few words."""
     text = str(error)
     known = ("address already in use", "permission denied", "timed out", "refused")

@@ -70,6 +70,14 @@ class Stopwatch:
         self._until(self.now_ns())
         self._what = "optimizer"
 
+    def stretch(self, factor: float) -> None:
+        """Wait for so many times what the step has taken so far, as a slower machine computes."""
+        now_ns = self.now_ns()
+        self._until(now_ns)
+        time.sleep(factor * (now_ns - self.begun_ns) / 1e9)
+        self._since_ns = self.now_ns()
+        self._note("compute", "compute", "slowed", now_ns, self._since_ns, 0, self._step)
+
     def end(self) -> None:
         """The step ends."""
         self.ended_ns = self.now_ns()

@@ -37,18 +37,21 @@ class Failure:
         step: in which it was, from 0; None before the first.
         reason: the end of the sentence "rank 2 ...".
         mistake: whether it is one in the input.
+        who: what the rank is called, if not by its number.
     """
 
     rank: int | None
     step: int | None
     reason: str
     mistake: bool = False
+    who: str = ""
 
     def __str__(self) -> str:
         if self.mistake:
             return self.reason
         where = "before the first step" if self.step is None else f"in step {self.step}"
-        return f"{'somebody' if self.rank is None else f'rank {self.rank}'} {self.reason} {where}"
+        who = self.who or ("somebody" if self.rank is None else f"rank {self.rank}")
+        return f"{who} {self.reason} {where}"
 
 
 def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
@@ -60,7 +63,8 @@ def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
     note.replace(folder / f"{rank}.failed")
 
 
-def _entry(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
+def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
+    """What a process under watch does: ``target(rank, *args)``, and it ends with its parent."""
     # Ctrl-C reaches every process of a terminal; who watches decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -110,7 +114,7 @@ def watched(
     context = get_context("forkserver")
     context.set_forkserver_preload([*PRELOAD, *preload])
     started: list[BaseProcess] = [
-        context.Process(target=_entry, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
+        context.Process(target=guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
     ]
     try:
         for process in started:
@@ -158,7 +162,7 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
     told = {note[1] for note in notes}
     for rank, process in enumerate(processes):
         if process.exitcode not in (None, 0) and rank not in told:
-            return Failure(rank, _step(progress, rank), f"died ({_how(process.exitcode)})")
+            return Failure(rank, _step(progress, rank), f"died ({how_it_ended(process.exitcode)})")
     _, rank, mistake, text, _ = min(notes)
     return Failure(rank, _step(progress, rank), f"failed ({text})" if not mistake else text, mistake)
 
@@ -167,7 +171,8 @@ def _step(progress: Progress, rank: int) -> int | None:
     return progress.step_of(rank) if rank in progress.started() else None
 
 
-def _how(code: int | None) -> str:
+def how_it_ended(code: int | None) -> str:
+    """An exit code in words."""
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"

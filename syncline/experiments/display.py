@@ -53,12 +53,23 @@ def _waiting(row: Record) -> str:
 
 
 def _sure_step(row: Record) -> str:
+    """A step time, and what it is sure to."""
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     shown = seconds_of("step_time_s")(row)
-    return f"{shown} ±{(high_s - low_s) / 2 / step_s:.0%}" if step_s else shown
+    return f"{shown} {around(step_s, low_s, high_s)}" if step_s else shown
 
 
-def sure_speedup(rows: list[Record]) -> Column:
+def around(value: float, low: float, high: float) -> str:
+    """How far both bounds are from a value, as parts of it.
+
+    >>> around(0.358, 0.331, 0.655), around(100, 93, 107)
+    ('-8+83%', '±7%')
+    """
+    below, above = (f"{max(0.0, part):.0%}" for part in (1 - low / value, high / value - 1))
+    return f"±{above}" if below == above else f"-{below.removesuffix('%')}+{above}"
+
+
+def speedup_column(rows: list[Record]) -> Column:
     """Speedups, with what they are sure to."""
     if not _bounded(rows):
         return "speedup", times_of("speedup")
@@ -67,8 +78,8 @@ def sure_speedup(rows: list[Record]) -> Column:
         if not (value := row["speedup"]):
             return "-"
         digits = max(0, 2 - int(math.log10(max(value, 1.0))))
-        sure = (row["speedup_high"] - row["speedup_low"]) / 2 / value
-        return f"{value:.{digits}f}x" + (f" ±{sure:.0%}" if sure else "")
+        low, high = row["speedup_low"], row["speedup_high"]
+        return f"{value:.{digits}f}x" + (f" {around(value, low, high)}" if low < high else "")
 
     return "speedup", show
 
@@ -79,7 +90,7 @@ def few_note(rows: list[Record], baseline: str) -> str:
     if not _bounded(rows):
         return note
     of = "; ".join(dict.fromkeys(row["basis"] for row in rows))
-    return f"{note}\n±: half the range where nine of ten measurements are expected; from {of}."
+    return f"{note}\n-, + and ±: the range where nine of ten measurements are expected; from {of}."
 
 
 def stuck_note(rows: list[Record]) -> str:
@@ -95,30 +106,11 @@ MORE = "\nMore: --columns all, or names of --json."
 
 def clock_columns(rows: list[Record]) -> list[Column]:
     """The clock's columns; of communication what is exposed if that is not all of it in every row."""
-    step: Column = ("step\ntime +-", _step) if _bounded(rows) else CLOCK_COLUMNS[0]
+    step: Column = ("step\ntime", _sure_step) if _bounded(rows) else CLOCK_COLUMNS[0]
     return [step, ("exposed", _exposed) if _hides(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
 
 
-def _step(row: Record) -> str:
-    """A step time, and half of what is between its bounds as a part of it."""
-    step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
-    shown = seconds_of("step_time_s")(row)
-    return f"{shown} {(high_s - low_s) / 2 / step_s:.0%}" if step_s else shown
-
-
-def speedup_column(rows: list[Record]) -> Column:
-    """Speedups, and half of what is between their bounds as a part of them."""
-    if not _bounded(rows):
-        return "speedup", times_of("speedup")
-
-    def show(row: Record) -> str:
-        if not row["speedup"]:
-            return "-"
-        value = row["speedup"]
-        digits = max(0, 2 - int(math.log10(max(value, 1.0))))
-        return f"{value:.{digits}f}x {(row['speedup_high'] - row['speedup_low']) / 2 / value:.0%}"
-
-    return "speedup\n+-", show
+BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are expected."
 
 
 def bounds_note(rows: list[Record]) -> str:
@@ -126,7 +118,7 @@ def bounds_note(rows: list[Record]) -> str:
     if not _bounded(rows):
         return ""
     of = "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
-    return f" +-: half of the interval in which nine of ten measured ones are expected.{of}"
+    return f"{BOUNDS_NOTE}{of}"
 
 
 def _bounded(rows: list[Record]) -> bool:
@@ -159,7 +151,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("method", lambda row: row["method"]),
         ("val loss", _loss),
         *few_columns(rows),
-        sure_speedup(rows),
+        speedup_column(rows),
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
@@ -243,14 +235,15 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     return tables
 
 
-OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s")
+OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
 """Of a row: lists, by age or by worker."""
 
 
 def _who_came(row: Record) -> Group:
     """What each worker sent to the server, and how late updates were."""
-    by_worker = zip(row["contributions"], row["steps_by_worker"], row["waited_s"], strict=True)
-    workers = [{"worker": m, "updates": u, "steps": k, "waited_s": s} for m, (u, k, s) in enumerate(by_worker)]
+    by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
+    names = ("updates", "steps", "waited_s", "waited_for_s")
+    workers = [{"worker": m} | dict(zip(names, one, strict=True)) for m, one in enumerate(by_worker)]
     counted = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
     note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counted}."
     columns: list[Column] = [
@@ -258,6 +251,7 @@ def _who_came(row: Record) -> Group:
         ("updates", lambda one: str(one["updates"])),
         ("local steps", lambda one: str(one["steps"])),
         ("waited", seconds_of("waited_s")),
+        ("waited for", seconds_of("waited_for_s")),
     ]
     return table(f"At the server, {row['versions']:,} versions of the model", columns, workers, note)
 

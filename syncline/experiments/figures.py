@@ -18,6 +18,7 @@ from syncline.analysis import (
 )
 from syncline.analysis.figures import Surface
 from syncline.analysis.figures.ages import ages_and_contributions
+from syncline.analysis.figures.waits import waits_for_whom
 from syncline.experiments.folder import RunFolder
 from syncline.experiments.records import eval_clock_s
 from syncline.experiments.trained import Trained
@@ -71,12 +72,16 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
 
 
 def ages_figure(folder: RunFolder, trained: list[Trained]) -> None:
-    """How late updates were and whose they were, where workers came at their own pace."""
+    """Where workers came at their own pace: how late updates were, whose they were, and who waited for whom."""
     told = {one.method: one.apart.record() for one in trained if one.apart and one.apart.played.contributions}
     if told:
         ages = {name: record["ages"] for name, record in told.items()}
         whose = {name: record["contributions"] for name, record in told.items()}
         save(ages_and_contributions(ages, whose), folder.figure("ages"))
+    waits = {one.method: one.apart.waited_for_s() for one in trained if one.method in told and one.apart}
+    waits = {name: waited_s for name, waited_s in waits.items() if waited_s.any()}
+    if waits:
+        save(waits_for_whom(waits), folder.figure("waits"))
 
 
 def strip_figure(folder: RunFolder, clock: Clock) -> None:

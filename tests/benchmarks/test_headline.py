@@ -22,7 +22,7 @@ from benchmarks.headline.choose import (
     second_look,
     trials_of,
 )
-from benchmarks.headline.demo import in_columns
+from benchmarks.headline.demo import at_a_glance, in_columns
 from benchmarks.headline.kept import RESULTS, TARGETS, Finals, Reached, Row, calls, finals, keep_losses, tensors_of_gpt
 from benchmarks.headline.sizes import AGAIN
 from benchmarks.headline.tables import by_network, first_three, loss, losses, reached, seconds
@@ -90,6 +90,12 @@ def test_tables_have_each_method_once_per_network(made_up, spec):
         assert text.count(f"| {method.name} |") == 1 + len(spec.networks)
     columns = in_columns(text).splitlines()
     assert "---" not in "".join(columns) and columns[1].index("2.0") == columns[2].index("2.1")
+
+
+def test_the_demo_tells_of_each_method_in_80_characters(made_up, spec):
+    head, *lines = in_columns(at_a_glance(made_up)).splitlines()
+    assert [line.split()[0] for line in lines if line] == [method.name for method in spec.methods]
+    assert max(map(len, (head, *lines))) <= 80 and all(f"on {link.name}" in head for link in spec.networks)
 
 
 def test_what_a_method_sends_is_what_a_training_sends(spec, tmp_path):

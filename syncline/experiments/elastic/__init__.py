@@ -1,4 +1,5 @@
 """Trainings of workers at their own pace.
 
-Read `pace`, `teams` (whose steps are one batch), `workers_apart` (the math), `clock_apart`, then `train_apart`.
+Read `pace`, `teams` (whose steps are one batch), `rates`, `one_worker` and `servers` (the math of each),
+`workers_apart` (of all together), `clock_apart`, then `train_apart`.
 """

@@ -147,7 +147,12 @@ class TrainedApart:
             "contributions": np.bincount(columns["worker"].astype(np.int64), minlength=workers).tolist(),
             "steps_by_worker": self.played.steps_of(workers).tolist(),
             "waited_s": self.played.wait_s.tolist(),
+            "waited_for_s": self.waited_for_s().sum(0).tolist(),
         }
+
+    def waited_for_s(self) -> Floats:
+        """Who waited how long for whom, see `PlayedApart.waited_for_s`."""
+        return self.played.waited_for_s(self.plan.served.workers, self.plan.served.groups)
 
     def bytes_sent(self) -> Floats:
         """Bytes of updates sent by the end of each step of the training, local servers' too, over P: ``(T,)``."""

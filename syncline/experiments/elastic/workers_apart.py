@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,14 @@ from torch import Tensor
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.experiments.elastic.level_above import LevelAbove
+from syncline.experiments.elastic.one_worker import inner_of
+from syncline.experiments.elastic.rates import lr_factors
+from syncline.experiments.elastic.servers import outer_rules, server_optimizer
 from syncline.experiments.elastic.teams import Team, Teams, alone
-from syncline.methods.ddp import DDPSpec
 from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
-from syncline.optim import Method, Nesterov
-from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
+from syncline.optim import Method
+from syncline.optim.servers import GradientServer, ServerRule
 from syncline.problems import Rows, Task
 from syncline.problems.streams import DrawnBlocks
 from syncline.sim.online.served import EndPlay
@@ -102,25 +104,22 @@ class WorkersApart:
     def _parts(self, method: MethodBase) -> tuple[Sequence[ServerRule], list[Method]]:
         """Each server's rule, and the optimizers whose rate follows the schedule: the workers', or the server's."""
         if not isinstance(method, DiLoCoSpec):
-            alone = method.model_copy(update={"asynchronous": None})
-            optimizer = alone.build(parameter_groups(self.server_task), self.comm)
+            optimizer = server_optimizer(method, self.server_task, self.comm)
             return [GradientServer(optimizer)], [optimizer]
-        knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
-        self.inner = DDPSpec(**knobs)
-        optimizers = [self._optimizer_of(team) for team in self.teams]
-        lr, momentum = method.outer_lr, method.outer_momentum
-        if self.how.momentum == "delayed":
-            n, c = self.how.buffer, self.how.activation
-            return [DelayedNesterov(model, lr, momentum, n, c) for model in self.models], optimizers
-        return [OuterServer(model, Nesterov(lr, momentum)) for model in self.models], optimizers
+        self.inner = inner_of(method)
+        return outer_rules(method, self.how, self.models), [self._optimizer_of(team) for team in self.teams]
 
     # What happens, in the order of events.
 
     def step(self, worker: int, number: int) -> None:
         """A local step: its gradient, and in local methods its update; of its whole team, if it is the first."""
+        self.step_as(worker, number, self.done)
+
+    def step_as(self, worker: int, number: int, count: int) -> None:
+        """The same as number ``count`` of all workers' steps, which schedules go by."""
         team = self.team[worker]
         if team.steps(worker, number) and self.local:
-            self._step_with(self.optimizers[self.teams.index(team)], self.done)
+            self._step_with(self.optimizers[self.teams.index(team)], count)
         self.losses.append(team.loss_of(worker))
         self.done += 1
         self.since[worker] += 1
@@ -287,21 +286,3 @@ def problems_of(spec: Training, batches: Sequence[float]) -> list[Problem]:
     """The problem with each worker's batches."""
     batch = getattr(spec.problem, "batch_size", 1)
     return [spec.problem if one == batch else replace(spec.problem, batch_size=int(one)) for one in batches]
-
-
-INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
-"""What a worker's own optimizer has of its method."""
-
-
-def lr_factors(spec: Training) -> list[float] | None:
-    """By what the learning rate is multiplied in each step; None: by 1 in all."""
-    probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = spec.schedule.build(probe, spec.steps)
-    if schedule is None:
-        return None
-    factors = []
-    for _ in range(spec.steps):
-        factors.append(float(probe.param_groups[0]["lr"]))
-        probe.step()
-        schedule.step()
-    return factors

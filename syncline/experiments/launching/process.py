@@ -44,9 +44,10 @@ class Launch:
         port: of the store where processes meet; 0: any that is free.
         keep_parameters: whether the folder gets the parameters that each worker ended with, ``parameters.pt``.
         workers_per_process: R, the workers that live in each process, as rows of its tensors.
+        rejoins: of workers at their own pace, how often the process of each is started again when it dies.
 
     Raises:
-        SpecError: a timeout below a second, no port, or no worker in a process.
+        SpecError: a timeout below a second, no port, no worker in a process, or fewer rejoins than none.
     """
 
     device: str = "auto"
@@ -56,6 +57,7 @@ class Launch:
     port: int = 0
     keep_parameters: bool = False
     workers_per_process: int = 1
+    rejoins: int = 3
 
     def __post_init__(self) -> None:
         if not self.timeout_s >= 1:
@@ -64,6 +66,8 @@ class Launch:
             raise SpecError("port", self.port, "a free port up to 65535; 0 for any")
         if self.workers_per_process < 1:
             raise SpecError("workers_per_process", self.workers_per_process, "an integer of at least 1")
+        if self.rejoins < 0:
+            raise SpecError("rejoins", self.rejoins, "an integer of at least 0")
 
     def processes(self, workers: int) -> int:
         """How many processes hold so many workers.

@@ -46,7 +46,23 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
         title = network_title(spec.network, spec.workers, rows[0]["steps"])
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
         tables.append(table(title, [world, *clock_columns(clocks), *split], clocks, note))
+        if "ages" in rows[0]:
+            tables.append(_ages(clocks))
     return tables
+
+
+def _ages(worlds: list[dict[str, Any]]) -> Group:
+    """How late updates were, and whose, as measured and as simulated."""
+    columns: list[Column] = [
+        ("world", lambda row: row["network"]),
+        ("versions", lambda row: f"{row['versions']:,}"),
+        ("mean\nage", lambda row: f"{row['age_mean']:.2f}"),
+        ("most", lambda row: str(row["age_max"])),
+        ("ages: how many updates", lambda row: ", ".join(f"{a}: {n}" for a, n in enumerate(row["ages"]) if n)),
+        ("updates\nby worker", lambda row: ", ".join(map(str, row["contributions"]))),
+    ]
+    note = "Ages of updates: versions of the model since a worker took its own."
+    return table("who came, and how late", columns, worlds, note)
 
 
 def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:

@@ -10,7 +10,7 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of
-from syncline.experiments.display import MORE, few_columns, few_note, network_title, sure_speedup
+from syncline.experiments.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.experiments.projection.training_tables import training_columns, training_note
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.units import format_bandwidth, format_bytes
@@ -73,7 +73,7 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
     columns += [count_of("workers")] if several else []
     columns += [] if "cost" in headings else [step]
     columns += [] if {"cost", "tokens"} & {*headings} else [waiting]
-    columns.append(sure_speedup(list(rows)))
+    columns.append(speedup_column(list(rows)))
     if not training and any(row.get("faster") for row in rows):
         columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
     if not several or any(row["fits"] is False for row in rows):

@@ -75,7 +75,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
         apart = max(totals) > LOG_TIME_RATIO * min(totals)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": apart})
     panels += [
-        {"x": f"on {name}", "title": f"Time on {name}", "told": read.networks[name], "kind": "seconds", "log": far}
+        {"x": f"on {name}", "title": f"Time on {name}", "told": _beside(name, read), "kind": "seconds", "log": far}
         for name in networks
     ]
     limits = loss_limits(read.curves)
@@ -83,6 +83,11 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
         "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
         "limits": [shortened(one) for one in limits], "target": read.target,
     }  # fmt: skip
+
+
+def _beside(name: str, read: FileCurves) -> str:
+    """What is known of a network beside its name."""
+    return "" if read.networks[name] == name else read.networks[name]
 
 
 def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:

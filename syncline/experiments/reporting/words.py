@@ -118,8 +118,18 @@ def _of_a_sweep(one: Reported) -> list[str]:
 
 def _of_claims(one: Reported) -> list[str]:
     states = [row["state"] for row in one.rows]
-    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return [f"{len(states)} comparisons: {counted}."]
+    counted = in_a_sentence(_so_many(state, states.count(state)) for state in dict.fromkeys(states))
+    if not states[1:]:
+        return [f"One comparison, which {counted.removeprefix('1 ')}."]
+    return [f"Of {len(states)} comparisons {counted}."]
+
+
+def _so_many(state: str, count: int) -> str:
+    """Comparisons that hold, fail, or are unknown, as a sentence has them."""
+    verbs = {"holds": "hold", "fails": "fail"}
+    if state in verbs:
+        return f"{count} {state if count == 1 else verbs[state]}"
+    return f"{count} {'is' if count == 1 else 'are'} {state}"
 
 
 def _counted(one: Reported) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from syncline.experiments.columns import Column, seconds_of, table
-from syncline.experiments.display import bounds_note
+from syncline.experiments.display import BOUNDS_NOTE, bounds_note
 from syncline.experiments.projection.tables import TOO_LARGE, held_lines, model_note
 from syncline.experiments.projection.training_tables import training_columns, training_note
 from syncline.experiments.solving.question import KNOWN, Inverse
@@ -210,9 +210,7 @@ def _shared_note(rows: list[Record], question: Inverse) -> str:
     note += _batch(rows, question) + model_note(question.specs)
     losses = [row | {"method": _method(row)} for row in rows if _tells_losses([row], question)]
     told = [row for row in losses if row.get("loss") is not None or not question.best]
-    note += training_note(told, question.specs) + bounds_note(rows).replace(
-        " +-: half of the interval in which nine of ten measured ones are expected.", ""
-    )
+    note += training_note(told, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
     note += "" if question.best else "".join(held_lines(rows))
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."

@@ -205,5 +205,5 @@ def check_synchronous(method: Any, path: str) -> None:
         SpecError: below ``path``.
     """
     if asynchronous_of(method) is not None:
-        expected = "a method without it: only 'run' and 'compare' play who comes when"
+        expected = "a method without it: only 'run', 'compare' and 'launch' know who comes when"
         raise SpecError(f"{path}.asynchronous" if path else "asynchronous", method.name, expected)

@@ -9,15 +9,15 @@ from functools import partial
 import numpy as np
 from simpy.events import EventPriority
 
-from syncline.seeds import generator
 from syncline.sim.failures.absences import Absences, Away
-from syncline.sim.online.desks import Desk, desks_of
+from syncline.sim.online.desks import Desk
 from syncline.sim.online.fates import AWAY, LOST, Fates
 from syncline.sim.online.gates import GatedSimulation, gate
 from syncline.sim.online.hierarchy import ServerAbove
 from syncline.sim.online.lanes import ServerLanes
 from syncline.sim.online.lines import with_servers
-from syncline.sim.online.served import Contribution, EndPlay, Nobody, PlayedApart, Served, Watching
+from syncline.sim.online.served import EndPlay, Nobody, PlayedApart, Served, Watching
+from syncline.sim.online.serving import Serving
 from syncline.sim.programs import Compute, Delay, First, Instruction, Recv, Send
 
 ARRIVALS = EventPriority(10)
@@ -64,79 +64,80 @@ class _Play:
         self.served, self.pace, self.watching = served, pace, watching
         workers = served.workers
         self.fates = Fates(workers, pace, absences)
-        self.left = served.steps  # that nobody has been handed
-        self.granted, self.made, self.round = [0] * workers, [0] * workers, [0] * workers
-        self.model, self.begun_s, self.sent_s = [0] * workers, [0.0] * workers, [0.0] * workers
-        self.desks = desks_of(workers, served.groups)
-        self.of = [desk for desk in self.desks for _ in desk.idle]
-        self.at: dict[int, int] = {}  # of each worker's last update, its number among all
+        self.serving = Serving(served, watching, self)
+        self.made, self.round = [0] * workers, [0] * workers
         self.arrived: list[int] = []  # workers whose updates arrived at this instant
-        self.noted: list[Contribution] = []
-        self.draws = generator(served.seed, "participants")
         self.above = ServerAbove(self, served.above) if served.above is not None else None
         self.step_end_s: list[float] = []
         self.step_worker: list[int] = []
-        self.end_s = 0.0
 
     def run(
         self, over: ServerLanes, starts_s: Sequence[float] | None, delay: Delay | None, keep_steps: int | None
     ) -> PlayedApart:
         """Play to the end."""
-        workers = self.served.workers
-        at_once = [worker for desk in self.desks for worker in self._chosen(desk)]
-        for worker in at_once:
-            self._grant(worker)
+        workers, serving = self.served.workers, self.serving
+        at_once = serving.begin()
         late = None if delay is None else lambda a, b: delay(over.place_of(a), over.place_of(b))
         begins = None if starts_s is None else [*starts_s, *[0.0] * len(over.places)]
-        self.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
+        serving.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         programs = [self._work(m) if m in at_once else self._waiting(m, -1, -1) for m in range(workers)]
         programs += [self._lane(m) if m in at_once else self._replying(m, -1, -1) for m in range(workers)]
         programs += self.above.programs() if self.above else []
         self.simulation = GatedSimulation(programs, over, begins, True, late)
-        interrupted = self.went_on = False
+        interrupted = self.is_through = False
         try:
             timeline = self.simulation.run()
-            self.went_on = True
+            self.is_through = True
         except (EndPlay, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline_so_far(), isinstance(end, KeyboardInterrupt)
         return PlayedApart(
             np.array(self.step_end_s),
             np.array(self.step_worker, dtype=np.int64),
-            tuple(self.noted),
-            sum(desk.versions for desk in self.desks),
-            self.end_s,
+            tuple(serving.noted),
+            sum(desk.versions for desk in serving.desks),
+            serving.end_s,
             timeline.compute_s()[:workers] - self.fates.not_computing_s(),
             timeline.exposed_communication_s()[:workers],
             with_servers(timeline, self.served, keep_steps),
             interrupted,
             tuple(self.above.noted) if self.above else (),
-            self.fates.outcome(self.end_s, len(self.step_end_s), self.left if self.went_on else 0),
+            self.fates.outcome(serving.end_s, len(self.step_end_s), serving.left if self.is_through else 0),
         )
+
+    # Who keeps the time for the servers.
+
+    def time_s(self) -> float:
+        """Seconds from the beginning, at an event of a server."""
+        return float(self.simulation.env.now)
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call after so many seconds; what arrives at that instant is still in time."""
+
+        def called(_: object) -> None:
+            if self.arrived:
+                self._take(None)
+            call()
+
+        self.simulation.env.later(seconds, called, ARRIVALS)
+
+    def let_go(self, worker: int) -> None:
+        """Open the gate of a worker's lane."""
+        self.simulation.let_through(self.served.workers + worker)
+
+    def went_on(self, desk: Desk) -> None:
+        """Send what is due above."""
+        if self.above:
+            self.above.go_on(desk)
 
     # A worker.
 
-    def _chosen(self, desk: Desk) -> list[int]:
-        """Who of the idle goes on: as many as there are places; all, where no steps are left."""
-        idle, places = desk.idle, self.served.at_a_time - self.served.workers + len(desk.idle)
-        if places >= len(idle) or not self.left:
-            desk.idle = []
-            return idle
-        drawn = set(self.draws.choice(len(idle), places, replace=False).tolist())
-        desk.idle = [worker for i, worker in enumerate(idle) if i not in drawn]
-        return [worker for i, worker in enumerate(idle) if i in drawn]
-
-    def _grant(self, worker: int) -> None:
-        """Hand a worker its next local steps, if any are left."""
-        steps = min(self.served.local_steps[worker], self.left)
-        self.granted[worker], self.left = steps, self.left - steps
-        self.of[worker].under_way += steps > 0
-
     def _work(self, worker: int) -> list[Instruction]:
         """What a worker does with a model."""
-        steps, made, number = self.granted[worker], self.made[worker], self.round[worker]
+        serving = self.serving
+        steps, made, number = serving.granted[worker], self.made[worker], self.round[worker]
         if not steps:
             return []
-        if (away := self.fates.next_of(worker, self.begun_s[worker], range(made, made + steps))) is not None:
+        if (away := self.fates.next_of(worker, serving.begun_s[worker], range(made, made + steps))) is not None:
             return self._fails(worker, away)
         lane, last = self.served.workers + worker, made + steps - 1
         program: list[Instruction] = [
@@ -150,7 +151,7 @@ class _Play:
 
     def _fails(self, worker: int, away: Away) -> list[Instruction]:
         """What a worker does whose machine fails before its update is made: when it is back it asks for a model."""
-        begun_s, number, made = self.begun_s[worker], self.round[worker], self.made[worker]
+        begun_s, number, made = self.serving.begun_s[worker], self.round[worker], self.made[worker]
         lane, from_s = self.served.workers + worker, max(away.from_s, begun_s)
         self.round[worker] += 1
         program: list[Instruction] = [
@@ -167,31 +168,30 @@ class _Play:
         ]
 
     def _failed(self, worker: int, away: Away) -> None:
-        self.left += self.granted[worker]  # anybody's again
-        self.fates.fail(worker, self.begun_s[worker], away)
-        self.watching.fail(worker)
+        self.fates.fail(worker, self.serving.begun_s[worker], away)
+        self.serving.fail(worker, for_good=math.isinf(away.back_s))
 
     def _waiting(self, worker: int, number: int, last: int) -> list[Instruction]:
         """A worker waits for its next model."""
 
         def goes_on(_: int) -> list[Instruction]:
-            self.begun_s[worker] = self.simulation.now_s
+            self.serving.begun_s[worker] = self.simulation.now_s
             return self._work(worker)
 
         lane = self.served.workers + worker
         return [Recv(lane, ("model", number), last, label=f"model {number + 1}"), First([None], goes_on)]
 
     def _stepped(self, worker: int, number: int) -> None:
-        self.end_s = self.sent_s[worker] = now_s = self.simulation.now_s
+        self.serving.end_s = self.serving.sent_s[worker] = now_s = self.simulation.now_s
         self.step_end_s.append(now_s)
         self.step_worker.append(worker)
         self.watching.step(worker, number)
 
-    # The server.
+    # The server's lane of a worker.
 
     def _lane(self, worker: int) -> list[Instruction]:
         """What the server does for a worker that has begun: take its update, give it the next model, and so on."""
-        if not self.granted[worker]:
+        if not self.serving.granted[worker]:
             return []
         return self._taking(worker, self.round[worker] - 1, self.made[worker] - 1)
 
@@ -203,15 +203,15 @@ class _Play:
 
     def _replying(self, worker: int, number: int, last: int) -> list[Instruction]:
         return [
-            gate(partial(self._replied, worker), last),
+            gate(partial(self.serving.replied, worker), last),
             First([None], lambda _: self._giving(worker, number, last)),
         ]
 
     def _giving(self, worker: int, number: int, last: int) -> list[Instruction]:
-        if worker in self.fates.gone:
+        if worker in self.serving.gone:
             return []
         send = Send(worker, self.served.model_bytes, ("model", number), last, label=f"model {number + 1}")
-        more = self.granted[worker]
+        more = self.serving.granted[worker]
         return [send, *(self._taking(worker, number + 1, last + more) if more else [])]
 
     def _arrived(self, worker: int) -> None:
@@ -222,90 +222,4 @@ class _Play:
 
     def _take(self, _: object) -> None:
         arrived, self.arrived = sorted(self.arrived), []
-        now_s = float(self.simulation.env.now)
-        for worker in arrived:
-            if worker in self.fates.failed:
-                self._is_back(worker)
-                continue
-            self.end_s = now_s
-            desk = self.of[worker]
-            age = desk.versions - self.model[worker]
-            self.at[worker] = len(self.noted)
-            self.noted.append(
-                Contribution(
-                    worker, self.granted[worker], self.begun_s[worker], self.sent_s[worker], now_s,
-                    self.model[worker], desk.versions + 1, age, math.nan,
-                )
-            )  # fmt: skip
-            desk.under_way -= 1
-            self.watching.arrive(worker, age)
-            desk.buffered.append(worker)
-            if not self.served.waits:
-                desk.idle.append(worker)
-            self._has_come(desk)
-        for desk in self.desks:
-            self._go_on(desk)
-
-    def _is_back(self, worker: int) -> None:
-        """A worker asks for a model after a failure; one that does not come back is nobody's to wait for."""
-        desk = self.of[worker]
-        if worker not in self.fates.gone:
-            desk.idle.append(worker)
-            return
-        desk.under_way -= 1
-        self.simulation.let_through(self.served.workers + worker)
-        if desk.buffered:
-            self._has_come(desk)
-
-    def _is_over(self, desk: Desk) -> bool:
-        """Whether nobody is under way, and nobody who is about to get a model has steps left: nothing else comes."""
-        return not desk.under_way and (self.served.waits or not self.left)
-
-    def _has_come(self, desk: Desk) -> None:
-        """Make a version, if it is time for one."""
-        full = len(desk.buffered) >= self.served.buffer
-        if self._is_over(desk) or (full and not self.served.grace_s):
-            self._version(desk)
-        elif full and desk.closing != desk.versions + 1:
-            desk.closing = desk.versions + 1
-            self.simulation.env.later(self.served.grace_s, partial(self._close, desk, desk.closing), ARRIVALS)
-
-    def _close(self, desk: Desk, version: int, _: object) -> None:
-        """The grace of a version is over; what arrives at this instant is still in time."""
-        if self.arrived:
-            self._take(None)
-        if desk.versions < version:
-            self.end_s = float(self.simulation.env.now)
-            self._version(desk)
-            self._go_on(desk)
-
-    def _version(self, desk: Desk) -> None:
-        self.watching.version(len(desk.buffered), desk.number)
-        desk.versions += 1
-        contributed, desk.buffered = desk.buffered, []
-        if self.served.waits:
-            desk.idle += contributed
-
-    def _go_on(self, desk: Desk) -> None:
-        """Send what is due above, and give models to who is idle."""
-        if self.above:
-            self.above.go_on(desk)
-        for worker in self._chosen(desk) if desk.idle else ():
-            self.simulation.let_through(self.served.workers + worker)
-
-    def _replied(self, worker: int) -> None:
-        if worker in self.fates.gone:
-            return
-        self.watching.reply(worker)
-        desk = self.of[worker]
-        self.model[worker] = desk.versions
-        if worker in self.at:
-            self.noted[self.at[worker]] = self.noted[self.at[worker]]._replace(replied_s=self.simulation.now_s)
-        back = worker in self.fates.failed
-        self.fates.failed.discard(worker)
-        desk.under_way -= back  # which it was all the time, so that nobody made a version without it
-        self._grant(worker)
-        if (self.above or back) and not self.granted[worker]:  # others have been handed the last steps meanwhile
-            if desk.buffered and self._is_over(desk):
-                self._version(desk)
-            self._go_on(desk)
+        self.serving.take(arrived)

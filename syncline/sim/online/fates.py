@@ -27,8 +27,6 @@ class Fates:
 
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
         self.workers, self.pace, self.absences = workers, pace, absences
-        self.failed: set[int] = set()  # who has failed, and has no model yet
-        self.gone: set[int] = set()  # of these, who does not come back
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
         self.spells: list[Away] = []
         self.lost_steps = 0
@@ -51,13 +49,10 @@ class Fates:
     def fail(self, worker: int, begun_s: float, away: Away) -> None:
         """A worker's machine fails, or has while it waited."""
         from_s = max(away.from_s, begun_s)
-        self.failed.add(worker)
         self.lost_s[worker] += from_s - begun_s
         self.spells.append(Away(from_s, away.back_s))
         self.last_s = from_s
-        if math.isinf(away.back_s):
-            self.gone.add(worker)
-        else:
+        if not math.isinf(away.back_s):
             self.away_s[worker] += away.back_s - from_s
 
     def not_computing_s(self) -> Floats:

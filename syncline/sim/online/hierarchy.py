@@ -15,6 +15,7 @@ from syncline.sim.programs import First, Instruction, Recv, Send
 if TYPE_CHECKING:
     from syncline.sim.online.desks import Desk
     from syncline.sim.online.gates import GatedSimulation
+    from syncline.sim.online.serving import Serving
 
 ARRIVALS_ABOVE = EventPriority(10)
 """They are taken when all of their instant have come, as those of workers."""
@@ -25,10 +26,8 @@ class Playing(Protocol):
 
     served: Served
     watching: Watching
-    desks: list[Desk]
+    serving: Serving
     simulation: GatedSimulation
-    left: int
-    end_s: float
 
 
 class ServerAbove:
@@ -51,7 +50,7 @@ class ServerAbove:
 
     def programs(self) -> list[list[Instruction]]:
         """Of each local server what it sends, then of each its lane above; none of those whose workers do nothing."""
-        self.over = [not desk.under_way for desk in self.play.desks]
+        self.over = [not desk.under_way for desk in self.play.serving.desks]
         numbers = range(len(self.over))
         sending = [[] if self.over[s] else self._sending(s, 0) for s in numbers]
         return sending + [[] if self.over[s] else self._lane(s, 0) for s in numbers]
@@ -62,7 +61,7 @@ class ServerAbove:
         if desk.away or self.over[number]:
             return
         new = desk.versions - desk.merged
-        ended = not (desk.under_way or desk.buffered or self.play.left)
+        ended = not (desk.under_way or desk.buffered or self.play.serving.left)
         if new >= self.above.every or (ended and new):
             desk.away = True
         elif ended:
@@ -93,12 +92,12 @@ class ServerAbove:
 
     def _sent(self, number: int) -> None:
         if not self.over[number]:
-            desk = self.play.desks[number]
+            desk = self.play.serving.desks[number]
             self.sent_s[number], self.sent[number] = self.play.simulation.now_s, desk.versions - desk.merged
             self.play.watching.send_up(number)
 
     def _merged(self, number: int) -> None:
-        desk = self.play.desks[number]
+        desk = self.play.serving.desks[number]
         self.play.watching.merge(number)
         self.noted[self.at[number]] = self.noted[self.at[number]]._replace(merged_s=self.play.simulation.now_s)
         desk.merged, desk.away = desk.versions, False
@@ -129,9 +128,9 @@ class ServerAbove:
     def _take(self, _: object) -> None:
         arrived, self.arrived = sorted(self.arrived), []
         play = self.play
-        play.end_s = now_s = float(play.simulation.env.now)
+        play.serving.end_s = now_s = float(play.simulation.env.now)
         for number in arrived:
-            desk = play.desks[number]
+            desk = play.serving.desks[number]
             age = self.versions - desk.above
             play.watching.arrive_up(number, age)
             self.versions += 1
@@ -142,4 +141,4 @@ class ServerAbove:
 
     def _replied(self, number: int) -> None:
         self.play.watching.reply_up(number)
-        self.play.desks[number].above = self.versions
+        self.play.serving.desks[number].above = self.versions

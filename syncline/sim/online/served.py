@@ -266,6 +266,27 @@ class PlayedApart:
         """How many updates were of each age, from 0 on."""
         return np.bincount(self.columns()["age"].astype(np.int64), minlength=1)
 
+    def waited_for_s(self, workers: int, groups: Sequence[int] = ()) -> Floats:
+        """Seconds that each worker's updates lay at the server until another's had come, ``(P, P)``: who, for whom.
+
+        That is the last one of their version; what comes after it, a grace, is nobody's. Of the updates whose workers
+        were given another model.
+
+        Args:
+            workers: P.
+            groups: workers of each local server, one after another; none: there is one server.
+        """
+        server = [s for s, size in enumerate(groups or (workers,)) for _ in range(size)]
+        last: dict[tuple[int, int], Contribution] = {}
+        for one in self.contributions:  # as they arrived
+            last[server[one.worker], one.version] = one
+        waited_s: Floats = np.zeros((workers, workers))
+        for one in self.contributions:
+            awaited = last[server[one.worker], one.version]
+            if one.replied_s >= awaited.arrived_s:  # neither at once, nor never
+                waited_s[one.worker, awaited.worker] += awaited.arrived_s - one.arrived_s
+        return waited_s
+
     def steps_of(self, workers: int) -> Ints:
         """Local steps that each worker made, ``(P,)``."""
         return np.bincount(self.step_worker, minlength=workers)

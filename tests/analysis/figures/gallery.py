@@ -41,6 +41,7 @@ from syncline.analysis.figures.step_times import step_times
 from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.analysis.figures.votes import votes_over_workers
+from syncline.analysis.figures.waits import waits_for_whom
 from syncline.analysis.figures.wall_clock import time_over_bandwidth
 from syncline.costmodel.network.link import Link
 from syncline.sim.pipelines.report import TaskSpan
@@ -185,6 +186,12 @@ def _ages(labels, workers: int = 8, *, oldest: int = 12) -> Figure:
     counts = {name: (400 * np.exp(-((ages - i) ** 2) / 9)).astype(int).tolist() for i, name in enumerate(labels)}
     whose = {name: [100 // (m + 1 + i) + 1 for m in range(workers)] for i, name in enumerate(labels)}
     return ages_and_contributions(counts, whose)
+
+
+def _waits(labels, workers: int = 8, *, seconds: float = 1.0) -> Figure:
+    slower = np.arange(workers, dtype=np.float64)
+    waits = np.maximum(slower[None] - slower[:, None], 0.0) * seconds
+    return waits_for_whom({name: waits / (i + 1) for i, name in enumerate(labels)})
 
 
 def _shares(panels: int, bars) -> Figure:
@@ -468,6 +475,14 @@ _FAMILIES: dict[str, dict[str, Callable[[], Figure]]] = {
         "one, punctual": partial(_ages, ("async-diloco",), oldest=0),
         "eleven": partial(_ages, ELEVEN, 64, oldest=200),
         "long names": partial(_ages, LONG, 1),
+    },
+    "waits": {
+        "few": partial(_waits, FEW),
+        "one, of many": partial(_waits, FEW[:1], 64),
+        "eleven": partial(_waits, ELEVEN),
+        "long names, one worker": partial(_waits, LONG, 1),
+        "tiny": partial(_waits, FEW, seconds=1e-12),
+        "huge": partial(_waits, FEW, seconds=1e12),
     },
     "votes": {
         "usual": partial(_votes, [2**n for n in range(1, 15)], marks={"gpt-160m, wan": 6.5, "gpt-160m, 10gbe": 300.0}),

@@ -267,7 +267,7 @@ def test_a_folder_is_read_again_as_it_was_told_and_is_a_page(whole, monkeypatch)
     html = again.report().html
     assert (
         "syncline replicate tiny.yaml" in html
-        and "2 comparisons: " in html
+        and "Of 2 comparisons " in html
         and "Of the finals, on fresh seeds." in html
     )
     monkeypatch.chdir("/")

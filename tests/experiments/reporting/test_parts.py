@@ -180,3 +180,11 @@ def test_the_finals_of_a_replication_stand_on_the_clock_of_each_network(tmp_path
     both = final_curves(tmp_path / "finals.parquet", tmp_path / "networks.parquet")
     assert {name: clock.tolist() for name, clock in both.curves[0].clock_s.items()} == {"wan": [0, 8]}
     assert lines_chart(both, ["a"])["panels"][-1]["title"] == "Time on wan"
+
+
+def test_verdicts_are_counted_in_a_sentence():
+    def said(*states):
+        return summary_of_result(told([{"state": state} for state in states], "replicate"))
+
+    assert said("fails", "unknown", "fails", "holds") == ["Of 4 comparisons 2 fail, 1 is unknown and 1 holds."]
+    assert said("holds") == ["One comparison, which holds."]

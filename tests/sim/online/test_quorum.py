@@ -39,6 +39,14 @@ def test_a_grace_window_by_hand() -> None:
     ]  # fmt: skip
 
 
+def test_who_waited_for_whom_by_hand() -> None:
+    """Half a second for the second of a version, and half for the third; the grace after that is nobody's."""
+    waited_s = played(quorum(1.0), [1.0, 1.5, 4.0]).waited_for_s(3)
+    assert waited_s.tolist() == [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    at_once = Served(3, 6, [1, 1, 1], buffer=2)
+    assert not played(at_once, [1.0, 1.5, 4.0]).waited_for_s(3).any()
+
+
 def test_what_arrives_when_the_grace_ends_is_in_time() -> None:
     out = played(quorum(2.5), [1.0, 1.5, 4.0])
     assert [one.version for one in out.contributions][:3] == [1, 1, 1] and out.contributions[2].arrived_s == 4.0

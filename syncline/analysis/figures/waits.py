@@ -1,0 +1,48 @@
+"""Who waited for whom, of workers whose updates a server keeps until others have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from syncline.analysis.figures.axes import new_figure
+from syncline.analysis.style import figure_style
+from syncline.errors import SpecError
+
+_SECONDS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "#00202F"])
+_COLUMNS = 4
+
+
+def waits_for_whom(waits: Mapping[str, np.ndarray]) -> Figure:
+    """Each worker's row: how long its updates lay at the server until another one's, the column's, had come.
+
+    Args:
+        waits: by method, seconds ``(P, P)``; one scale for all.
+
+    Raises:
+        SpecError: there is no method, or a table that is not square.
+    """
+    if not waits or any(one.ndim != 2 or one.shape[0] != one.shape[1] or not one.size for one in waits.values()):
+        raise SpecError("waits", {name: one.shape for name, one in waits.items()}, "a square table of each method")
+    most_s = max(float(one.max()) for one in waits.values()) or 1.0
+    across = min(len(waits), _COLUMNS)
+    down = -(-len(waits) // across)
+    with figure_style():
+        fig = new_figure(1.2 + 2.0 * across, 0.5 + 2.1 * down)
+        panels = fig.subplots(down, across, squeeze=False)
+        for ax in panels.flat[len(waits) :]:
+            ax.remove()
+        for ax, (name, one) in zip(panels.flat, waits.items(), strict=False):
+            image = ax.imshow(one, cmap=_SECONDS, vmin=0.0, vmax=most_s, origin="upper")
+            ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
+            ax.set_xlabel("for worker")
+            ax.set_ylabel("worker waits")
+            ax.grid(False)
+            for axis in (ax.xaxis, ax.yaxis):
+                axis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        fig.colorbar(image, ax=panels.ravel().tolist()[: len(waits)], label="seconds", shrink=0.8)
+    return fig

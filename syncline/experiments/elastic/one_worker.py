@@ -1,0 +1,95 @@
+"""The math of one worker at its own pace: steps from the model that it was given, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
+from syncline.experiments.elastic.rates import Rates
+from syncline.methods.ddp import DDPSpec
+from syncline.methods.diloco import DiLoCoSpec
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.optim import Method
+from syncline.problems import Task
+from syncline.training import parameter_groups
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase, Training
+
+INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
+"""What a worker's own optimizer has of its method."""
+
+
+def inner_of(method: DiLoCoSpec) -> DDPSpec:
+    """A worker's own optimizer, as a method that sends nothing."""
+    knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
+    return DDPSpec(**knobs)
+
+
+class OneWorker:
+    """A worker's task, and of local methods its optimizer, which keeps its state from one model to the next.
+
+    Args:
+        spec: of the training.
+        method: an asynchronous one.
+        task: of this worker's rows.
+        factors: of the learning rate, by the training's step.
+    """
+
+    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        how = asynchronous_of(method)
+        assert how is not None
+        self.spec, self.how, self.task, self.factors = spec, how, task, factors
+        self.wire = WIRE_FORMATS[method.travels_as]
+        self.comm = SimulatedCommunicator(1, len(spec.seeds))
+        self.params: list[Tensor] = list(task.params.values())
+        self.since = 0  # local steps since its last update
+        self.inner: DDPSpec | None = None
+        self.begin: list[Tensor] = []
+        if isinstance(method, DiLoCoSpec):
+            self.inner = inner_of(method)
+            self.begin = [p.detach().clone() for p in self.params]
+        self._new_optimizer()
+
+    def _new_optimizer(self) -> None:
+        self.optimizer: Method | None = None
+        if self.inner is not None:
+            self.optimizer = self.inner.build(parameter_groups(self.task), self.comm)
+            self.rates = Rates(self.optimizer, self.factors, self.spec)
+
+    def gradients(self, number: int) -> Tensor:
+        """The loss of its step of this number, ``(S,)``, whose gradients are then there."""
+        return self.task.step_gradients(number)
+
+    def step(self, count: int) -> None:
+        """Of local methods a step with them, as number ``count`` of all workers' steps."""
+        if self.optimizer is not None:
+            self.rates.set(count)
+            self.optimizer.step()
+        self.since += 1
+
+    @torch.no_grad()
+    def update(self) -> list[Tensor]:
+        """What came of its steps: start minus end, or gradients. To where a server's model leads, the end alone."""
+        if self.optimizer is None:
+            return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+        if self.how.start == "server":
+            return [p.detach() for p in self.params]
+        return [begin - p for begin, p in zip(self.begin, self.params, strict=True)]
+
+    @torch.no_grad()
+    def take(self, model: Sequence[Tensor]) -> None:
+        """Begin anew with a server's model."""
+        for p, x in zip(self.params, model, strict=True):
+            p.copy_(x)
+        for begin, x in zip(self.begin, model, strict=False):
+            begin.copy_(x)
+
+    def fail(self) -> None:
+        """What its optimizer keeps is gone with its machine; its parameters are, when the next model comes."""
+        self.since = 0
+        self._new_optimizer()

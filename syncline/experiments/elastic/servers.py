@@ -1,0 +1,98 @@
+"""The math of servers of workers at their own pace: what moves their models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
+from syncline.errors import SpecError
+from syncline.experiments.elastic.rates import Rates
+from syncline.methods.diloco import DiLoCoSpec
+from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
+from syncline.optim import Method, Nesterov
+from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
+from syncline.problems import Task
+from syncline.training import parameter_groups
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase, Training
+
+
+def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator) -> Method:
+    """The optimizer of a server that takes gradients, alone in its group."""
+    return method.model_copy(update={"asynchronous": None}).build(parameter_groups(task), comm)
+
+
+def outer_rules(
+    method: DiLoCoSpec, how: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
+) -> list[DelayedNesterov] | list[OuterServer]:
+    """What moves each server's model by pseudo-gradients."""
+    lr, momentum = method.outer_lr, method.outer_momentum
+    if how.momentum == "delayed":
+        return [DelayedNesterov(model, lr, momentum, how.buffer, how.activation) for model in models]
+    return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
+
+
+class OneServer:
+    """The only server's model and rule, by themselves: what a process of its own has.
+
+    Args:
+        spec: of the training.
+        method: an asynchronous one, without servers above.
+        task: whose parameters are the model.
+        factors: of the learning rate, by the training's step.
+
+    Raises:
+        SpecError: a module with buffers.
+    """
+
+    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        how = asynchronous_of(method)
+        assert how is not None
+        self.how, self.task = how, task
+        if getattr(task, "buffers", {}):
+            expected = "a module without buffers, of which a server would have to make one"
+            raise SpecError("problem", spec.problem.name, expected)
+        self.wire = WIRE_FORMATS[method.travels_as]
+        self.params: list[Tensor] = list(task.params.values())
+        self.from_server = isinstance(method, DiLoCoSpec) and how.start == "server"
+        self.rates: Rates | None = None
+        self.taken = 0
+        self.rule: ServerRule
+        if isinstance(method, DiLoCoSpec):
+            self.rule = outer_rules(method, how, [self.params])[0]
+        else:
+            optimizer = server_optimizer(method, task, SimulatedCommunicator(1, len(spec.seeds)))
+            self.rates = Rates(optimizer, factors, spec)
+            self.rule = GradientServer(optimizer)
+
+    @torch.no_grad()
+    def take(self, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
+        """What a worker has sent, in the wire format in which it travelled.
+
+        Args:
+            sent: see `syncline.experiments.elastic.one_worker.OneWorker.update`.
+            age: versions that were made since its model.
+            steps: local steps that it is of.
+            tokens: or samples, of each.
+        """
+        if self.from_server:
+            sent = [x - p for x, p in zip(self.params, sent, strict=True)]
+        self.rule.take(sent, self.how.weight(age), self.how.share(steps, tokens))
+
+    def version(self, count: int) -> None:
+        """A version of the model, of the last ``count`` updates."""
+        if self.rates is not None:
+            self.rates.set(self.taken)
+        self.rule.version()
+        self.taken += count
+
+    def evaluate(self) -> dict[str, Tensor]:
+        """Metrics of the model, each ``(S,)``."""
+        with torch.no_grad():
+            metrics = self.task.evaluate({name: p.detach() for name, p in self.task.params.items()})
+        return {name: value.cpu() for name, value in metrics.items()}

@@ -1,0 +1,255 @@
+"""``syncline launch`` of workers at their own pace: a server's process and one for each worker, measured."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from syncline.backend.devices import training_device
+from syncline.backend.letters import opened_door
+from syncline.backend.progress import DONE, Progress
+from syncline.backend.register import Register
+from syncline.backend.rejoining import ServedEnd, ServedProcesses
+from syncline.costmodel import Network, TensorShape
+from syncline.errors import SpecError, SynclineError
+from syncline.experiments.bounds import Factors
+from syncline.experiments.clock_bounds import bounds_record, clock_bounds
+from syncline.experiments.curves import write_curves
+from syncline.experiments.elastic.clock_apart import PlanApart, TrainedApart, plan_apart
+from syncline.experiments.elastic.train_apart import batch_work
+from syncline.experiments.figures import run_figures
+from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.launching.launch import MEASURED, worlds_together
+from syncline.experiments.launching.process import Launch
+from syncline.experiments.launching.served.events import ServerLines, history_of, order_columns, played_of
+from syncline.experiments.launching.served.server import server_process
+from syncline.experiments.launching.served.worker import worker_process
+from syncline.experiments.limits import check_processes, check_training
+from syncline.experiments.measured_step import with_measured_step
+from syncline.experiments.records import clock_record, run_records
+from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
+from syncline.experiments.trained import Trained, base_s, build_task
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.problems import Problem, Rows, Task
+from syncline.sim import Clock, chrome_trace
+from syncline.specs import RunSpec
+from syncline.specs.problem import check_kept
+
+PRELOAD = ("syncline.experiments.launching.served.server", "syncline.experiments.launching.served.worker")
+"""What every process would load."""
+
+
+def check_served(spec: RunSpec, how: Launch) -> None:
+    """Refuse what real servers do not know.
+
+    Raises:
+        SpecError: which field, or which option.
+    """
+    check_kept(spec.problem)
+    asynchronous = asynchronous_of(spec.method)
+    assert asynchronous is not None
+    if asynchronous.above is not None:
+        expected = "none in a launch, whose workers have one server"
+        raise SpecError("method.asynchronous.above", asynchronous.above.model_dump(), expected)
+    travels_as = spec.method.in_precision(spec.number_format).travels_as
+    if asynchronous.start == "server" and travels_as != "dense":
+        expected = "dense beside start: server, as workers send their whole models"
+        raise SpecError("method.wire", travels_as, expected)
+    if spec.failures is not None:
+        raise SpecError("failures", "given", "none, as real processes have their own")
+    if spec.faults.absences:
+        given = [absence.model_dump() for absence in spec.faults.absences]
+        raise SpecError("faults.absences", given, "none, as real processes do not leave by plan")
+    if spec.watch.measures:
+        raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
+    if how.workers_per_process != 1:
+        expected = "1, as each worker has a pace of its own"
+        raise SpecError("workers_per_process", how.workers_per_process, expected)
+    if how.backend == "nccl":
+        raise SpecError("backend", how.backend, "auto or gloo, as a server has no collectives")
+    if how.reproducible:
+        raise SpecError("reproducible", True, "false, as a server adds up what comes in the order in which it comes")
+
+
+def launch_served(
+    spec: RunSpec,
+    out: Path,
+    how: Launch | None = None,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train workers at their own pace on local processes, measure, and write the folder of a run.
+
+    Args:
+        spec: what to run; its seeds are trained side by side.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        how: device, timeout, rejoins; the defaults of `Launch` if none.
+        exact: see ``RunFolder``.
+        on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
+
+    Returns:
+        As of `syncline.experiments.launching.launch.launch`, and ``departures`` of workers.
+
+    Raises:
+        SynclineError: what is found before training: a mistake in the spec, a missing GPU, a port in use.
+    """
+    how = (how or Launch()).of(spec)
+    check_served(spec, how)
+    check_processes("workers", spec.workers)
+    check_training(spec, spec.method)
+    how.devices(spec.workers + 1)
+    spec, step_s = with_measured_step(spec)
+    door = opened_door(how.port)
+    with RunFolder(out, exact) as folder, door:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        progress = Progress.shared(parts / "progress", spec.workers + 1, spec.workers)
+        packed, secret, port = cloudpickle.dumps(spec), secrets.token_hex(), door.getsockname()[1]
+        processes = ServedProcesses(
+            server_process, worker_process, spec.workers, (packed, how, door, secret, parts),
+            (packed, how, port, secret, parts), progress, Register(parts / "register", spec.workers), parts,
+            how.timeout_s, how.rejoins, PRELOAD,
+        )  # fmt: skip
+
+        def on_poll(seen: Progress) -> None:
+            if on_progress:
+                on_progress(int(seen.words[spec.workers, DONE]))
+
+        started_s, interrupted = time.perf_counter(), False
+        try:
+            processes.run(door.close, on_poll)
+        except KeyboardInterrupt:
+            interrupted = True
+        ended = processes.ended
+        if ended.failure is not None and ended.failure.mistake:
+            raise SynclineError(str(ended.failure))
+        on_poll(progress)
+        wall_s = time.perf_counter() - started_s
+        told = _write_served(folder, spec, how, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
+    return told | {"folder": str(folder.path)}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What came of it: who came when, measured and simulated."""
+
+    trained: Trained
+    clock: Clock
+    simulated: TrainedApart
+
+    @property
+    def clock_there(self) -> Clock:
+        """The simulator's."""
+        clock = self.simulated.time(self.simulated.plan.network, Factors())
+        assert clock is not None
+        return clock
+
+
+def _write_served(
+    folder: RunFolder,
+    spec: RunSpec,
+    how: Launch,
+    parts: Path,
+    wall_s: float,
+    ended: ServedEnd,
+    *,
+    interrupted: bool,
+    step_s: float | None,
+) -> dict[str, Any]:
+    lines = ServerLines.of(parts)
+    failed = lines.end.get("stuck") or (None if ended.failure is None else str(ended.failure))
+    told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    told |= {"measured_step_s": step_s, "launch": asdict(how) | {"processes": spec.workers + 1}}
+    told |= {"rows": [], "simulated": None, "device": lines.facts.get("device"), "dtype": spec.dtype}
+    told |= {"departures": [asdict(one) for one in ended.departures]}
+    told["joins"] = [{"worker": one["worker"], "at_s": one["at_s"]} for one in lines.named("join")[spec.workers :]]
+    measured = _measured(spec, lines, wall_s, early=interrupted or not lines.end)
+    if measured is not None:
+        told |= {"machines": 1, "problem": lines.facts["problem"]} | _told(spec, measured, step_s is not None)
+    folder.json("run", environment() | told)
+    if (parts / "server.pt").exists():
+        (parts / "server.pt").replace(folder.working / "parameters.pt")
+    if lines.facts:
+        folder.table("order", order_columns(lines))
+    if measured is not None:
+        _write(folder, spec, measured, lines)
+    shutil.rmtree(parts)  # last: if anything could not be written, all is still there
+    names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
+    return {name: told[name] for name in names}
+
+
+def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
+    """None if no step of the training was completed."""
+    if not lines.facts:
+        return None
+    history = history_of(lines, spec, early)
+    if not history.steps:
+        return None
+    plan = _plan(spec, lines)
+    here = replace(plan, network=replace(spec.network, name=MEASURED))
+    apart = TrainedApart(here, played_of(lines, spec, history.steps), history.steps)
+    trained = Trained(
+        spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
+        tuple(lines.facts["elements"]), apart=apart,
+    )  # fmt: skip
+    clock = apart.time(apart.plan.network, Factors())
+    assert clock is not None
+    whole = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
+    return _Measured(trained, clock, TrainedApart(whole, whole.play(), history.steps))
+
+
+def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
+    """What the simulator plays beside it."""
+    facts = lines.facts
+    tensors = [TensorShape(name, tuple(shape), matrix) for name, shape, matrix in facts["tensors"]]
+    method, whole_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
+
+    def build(rows: Rows, problem: Problem) -> Task:
+        return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
+
+    return plan_apart(spec, method, tensors, whole_s, spec.network, batch_work(spec, method, whole_s, build))
+
+
+def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
+    """Rows, and the simulator's; ``timed``: whether its computing was."""
+    steps = measured.trained.history.steps
+    own = measured.clock.timeline.worker < spec.workers
+    updating = measured.clock.timeline[own & (measured.clock.timeline.what == "optimizer")]
+    split = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
+    rows = [row | split for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
+    simulated = measured.clock_there
+
+    def again(off: Factors) -> Clock | None:
+        return measured.simulated.time(spec.network, off)
+
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, again, timed))
+    there = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
+    return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": there}
+
+
+def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerLines) -> None:
+    """Tables, trace and, last, figures."""
+    trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
+    folder.long_table("metrics", metrics_tables([trained]))
+    folder.table("ledger", ledger_columns([trained]))
+    write_contributions(folder, [trained, replace(trained, apart=measured.simulated)])
+    clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
+    networks: dict[str, Network | str] = {MEASURED: "real processes", spec.network.name: spec.network}
+    write_curves(folder, spec, [trained], clocks, networks)
+    kept = clock.timeline.head(spec.timeline_steps)
+    named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
+    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
+    worlds = {f"{MEASURED}: worker": kept, "simulated: worker": simulated.timeline}
+    timeline, _ = worlds_together(worlds)
+    names = [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
+    folder.trace(chrome_trace(timeline, [f"{world}: {name}" for world in (MEASURED, "simulated") for name in names]))
+    run_figures(folder, spec, trained, replace(clock, timeline=kept))

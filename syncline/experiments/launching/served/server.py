@@ -1,0 +1,341 @@
+"""The server's process: it takes what workers send, in the order in which it comes, and gives them its model."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing import connection
+from pathlib import Path
+
+import cloudpickle
+import torch
+from torch import Tensor
+
+from syncline.backend.devices import name_of_device
+from syncline.backend.letters import Line, LineLost, admitted
+from syncline.backend.meeting import machine
+from syncline.backend.progress import Progress
+from syncline.backend.register import Register
+from syncline.backend.watchdog import POLL_S
+from syncline.experiments.elastic.clock_apart import plan_apart
+from syncline.experiments.elastic.rates import lr_factors
+from syncline.experiments.elastic.servers import OneServer
+from syncline.experiments.elastic.workers_apart import batches_of
+from syncline.experiments.launching.process import Launch
+from syncline.experiments.launching.served.events import Written
+from syncline.experiments.plain import plain
+from syncline.experiments.trained import base_s, build_task, task_tensors
+from syncline.files import whole_file
+from syncline.problems import Rows
+from syncline.sim.online.desks import Desk
+from syncline.sim.online.serving import Serving
+from syncline.specs import RunSpec
+from syncline.training import CHECK_EVERY
+from syncline.units import format_seconds
+
+
+def server_process(rank: int, packed: bytes, how: Launch, door: socket.socket, secret: str, folder: Path) -> None:
+    """The server's process; the spec is packed by cloudpickle, as it may hold what a notebook made."""
+    spec: RunSpec = cloudpickle.loads(packed)
+    torch.set_num_threads(spec.threads)
+    device = how.devices(spec.workers + 1).of(rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    server = _Server(spec, how, device, door, secret, folder)
+    server.run()
+    if how.keep_parameters:
+        kept = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
+        with whole_file(folder / "server.pt") as working:
+            torch.save(kept, working)
+
+
+class _Server:
+    """Lines to workers, and what the simulator's servers decide and compute."""
+
+    def __init__(
+        self, spec: RunSpec, how: Launch, device: torch.device, door: socket.socket, secret: str, folder: Path
+    ) -> None:
+        self.spec, self.how, self.door, self.secret = spec, how, door, secret
+        workers = spec.workers
+        self.progress = Progress.shared(folder / "progress", workers + 1, workers)
+        self.progress.step(0, 0)
+        self.register = Register(folder / "register", workers)
+        method = spec.method.in_precision(spec.number_format)
+        task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
+        undisturbed_s = base_s(spec, task.flops_per_step)  # refused now rather than after the training
+        self.math = OneServer(spec, method, task, lr_factors(spec))
+        self.tokens = batches_of(spec, self.math.how)
+        tensors = task_tensors(task)
+        served = plan_apart(spec, method, tensors, undisturbed_s, spec.network).served
+        self.model_bytes = int(served.model_bytes)
+        self.serving = Serving(served, self, self)
+        self.sent_as = self.math.params
+        if not self.math.wire.exact_dtype:
+            self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
+        self.lines: dict[int, Line] = {}
+        self.busy: set[int] = set()  # who has a model and steps
+        self.parked: set[int] = set()  # who has none, as none are left
+        self.going: deque[int] = deque()  # whose models leave next
+        self.timers: list[tuple[float, int, Callable[[], object]]] = []
+        self.numbers = itertools.count()
+        self.made = [0] * workers  # steps of each that have arrived
+        self.letter: tuple[list[Tensor], int] = ([], 0)
+        self.place = 0  # of the next step, when what is told was begun
+        self.evaluated = -1  # before the beginning
+        self.waiting = False
+        self.losses: list[list[float]] = []
+        self.failed_s = 0.0
+        self.zero_ns = time.monotonic_ns()
+        self.written = Written(folder)
+        self.facts = {
+            "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
+            "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
+            "elements": [tensor.elements for tensor in tensors], "model_bytes": self.model_bytes,
+            "tensors": [[tensor.name, tensor.shape, tensor.is_matrix] for tensor in tensors],
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """The whole training."""
+        while len(self.lines) + len(self.register.gone() - self.lines.keys()) < self.spec.workers:
+            self._hear()
+        self.zero_ns = time.monotonic_ns()
+        self.written.line(self.facts | {"zero_ns": self.zero_ns})
+        self._evaluate(0)
+        for worker in self.register.gone() - self.lines.keys():
+            self.serving.leave(worker)
+        for worker in self.serving.begin():
+            self.reply(worker)
+            self._send(worker)
+        self._go()
+        while any(desk.under_way for desk in self.serving.desks) and not self._diverged():
+            self._hear()
+        done = sum(self.made) // self.spec.workers
+        if self.evaluated != done:
+            self._evaluate(done)
+        stuck = None
+        if self.serving.left and not self._diverged():
+            stuck = f"no progress possible since {format_seconds(self.failed_s)}: nobody comes back"
+        self.written.line({"versions": sum(desk.versions for desk in self.serving.desks), "stuck": stuck})
+        for line in self.lines.values():
+            try:
+                line.send({"end": True})
+            except LineLost:
+                continue
+
+    # Who comes, speaks and goes.
+
+    def _hear(self) -> None:
+        """Wait for what comes next, and take it."""
+        timeout_s = POLL_S
+        if self.timers:
+            timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
+        if self.timers or not self.waiting:  # for an instant, while nobody else need come; else once
+            self.progress.enter()
+        speaking = {line.fileno(): worker for worker, line in self.lines.items()}
+        ready = connection.wait([self.door.fileno(), *speaking], timeout_s)
+        self.waiting = not ready
+        if ready:
+            self.progress.leave()
+        for worker in [worker for fileno, worker in speaking.items() if fileno in ready]:
+            self._read(worker)
+        if self.door.fileno() in ready:
+            self._admit()
+        if self.evaluated >= 0:
+            self._note_the_gone()
+        while self.timers and self.timers[0][0] <= time.monotonic():
+            self._now()
+            heapq.heappop(self.timers)[2]()
+        self._go()
+
+    def _admit(self) -> None:
+        found = admitted(self.door, self.secret, self.how.timeout_s)
+        if found is None:
+            return
+        line, hello = found
+        worker = int(hello["worker"])
+        if worker in self.lines:  # whose end was not heard yet
+            self._lose(worker)
+        self.lines[worker] = line
+        self._now()
+        self.written.event("join", self, worker=worker, pid=int(hello["pid"]))
+        if worker in self.serving.failed:
+            self.serving.take([worker])
+        elif not self._is_known_idle(worker):
+            self.parked.add(worker)
+            self._wake()
+
+    def _is_known_idle(self, worker: int) -> bool:
+        desk = self.serving.of[worker]
+        return worker in desk.idle or worker in desk.buffered or worker in self.going
+
+    def _read(self, worker: int) -> None:
+        """A worker's letter."""
+        try:
+            head = self.lines[worker].head()
+            tensors = self.lines[worker].tensors(self.sent_as)
+        except LineLost:
+            self._lose(worker)
+            return
+        self._now()
+        steps = head["steps"]
+        self.written.line({"worker": worker, **head})
+        self.made[worker] += len(steps)
+        self.losses += head["losses"]
+        self.busy.discard(worker)
+        self.serving.begun_s[worker] = (head["begun_ns"] - self.zero_ns) / 1e9
+        self.serving.sent_s[worker] = (steps[-1][-1] - self.zero_ns) / 1e9
+        self.letter = tensors, len(steps)
+        self.serving.take([worker])
+        done = sum(self.made) // self.spec.workers
+        self.progress.step(done, done * len(self.spec.seeds))
+
+    def _lose(self, worker: int) -> None:
+        """A worker has gone: what it has not sent is lost."""
+        self.lines.pop(worker).close()
+        self._now()
+        self.parked.discard(worker)
+        self.failed_s = self.time_s()
+        if worker in self.busy:
+            self.busy.discard(worker)
+            self.serving.fail(worker, for_good=False)  # as long as nobody says so
+        else:
+            self.fail(worker)
+        self._wake()
+
+    def _note_the_gone(self) -> None:
+        """Who is said not to come back, and has left."""
+        for worker in self.register.gone() - self.serving.gone - self.lines.keys():
+            self._now()
+            if worker in self.serving.failed:
+                self.serving.gone.add(worker)
+                self.serving.take([worker])
+            else:
+                self.serving.leave(worker)
+                self.serving.wake([])
+            self.going = deque(one for one in self.going if one != worker)
+
+    def _wake(self) -> None:
+        """Steps that have come free are for those who had none."""
+        if self.serving.left and self.parked:
+            parked, self.parked = sorted(self.parked), set()
+            self.serving.wake(parked)
+
+    def _go(self) -> None:
+        """Let models go."""
+        while self.going:
+            worker = self.going.popleft()
+            self.serving.replied(worker)
+            if worker in self.serving.gone:
+                continue
+            if not self.serving.granted[worker]:
+                if worker in self.lines:
+                    self.parked.add(worker)
+                    self._wake()
+            elif worker in self.lines:
+                self._send(worker)
+            else:  # it has what it was given as soon as it is back
+                self.serving.fail(worker, for_good=False)
+
+    def _send(self, worker: int) -> None:
+        """A worker's next steps, with the model."""
+        head = {
+            "steps": self.serving.granted[worker], "first": self.made[worker], "model": self.serving.model[worker],
+            "nbytes": self.model_bytes,
+        }  # fmt: skip
+        self.busy.add(worker)
+        start_s = self.time_s()
+        try:
+            self.lines[worker].send(head, self.math.params)
+        except LineLost:
+            self._lose(worker)
+            return
+        self.written.event("sent", self, worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
+
+    # Who keeps the time.
+
+    def time_s(self) -> float:
+        """Seconds from the beginning."""
+        return (time.monotonic_ns() - self.zero_ns) / 1e9
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call after so many seconds."""
+        heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.numbers), call))
+
+    def let_go(self, worker: int) -> None:
+        """When everything of this instant is taken."""
+        self.going.append(worker)
+
+    def went_on(self, desk: Desk) -> None:
+        """There is nobody above."""
+
+    def _now(self) -> None:
+        """What comes next comes after so many steps; if one of these asks for an evaluation, the model is as it was."""
+        self.place, count = self.register.now()
+        self._evaluations(count)
+
+    # Who is told what the servers decide.
+
+    def step(self, worker: int, number: int) -> None:
+        """Steps are told by who makes them."""
+
+    def arrive(self, worker: int, age: int) -> None:
+        """What came of a worker's steps."""
+        sent, steps = self.letter
+        if not self.math.wire.exact_dtype:
+            pairs = zip(sent, self.math.params, strict=True)
+            sent = [self.math.wire.decode(u, p.dtype) for u, p in pairs]
+        self.math.take(sent, age, steps, self.tokens[worker])
+        came = self.serving.noted[-1]._asdict()
+        self.written.event("arrive", self, **{name: came[name] for name in came if name != "replied_s"})
+
+    def version(self, count: int, server: int) -> None:
+        """A version of the model."""
+        self.math.version(count)
+        self.written.event("version", self, count=count)
+
+    def reply(self, worker: int) -> None:
+        """A worker gets the model as it is now."""
+        self.written.event("reply", self, worker=worker)
+
+    def fail(self, worker: int) -> None:
+        """What it has not sent is lost, with what its optimizer kept."""
+        lost = self.register.lose(worker, self.made[worker])
+        self.written.event("fail", self, worker=worker, lost=lost)
+
+    def send_up(self, server: int) -> None:
+        """There is nobody above."""
+
+    def arrive_up(self, server: int, age: int) -> None:
+        """There is nobody above."""
+
+    def reply_up(self, server: int) -> None:
+        """There is nobody above."""
+
+    def merge(self, server: int) -> None:
+        """There is nobody above."""
+
+    # What is measured.
+
+    def _evaluations(self, count: int) -> None:
+        every, done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
+        if every and self.evaluated >= 0:
+            for due in range((self.evaluated // every + 1) * every, done + 1, every):
+                self._evaluate(due)
+
+    def _evaluate(self, done: int) -> None:
+        self.evaluated = done
+        metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
+        self.written.line({"evaluated": done, "metrics": metrics})
+
+    def _diverged(self) -> bool:
+        """Whether each seed has had a loss that is not finite among the last steps."""
+        last = self.losses[-CHECK_EVERY * self.spec.workers :]
+        if len(last) < CHECK_EVERY * self.spec.workers or math.isfinite(sum(self.losses[-1])):
+            return False
+        return all(any(not math.isfinite(loss[s]) for loss in last) for s in range(len(self.spec.seeds)))

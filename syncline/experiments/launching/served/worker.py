@@ -1,0 +1,102 @@
+"""A worker's process: it takes the server's model, makes its local steps, sends what came of them, and so on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+
+from syncline.backend.letters import Line, LineLost, knock
+from syncline.backend.progress import Progress
+from syncline.backend.register import Register
+from syncline.backend.stopwatch import Stopwatch
+from syncline.experiments.elastic.one_worker import OneWorker
+from syncline.experiments.elastic.rates import lr_factors
+from syncline.experiments.elastic.workers_apart import batches_of, problems_of
+from syncline.experiments.launching.process import Launch
+from syncline.experiments.trained import build_task
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.problems import Rows
+from syncline.specs import RunSpec
+
+WITHOUT_SERVER = 4
+"""The exit code of a worker whose line to the server is gone."""
+
+
+def worker_process(rank: int, packed: bytes, how: Launch, port: int, secret: str, folder: Path) -> None:
+    """A worker's process; the spec is packed by cloudpickle, as it may hold what a notebook made."""
+    spec: RunSpec = cloudpickle.loads(packed)
+    torch.set_num_threads(spec.threads)
+    progress = Progress.shared(folder / "progress", spec.workers + 1, rank)
+    device = how.devices(spec.workers + 1).of(rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    method = spec.method.in_precision(spec.number_format)
+    asynchronous = asynchronous_of(method)
+    assert asynchronous is not None
+    problem = problems_of(spec, batches_of(spec, asynchronous))[rank]
+    task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, spec.dtype, spec.execution)
+    one = OneWorker(spec, method, task, lr_factors(spec))
+    watch = Stopwatch(progress, device)
+    speeds = spec.relative_speeds or (1.0,) * spec.workers
+    work = _Work(one, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
+    progress.enter()
+    try:
+        hello = {"worker": rank, "pid": os.getpid()}
+        work.go(knock(port, secret, hello, how.timeout_s), progress)
+    except LineLost:
+        os._exit(WITHOUT_SERVER)
+
+
+class _Work:
+    """Rounds of a worker.
+
+    Args:
+        one: its math.
+        rank: its number.
+        watch: its stopwatch.
+        register: of all workers.
+        slower: by how much of a step it waits after each.
+    """
+
+    def __init__(self, one: OneWorker, rank: int, watch: Stopwatch, register: Register, slower: float) -> None:
+        self.one, self.rank, self.watch, self.register, self.slower = one, rank, watch, register, slower
+
+    def go(self, line: Line, progress: Progress) -> None:
+        """Until the server says that it is over."""
+        while True:
+            waited_ns = self.watch.now_ns()
+            line.wait()
+            head = line.head()
+            if "end" in head:
+                return
+            model = line.tensors(self.one.params)
+            progress.leave()
+            self.one.take(model)
+            begun_ns = self.watch.now_ns()
+            self.watch.received(waited_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
+            told = self._round(range(head["first"], head["first"] + head["steps"]))
+            update = self.one.update()
+            if not self.one.wire.exact_dtype:
+                update = [self.one.wire.encode(u) for u in update]
+            line.send({"begun_ns": begun_ns, **told}, update)
+            self.one.since = 0
+            progress.enter()
+
+    def _round(self, numbers: range) -> dict[str, Any]:
+        """Local steps, and what is told of them."""
+        steps, losses, watch = [], [], self.watch
+        for number in numbers:
+            watch.begin(number)
+            losses.append(self.one.gradients(number))
+            watch.optimise()
+            drawn = self.register.draw(self.rank)
+            self.one.step(drawn.counted)
+            if self.slower:
+                watch.stretch(self.slower)
+            watch.end()
+            steps.append([number, *drawn, watch.begun_ns, watch.ended_ns])
+        return {"steps": steps, "losses": torch.stack(losses).double().tolist(), "laps": watch.taken()}
