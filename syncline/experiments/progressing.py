@@ -43,8 +43,7 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         return
     own_s = group_mtbf_s(failures.failure_rates(), 1)  # of one worker: what is shared fails it, too
     _check_rate(failures.restart + step_s, own_s, f"a worker of {method.name} fails every {format_seconds(own_s)}")
-    needed = how.buffer if how.waits else 1
-    _check_places(failures, spec.workers, 0.0, min(needed, spec.workers), f" for a version of {method.name}")
+    _check_places(failures, spec.workers, 0.0, 1, f" for {method.name}")  # who is gone is not waited for
 
 
 def _check_restarts(failures: FailuresSpec, workers: int, step_s: float) -> None:
