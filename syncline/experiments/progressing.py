@@ -32,6 +32,11 @@ def check_progress(spec: Training, method: MethodBase) -> None:
     if failures is None:
         return
     step_s = spec.compute.seconds or 0.0
+    if how is None and failures.recovery == "reform":
+        mtbf_s, needed_s = failures.mtbf_s(spec.workers), failures.timeout + failures.reform + step_s
+        _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
+        _check_places(failures, spec.workers, spec.steps * step_s, failures.at_least, "")
+        return
     if how is None:
         _check_restarts(failures, spec.workers, step_s)
         _check_places(failures, spec.workers, spec.steps * step_s, spec.workers, "")
