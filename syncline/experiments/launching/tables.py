@@ -15,7 +15,7 @@ from syncline.specs import PipelineSpec, RunSpec
 SPLIT = ("step_time_median_s", "optimizer_s")
 """What only a measured row has."""
 
-AGES = ("versions", "age_mean", "age_max")
+AGES = ("versions", "age_mean", "age_max", "ages")
 """What has a table of its own, of workers at their own pace."""
 
 FAILED = tuple(failure_record(FailureCosts(1)))
