@@ -31,6 +31,7 @@ def launch(
     backend: str = "auto",
     timeout: str | float = "120 s",
     workers_per_process: int = 1,
+    rejoins: int = 3,
     port: int = 0,
     reproducible: bool = False,
     out: str | Path | None = None,
@@ -52,6 +53,7 @@ def launch(
         backend: ``auto``, ``gloo`` or ``nccl``.
         timeout: how long all may stand still before they are ended.
         workers_per_process: that live together in each.
+        rejoins: how often a worker of an asynchronous method is started again if it dies.
         port: where processes meet; 0: any that is free.
         reproducible: add up in the simulator's order: its bits, for the same bytes.
         out: see `sl.compare`.
@@ -74,8 +76,9 @@ def launch(
     from syncline.units import parse_seconds
 
     how = Launch(
-        device, backend, parse_seconds(timeout, "timeout"), reproducible, port, workers_per_process=workers_per_process
-    )
+        device, backend, parse_seconds(timeout, "timeout"), reproducible, port,
+        workers_per_process=workers_per_process, rejoins=rejoins,
+    )  # fmt: skip
     told(launch_warnings(loaded, how))
     result = on_processes(loaded, how, out, exact=exact, on_progress=on_progress)
     if result.failed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,7 @@ class Membership:
     Args:
         workers: M.
         absences: who is away when; overlapping ones of a worker are one.
+        joined: by step, who begins with it anew, besides those who were away before.
 
     Raises:
         SpecError: a worker that there is not, or a step in which nobody is there.
@@ -56,8 +57,10 @@ class Membership:
     ((0, 1, 2), (0, 1), (2,))
     """
 
-    def __init__(self, workers: int, absences: Iterable[Absence] = ()) -> None:
-        self.workers, self.absences = workers, tuple(absences)
+    def __init__(
+        self, workers: int, absences: Iterable[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
+    ) -> None:
+        self.workers, self.absences, self.joined = workers, tuple(absences), dict(joined or {})
         for absence in self.absences:
             if absence.worker >= workers:
                 raise SpecError("absence.worker", absence.worker, f"a worker from 0 to {workers - 1}")
@@ -77,7 +80,7 @@ class Membership:
 
     def joining(self, step: int) -> tuple[int, ...]:
         """The workers that take part in this step and did not in the one before; in step 0 nobody joins."""
-        before = set(self.at(step - 1)) if step else set(range(self.workers))
+        before = set(self.at(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
         return tuple(worker for worker in self.at(step) if worker not in before)
 
     def table(self, steps: int) -> NDArray[np.bool_]:

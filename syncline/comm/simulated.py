@@ -54,7 +54,7 @@ class SimulatedCommunicator(Communicator):
         if membership is not None and membership.workers != workers:
             raise SpecError("membership", membership.workers, f"a membership of {workers} workers")
         self.ledger = Ledger()
-        self.membership = membership if membership is not None and membership.absences else None
+        self.membership = membership if membership is not None and (membership.absences or membership.joined) else None
         self._workers, self._replicas, self._group = workers, replicas, range(workers)
 
     @property

@@ -69,7 +69,7 @@ def advise_command(
             "--batch-tokens",
             metavar="B",
             help="Of a step of all workers; by default what published fits find best for the model's size, as plans "
-            "are ranked by loss. (project and solve keep 32,768 per worker.)",
+            "are ranked by loss; project and solve keep 32,768 per worker.",
         ),
     ] = None,
     sequence: SequenceOption = None,

@@ -66,6 +66,12 @@ def launch_command(
         ),
     ] = 0,
     reproducible: ReproducibleOption = False,
+    rejoins: Annotated[
+        int,
+        typer.Option(
+            "--rejoins", metavar="N", help="How often a worker of an asynchronous method is started again if it dies."
+        ),
+    ] = 3,
     out: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,7 +94,7 @@ def launch_command(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     how = Launch(
         device, backend, parse_seconds(number_or_text(timeout), "--timeout"), reproducible, port,
-        workers_per_process=workers_per_process,
+        workers_per_process=workers_per_process, rejoins=rejoins,
     )  # fmt: skip
     warn(launch_warnings(loaded, how))
     console, target = new_console(), out or Path("runs") / loaded.name

@@ -13,6 +13,7 @@ from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.experiments.bounds import Varied
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds, speedup_bounds
 from syncline.experiments.curves import Bounds, Clocks, write_curves
+from syncline.experiments.elastic.reforming import goes_by_clock
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training, tensors_of_problem
@@ -29,7 +30,6 @@ from syncline.experiments.tables import (
     write_watched,
 )
 from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
-from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.sim import Clock
 from syncline.specs import CompareSpec, MethodBase
 
@@ -111,10 +111,10 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
 
 
 def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
-    """Each method once; an asynchronous one on each network, which decides who comes when, and named by it."""
+    """Each method once; one that goes by the clock on each network, which decides who comes when, and named by it."""
     out: list[tuple[MethodBase, Network | None]] = []
     for method in spec.methods:
-        if asynchronous_of(method) is None:
+        if not goes_by_clock(spec, method):
             out.append((method, None))
             continue
         out += [(method.model_copy(update={"label": name_on(spec, method, link)}), link) for link in spec.networks]
@@ -124,12 +124,12 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
 def _by_method(spec: CompareSpec, tell: Callable[[list[int]], None], done: list[int]) -> None:
     """Tell of each method the steps that all of its trainings have completed."""
     of = iter(done)
-    tell([min(next(of) for _ in (spec.networks if asynchronous_of(method) else [0])) for method in spec.methods])
+    tell([min(next(of) for _ in (spec.networks if goes_by_clock(spec, method) else [0])) for method in spec.methods])
 
 
 def name_on(spec: CompareSpec, method: MethodBase, network: Network) -> str:
     """What a method's training is called that is timed on a network."""
-    alone = asynchronous_of(method) is None or len(spec.networks) == 1
+    alone = not goes_by_clock(spec, method) or len(spec.networks) == 1
     return method.name if alone else f"{method.name} on {network.name}"
 
 

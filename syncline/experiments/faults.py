@@ -17,6 +17,7 @@ def faulty_clock(
     calls: Iterable[Call],
     compute_s: np.ndarray,
     network: Network | Topology,
+    present: np.ndarray | None = None,
     **options: Any,
 ) -> Clock:
     """The clock with the slow links, late messages and absences of a spec.
@@ -26,12 +27,15 @@ def faulty_clock(
         calls: the collectives of the training.
         compute_s: seconds of each worker in each step, ``(T, P)``.
         network: what joins the workers when nothing is wrong.
+        present: who takes part in each step, ``(T, P)``; as the absences say unless given.
         options: others of `syncline.sim.clocks.training`.
     """
     workers, steps = spec.workers, len(compute_s)
     over = spec.faults.network(network, workers)
     delay = spec.faults.delay(over, workers, spec.seeds[0])
     membership = spec.faults.membership(workers)
-    if membership is None:
+    if present is None and membership is not None:
+        present = membership.table(steps)
+    if present is None or present.all():
         return clock(calls, compute_s, over, workers, steps, delay=delay, **options)
-    return phased_clock(membership.table(steps), calls, compute_s, over, delay=delay, **options)
+    return phased_clock(present, calls, compute_s, over, delay=delay, **options)

@@ -32,14 +32,18 @@ def check_progress(spec: Training, method: MethodBase) -> None:
     if failures is None:
         return
     step_s = spec.compute.seconds or 0.0
+    if how is None and failures.recovery == "reform":
+        mtbf_s, needed_s = failures.mtbf_s(spec.workers), failures.timeout + failures.reform + step_s
+        _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
+        _check_places(failures, spec.workers, spec.steps * step_s, failures.at_least, "")
+        return
     if how is None:
         _check_restarts(failures, spec.workers, step_s)
         _check_places(failures, spec.workers, spec.steps * step_s, spec.workers, "")
         return
     own_s = group_mtbf_s(failures.failure_rates(), 1)  # of one worker: what is shared fails it, too
     _check_rate(failures.restart + step_s, own_s, f"a worker of {method.name} fails every {format_seconds(own_s)}")
-    needed = how.buffer if how.waits else 1
-    _check_places(failures, spec.workers, 0.0, min(needed, spec.workers), f" for a version of {method.name}")
+    _check_places(failures, spec.workers, 0.0, 1, f" for {method.name}")  # who is gone is not waited for
 
 
 def _check_restarts(failures: FailuresSpec, workers: int, step_s: float) -> None:

@@ -15,6 +15,7 @@ from syncline.costmodel.network.slowed import slowed
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.experiments.bounds import AS_PREDICTED, Factors
+from syncline.experiments.elastic.reforming import reforms
 from syncline.experiments.faults import faulty_clock
 from syncline.experiments.in_turn import in_turn
 from syncline.experiments.limits import check_training
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from syncline.experiments.elastic.clock_apart import TrainedApart
+    from syncline.experiments.elastic.reformed import TrainedGroup
     from syncline.experiments.late.staged import TrainedStages
     from syncline.experiments.streams import TrainingStream
     from syncline.problems import Problem, Rows, Task
@@ -57,6 +59,7 @@ class Trained:
         state_bytes: of the parameters and all that the method keeps, of one worker.
         apart: who came when, of workers at their own pace, whose training is that of one network.
         staged: what the stages of a pipeline did, where the model was cut into some.
+        grouped: who made which step, of a group that forms anew, whose training is that of one network.
     """
 
     method: str
@@ -70,6 +73,7 @@ class Trained:
     state_bytes: float = 0.0
     apart: TrainedApart | None = None
     staged: TrainedStages | None = None
+    grouped: TrainedGroup | None = None
 
     def calls(self) -> list[Call]:
         """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
@@ -117,12 +121,13 @@ def train_method(
 
         if goes_by_events(spec):
             return train_stages(spec, method, on_step)
+    over = network or getattr(spec, "network", None)
     if not method.one_seed_at_a_time:
-        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream)
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, over)
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(spec, method, (seed,), report, start_s, stream)
+        return _train_seeds(spec, method, (seed,), report, start_s, stream, over)
 
     for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
@@ -141,6 +146,7 @@ def _train_seeds(
     on_step: Callable[[int], None] | None,
     start_s: float,
     stream: TrainingStream | None,
+    network: Network | None,
 ) -> Trained:
     """Seeds side by side."""
     from syncline.backend.devices import training_device
@@ -150,6 +156,10 @@ def _train_seeds(
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     base_s(spec, task.flops_per_step)  # refused now rather than after the training
+    grouped = None
+    if reforms(spec, method) and network is not None:
+        grouped = _group(spec, method, network, task)
+        comm = SimulatedCommunicator(spec.workers, len(seeds), grouped.membership())
     if spec.pipeline is None:
         optimizer = method.build(parameter_groups(task), comm)
         schedule = spec.schedule.build(optimizer, spec.steps)
@@ -189,7 +199,22 @@ def _train_seeds(
         comm.ledger.readbacks,
         state_bytes(method, task_tensors(task), spec.workers),
         staged=staged,
+        grouped=grouped,
     )
+
+
+def _group(spec: Training, method: MethodBase, network: Network, task: Task) -> TrainedGroup:
+    """A group that forms anew, as it is played before its math."""
+    from syncline.experiments.elastic.reformed import ReformedGroup, TrainedGroup
+
+    tensors, flops = task_tensors(task), task.flops_per_step
+    elements = tuple(tensor.elements for tensor in tensors)
+
+    def clock_of(spec: Training, calls: Sequence[Call], network: Network, off: Factors, here: np.ndarray) -> Clock:
+        return _timed(spec, calls, elements, flops, network, off, np.zeros(len(here)), here)
+
+    group = ReformedGroup(spec, method, network, tensors, state_bytes(method, tensors, spec.workers), clock_of)
+    return TrainedGroup(group, group.play())
 
 
 def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> float:
@@ -255,25 +280,53 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
         return trained.apart.time(network, off)
     if trained.staged is not None:
         return trained.staged.time(network, off)
-    slower = float(off.computing)
-    buckets = gradient_buckets(trained.elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
-    undisturbed_s = slower * base_s(spec, trained.flops_per_step)
-    encode = spec.compute.encode
-    # Of the completed steps alone: an interrupted run may have asked for a billion. Its machine is the same to there.
-    compute_s = spec.step_times(undisturbed_s, steps)
-    timed = faulty_clock(
-        spec, trained.calls(), compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)),
-        starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
-        overlap=spec.overlap, buckets=buckets,
-        algorithm=spec.algorithm_on(network), rule=spec.rule,
-        encode_bytes_per_s=None if encode is None else encode / slower,
-        trigger_s=slower * spec.compute.readback * trained.readbacks_by_step(),
-    )  # fmt: skip
+    if trained.grouped is not None:
+        return trained.grouped.time(trained.calls(), steps, network, off)
+    read = trained.readbacks_by_step()
+    timed = _timed(spec, trained.calls(), trained.elements, trained.flops_per_step, network, off, read)
     if spec.failures is None:
         return timed
     saving = spec.failures.saving(timed.step_time_s, spec.workers, trained.state_bytes)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
     return failing_clock(timed, spec.failures.group(spec.workers), saving, outages, spec.timeline_steps)
+
+
+def _timed(
+    spec: Training,
+    calls: Sequence[Call],
+    elements: tuple[int, ...],
+    flops: float | None,
+    network: Network,
+    off: Factors,
+    readbacks: np.ndarray,
+    present: np.ndarray | None = None,
+) -> Clock:
+    """The clock of calls, in which nothing fails.
+
+    Args:
+        spec: of the training.
+        calls: of the completed steps.
+        elements: of each parameter, in order.
+        flops: of a step of one worker.
+        network: over which.
+        off: by what computing and communication are off.
+        readbacks: numbers read back in each step, ``(T,)``.
+        present: who takes part in each step, ``(T, P)``; as the spec's absences say unless given.
+    """
+    slower = float(off.computing)
+    buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
+    undisturbed_s = slower * base_s(spec, flops)
+    encode = spec.compute.encode
+    # Of the completed steps alone: an interrupted run may have asked for a billion. Its machine is the same to there.
+    compute_s = spec.step_times(undisturbed_s, len(readbacks))
+    return faulty_clock(
+        spec, calls, compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)), present,
+        starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
+        overlap=spec.overlap, buckets=buckets,
+        algorithm=spec.algorithm_on(network), rule=spec.rule,
+        encode_bytes_per_s=None if encode is None else encode / slower,
+        trigger_s=slower * spec.compute.readback * readbacks,
+    )  # fmt: skip
 
 
 def base_s(spec: Training, flops: float | None) -> float:

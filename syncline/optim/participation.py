@@ -39,11 +39,12 @@ class PartialParticipation:
         joining = self._membership.joining(step)
         if not joining:
             return
-        source = self._membership.at(step - 1)[:1]
+        before = self._membership.at(step - 1)
+        source = ([worker for worker in before if worker not in joining] or list(before))[:1]
         with torch.no_grad():
             for x in self._tensors():
                 grouped = self._grouped(x)
-                grouped[:, list(joining)] = grouped[:, list(source)]
+                grouped[:, list(joining)] = grouped[:, source]
         for replica in range(self._replicas):
             first = replica * self._membership.workers
             for worker in joining:

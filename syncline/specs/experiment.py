@@ -135,8 +135,6 @@ class Training(ClockSpec, Experiment):
         self.faults.check(self.workers, self.steps)
         if self.failures is not None:
             self.failures.check(self.workers)
-            if self.failures.recovery == "reform":
-                raise refusal("failures.recovery", "reform", "restart; a group that forms anew is played by 'goodput'")
             self.faults.refuse_absences("none beside failures, which say by time who is away")
         if self.speeds and len(self.speeds) != self.workers:
             raise refusal("speeds", self.speeds, f"one speed per worker ({self.workers})")
@@ -164,6 +162,8 @@ class Training(ClockSpec, Experiment):
             PydanticCustomError: with the path from the spec's root.
         """
         remedy = remedy_of(method)
+        if self.failures is not None and self.failures.recovery == "reform" and asynchronous_of(method) is None:
+            self.failures.check_method(method, path)
         if self.pipeline is not None:
             self.pipeline.check_method(method, path)
         elif remedy is not None:

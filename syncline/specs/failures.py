@@ -18,9 +18,11 @@ from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.specs.clock import BandwidthField, BytesField
 from syncline.specs.cluster.files import fields_of, is_file, text_in
+from syncline.specs.faults import sends_means
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
+    from syncline.methods import MethodBase
     from syncline.sim.failures.outages import Outage
     from syncline.sim.failures.roster import FailingGroup
     from syncline.sim.failures.work import Saving
@@ -195,6 +197,16 @@ class FailuresSpec(Spec):
             if outage.workers(self.node, self.of_site(workers))[0] >= workers:
                 given = outage.model_dump(exclude_none=True, include={"worker", "node", "site"})
                 raise refusal(f"failures.outages.{i}", given, f"a number of one of the {workers} workers")
+
+    def check_method(self, method: MethodBase, path: str) -> None:
+        """Refuse groups of a method that cannot form anew.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        if self.recovery == "reform" and not sends_means(method):
+            expected = "restart; a group forms anew where a method sends means alone, uncompressed, or is asynchronous"
+            raise refusal("failures.recovery", f"reform, of {path} {method.name}", expected)
 
     def of_site(self, workers: int) -> int:
         """Workers of a site, at most."""

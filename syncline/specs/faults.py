@@ -102,6 +102,11 @@ class AbsenceSpec(Spec):
         return self.leaves <= step and (self.returns is None or step < self.returns)
 
 
+def sends_means(method: MethodBase) -> bool:
+    """Whether a method sends means alone, uncompressed, so that workers may be absent."""
+    return method.means_alone and getattr(method, "compressor", None) is None
+
+
 class FaultsSpec(Spec):
     """What goes wrong. Draws are of the first seed and the same for every method and network."""
 
@@ -145,8 +150,7 @@ class FaultsSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        alone = method.means_alone and getattr(method, "compressor", None) is None
-        if self.absences and not alone:
+        if self.absences and not sends_means(method):
             able = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone))
             expected = f"{able}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from syncline.api.processes import on_processes
 from syncline.errors import SpecError
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.launch import launch_served
@@ -180,9 +181,13 @@ def test_who_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_where_nobody_is_left_it_ends_and_says_since_when(tmp_path: Path) -> None:
-    told = launched(spec_of({}, problem=dying(tmp_path, (0, 3), (1, 3), (2, 3))), tmp_path / "out", rejoins=0)
-    assert told["failed"].startswith("no progress possible since ") and told["failed"].endswith("nobody comes back")
-    assert told["rows"][0]["steps"] == 3  # three local steps of each have arrived
+    """By the way that commands and `sl.launch` take."""
+    spec = spec_of({}, problem=dying(tmp_path, (0, 3), (1, 3), (2, 3)))
+    how = Launch(device="cpu", keep_parameters=True, timeout_s=60.0, rejoins=0)
+    told = on_processes(spec, how, tmp_path / "out")
+    assert told.failed is not None
+    assert told.failed.startswith("no progress possible since ") and told.failed.endswith("nobody comes back")
+    assert told.rows[0]["steps"] == 3  # three local steps of each have arrived
     check_replay(tmp_path / "out", spec_of({}))
 
 

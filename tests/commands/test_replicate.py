@@ -19,7 +19,7 @@ def test_a_piece_says_what_is_left_and_the_same_goes_on(command, tmp_path):
     assert piece.code == 0 and piece.out == ""
     first, second = piece.err.splitlines()[:2]
     told = f"3 trials of each of 2 methods, 1 knobs each; {TRAININGS} trainings, {8 * TRAININGS} steps in all: about "
-    assert first.startswith(f"equal effort: {told}") and first.endswith(" of one core, by 20 steps of together")
+    assert first.startswith(f"equal effort: {told}") and first.endswith(" of one core, by 4 steps of together")
     assert second == "search: 6 trainings"
     assert piece.err.splitlines()[-1] == f"left: {TRAININGS - 7} trainings; the same again goes on where this ended"
     kept = Path("results/replication/tiny")

@@ -8,10 +8,18 @@ from rich.console import Group
 
 from syncline.experiments.display import Column, clock_columns, clock_note, network_title, run_tables, seconds_of, table
 from syncline.experiments.pipeline_tables import COLUMNS, NOTE
+from syncline.experiments.records import failure_record
+from syncline.sim.failures.outcome import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
 
 SPLIT = ("step_time_median_s", "optimizer_s")
 """What only a measured row has."""
+
+AGES = ("versions", "age_mean", "age_max", "ages")
+"""What has a table of its own, of workers at their own pace."""
+
+FAILED = tuple(failure_record(FailureCosts(1)))
+"""What is worth telling where somebody died."""
 
 REPLAYED_NOTE = (
     "Replayed: the makespan by the events with each stage's measured times, the medians, and sends that take nothing."
@@ -33,7 +41,8 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     rows = result["rows"]
     if not rows:
         return []
-    plain = [{name: value for name, value in row.items() if name not in SPLIT} for row in rows]
+    elsewhere = {*SPLIT, *AGES, *(FAILED if not rows[0].get("interruptions") else ())}
+    plain = [{name: value for name, value in row.items() if name not in elsewhere} for row in rows]
     tables = run_tables(plain, spec)[:1]
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}

@@ -17,7 +17,7 @@ from syncline.specs.watch import WatchSpec
 from syncline.units import format_seconds
 
 STEPS_MEASURED, STEPS_BEFORE = 20, 2
-"""Of the training that is measured, and of one before it, in which code is loaded."""
+"""Of the training that is measured where nobody says how often it is evaluated, and of brief ones before it."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,8 @@ def planned_steps(spec: ReplicationSpec) -> dict[str, int]:
 def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
     """What the stages that are not whole will take; None if all are.
 
-    From the seconds that whole stages took, if there are any; else the first method trains `STEPS_MEASURED` steps, with
-    an evaluation at both ends. All steps are taken to be alike: methods, sizes and evaluations differ, and processes
-    side by side take each other's time.
+    From the seconds that whole stages took, if there are any; else the first method trains from one evaluation to the
+    next. All steps are taken to be alike: methods and sizes differ, and processes side by side take each other's time.
 
     Raises:
         SynclineError: a spec that cannot be trained, or a table that is not as it was written.
@@ -66,13 +65,14 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
     left = [name for name in steps if name not in kept]
     if not left:
         return None
-    number, total = sum(spec.planned()[name] for name in left), sum(steps[name] for name in left)
     if kept:
         trained = sum(steps[name] for name in kept)
         each_s = sum(float(about["seconds"]) for about in kept.values()) / trained
         whose = f"the {trained:,} steps that are done"
     else:
-        each_s, whose = trained_step_cpu_s(search_stage(spec)), f"{STEPS_MEASURED} steps of {spec.labels[0]}"
+        measured, each_s = trained_step_cpu_s(search_stage(spec))
+        whose = f"{measured} steps of {spec.labels[0]}"
+    number, total = sum(spec.planned()[name] for name in left), sum(steps[name] for name in left)
     methods, knobs = len(spec.methods), len(spec.methods[0].tune)
     effort = f"equal effort: {spec.search.trials} trials of each of {methods} methods, {knobs} knobs each"
     return Expected(number, total, each_s * total, whose, effort)
@@ -85,15 +85,22 @@ def _kept(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping
             yield name, stage_in(path)[1].about
 
 
-def trained_step_cpu_s(stage: ReplicationStage) -> float:
-    """CPU seconds of a step of a stage's first training; on the wall, where it is computed elsewhere."""
+def trained_step_cpu_s(stage: ReplicationStage) -> tuple[int, float]:
+    """Steps of a stage's first training from one evaluation to the next, and CPU seconds of each, evaluation and all.
+
+    What a training takes beside its steps, and evaluations at both ends, are in a brief one, which is subtracted.
+    Seconds are those on the wall where it is computed elsewhere.
+    """
     from syncline.experiments.trained import train_method
 
     base = SweptSpec.of(stage.fields() | {"methods": stage.methods[:1]}, stage.overrides(), [])
     run = configurations(base, list(base.grids), stage.seeds[:1])[0].spec
-    brief = {"schedule": ScheduleSpec(), "watch": WatchSpec(), "eval_every": 0}
+    measured = min(run.eval_every or STEPS_MEASURED, run.steps)
     clock = time.process_time if run.device == "cpu" else time.perf_counter
-    train_method(run.model_copy(update=brief | {"steps": STEPS_BEFORE}), run.method)
-    begin_s = clock()
-    train_method(run.model_copy(update=brief | {"steps": STEPS_MEASURED}), run.method)
-    return (clock() - begin_s) / STEPS_MEASURED
+    took_s = []
+    for steps in (STEPS_BEFORE, STEPS_BEFORE, STEPS_BEFORE + measured):  # code is loaded in the first one
+        begin_s = clock()
+        brief = {"steps": steps, "schedule": ScheduleSpec(), "watch": WatchSpec()}
+        train_method(run.model_copy(update=brief), run.method)
+        took_s.append(clock() - begin_s)
+    return measured, max(0.0, took_s[-1] - took_s[-2]) / measured

@@ -15,6 +15,7 @@ import numpy as np
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import calls_of
 from syncline.errors import SpecError
+from syncline.experiments.elastic.reforming import reforms
 from syncline.experiments.replicating.averages import AveragedTraining, Averages
 from syncline.experiments.replicating.kept import KeptStage, StageRows
 from syncline.experiments.replicating.stages import ReplicationStage
@@ -155,6 +156,8 @@ def _timed(
     by = CALLS if seen is None else AVERAGES
     for run in runs:
         method = run.method.in_precision(run.number_format)
+        if reforms(run, method):
+            raise SpecError("failures.recovery", "reform", "restart, where a training is timed on networks of its own")
         if asynchronous_of(method) is not None:
             played = tasks.played(run, method)
             if played is None:

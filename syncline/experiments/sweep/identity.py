@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from syncline import errors
 from syncline.errors import SpecError
-from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.experiments.elastic.reforming import goes_by_clock
 from syncline.registry import is_reference
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
@@ -66,7 +66,7 @@ def run_names(spec: RunSpec, code: str) -> dict[int, str]:
 
 def training_name(spec: RunSpec) -> str:
     """The same for configurations whose seeds need one training each: they differ in the clock's fields alone."""
-    unseen = () if asynchronous_of(spec.method) else OF_THE_CLOCK
+    unseen = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
     return _hashed(_told(spec, (*FOR_PEOPLE, *unseen, "seeds")))
 
 

@@ -48,7 +48,18 @@ def failing_clock(
     told = play_restarts(group, work, outages)
     if told.stuck is not None:
         raise SynclineError(f"failures: {told.stuck}")
-    step_end_s = _for_good(work, told)
+    return placed_clock(clock, _for_good(work, told), told, keep_steps)
+
+
+def placed_clock(clock: Clock, step_end_s: Floats, told: FailureCosts, keep_steps: int) -> Clock:
+    """A clock whose steps are where they are done for good.
+
+    Args:
+        clock: in which nothing fails.
+        step_end_s: when each step ends, ``(T,)``.
+        told: what failures cost, and what all did between steps.
+        keep_steps: of how many steps the timeline is kept.
+    """
     wall_s = float(step_end_s[-1])
     return replace(
         clock,

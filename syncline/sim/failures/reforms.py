@@ -14,6 +14,9 @@ from syncline.sim.failures.roster import FailingGroup, Roster
 from syncline.sim.failures.work import SavedSteps
 from syncline.units import format_seconds
 
+Made = Callable[[float, int, int, NDArray[np.bool_], list[int]], None]
+"""From when on, from which number to which, by whom, who of them has joined before the first; the last word counts."""
+
 
 def play_reforms(
     group: FailingGroup,
@@ -24,6 +27,7 @@ def play_reforms(
     *,
     whole_steps: bool = False,
     period: int = 1,
+    made: Made | None = None,
 ) -> FailureCosts:
     """Play a training that goes on with those who are there.
 
@@ -39,8 +43,9 @@ def play_reforms(
         until_s: when to look away.
         whole_steps: whether any step counts as one, whoever made it.
         period: steps from one exchange to the next; who fails has lost what it did since the last.
+        made: is told which steps are completed, see `Made`.
     """
-    return _Reforms(group, steps, work_of, Roster(group, 0.0, outages), until_s, whole_steps, period).play()
+    return _Reforms(group, steps, work_of, Roster(group, 0.0, outages), until_s, whole_steps, period, made).play()
 
 
 class _Reforms:
@@ -53,11 +58,13 @@ class _Reforms:
         until_s: float,
         whole_steps: bool,
         period: int,
+        made: Made | None,
     ) -> None:
         self.group, self.steps, self.work_of, self.roster = group, steps, work_of, roster
         self.until_s, self.whole_steps, self.period = until_s, whole_steps, period
         self.joined: dict[int, int] = {}  # with which step those who were away have begun
-        self.work = work_of(roster.here)
+        self.tell, self.at_work = made, roster.here.copy()
+        self.work = work_of(self.at_work)
         roster.again_s += self.work.saving.load_s
         self.told = FailureCosts(group.workers)
         self.made, self.saved = 0, (0, 0.0, 0.0)  # steps made; of the last checkpoint: its step, progress, useful time
@@ -120,6 +127,9 @@ class _Reforms:
             self.saved, self.in_vain = (saved, *at), 0
         if done > begun:
             self.in_vain = 0
+            if self.tell is not None:
+                fresh = sorted(place for place, step in self.joined.items() if step == begun)
+                self.tell(begun_s, begun, done, self.at_work, [place for place in fresh if self.at_work[place]])
             told.stretches.append(Stretch("steps", begun_s, begun_s + kept_s + stops_s, begun, done - begun))
         told.steps += part * (done - begun)
         told.useful_s += here * kept_s
@@ -163,7 +173,8 @@ class _Reforms:
             here = roster.count
             if next_s >= ready_s:
                 self._wait(now_s, ready_s, here, since_s)
-                self.work = self.work_of(roster.here)
+                self.at_work = roster.here.copy()
+                self.work = self.work_of(self.at_work)
                 return ready_s
             self._wait(now_s, next_s, here, since_s)
             now_s = next_s

@@ -18,7 +18,7 @@ from syncline.sim.online.lanes import ServerLanes
 from syncline.sim.online.lines import with_servers
 from syncline.sim.online.served import EndPlay, Nobody, PlayedApart, Served, Watching
 from syncline.sim.online.serving import Serving
-from syncline.sim.programs import Compute, Delay, First, Instruction, Recv, Send
+from syncline.sim.programs import Compute, Delay, First, Instruction, Recv, Send, Stuck
 
 ARRIVALS = EventPriority(10)
 """Arrivals are taken when all of their instant have come, and before replies."""
@@ -90,6 +90,11 @@ class _Play:
             self.is_through = True
         except (EndPlay, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline_so_far(), isinstance(end, KeyboardInterrupt)
+        except Stuck:
+            # A local server waits for workers who are gone for good: it keeps what is of no whole version, and it ends.
+            if self.above is None or self.fates.absences is None:
+                raise
+            timeline, self.is_through = self.simulation.timeline_so_far(), True
         return PlayedApart(
             np.array(self.step_end_s),
             np.array(self.step_worker, dtype=np.int64),

@@ -56,7 +56,17 @@ class ServerAbove:
         return sending + [[] if self.over[s] else self._lane(s, 0) for s in numbers]
 
     def go_on(self, desk: Desk) -> None:
-        """Send what is due; when nothing more can come, what there is, and then end."""
+        """Send what is due; when nothing more can come, what there is, and then end.
+
+        With the last steps so do the others, of whose workers nobody may be left to say so.
+        """
+        self._go_on(desk)
+        if not self.play.serving.left:
+            for other in self.play.serving.desks:
+                if other is not desk:
+                    self._go_on(other)
+
+    def _go_on(self, desk: Desk) -> None:
         number = desk.number
         if desk.away or self.over[number]:
             return

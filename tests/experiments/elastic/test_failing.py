@@ -152,11 +152,7 @@ WAITING = DILOCO | {"asynchronous": {"buffer": 3, "waits": True}}
         (ASYNCHRONOUS, {"rates": "0.1 s"}, "failures.rates: got 'a worker of async-diloco fails every 100 ms'"),
         (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 away for good'.* since 0 s, as 2"),
         (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}]}, "failures.outages: .* since 20 s, as 3 are left"),
-        (
-            WAITING,
-            {"outages": [{"site": 1}], "sites": 2},
-            "as 2 are left, and 3 are needed for a version of async-diloco",
-        ),
+        (WAITING, {"outages": [{"site": 0}]}, "as 0 are left, and 1 are needed for async-diloco"),
     ],
 )
 def test_it_is_told_before_anything_is_trained(method, failures, said) -> None:
@@ -171,7 +167,7 @@ def test_what_may_go_on_is_not_refused() -> None:
         (DDP, {"outages": [{"worker": 1, "leaves": "2 h"}]}),
         (DDP, {"outages": [{"worker": 1, "leaves": "20 s", "returns": "30 s"}]}),
         (ASYNCHRONOUS, {"outages": [{"site": 1}], "sites": 2}),
-        (WAITING, {"outages": [{"worker": 1}]}),
+        (WAITING, {"outages": [{"site": 1}], "sites": 2}),
     ):
         spec = spec_of(method, compute="1 s", failures=FAILING | {"rates": []} | failures)
         check_training(spec, spec.method)

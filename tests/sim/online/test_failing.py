@@ -14,7 +14,7 @@ from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.online.apart import play_apart
 from syncline.sim.online.lanes import server_lanes
-from syncline.sim.online.served import PlayedApart, Served
+from syncline.sim.online.served import Above, PlayedApart, Served
 from tests.sim.online.test_apart import AT_ONCE, Told
 
 
@@ -25,7 +25,7 @@ class ToldOfFailures(Told):
 
 def played(served: Served, seconds: Sequence[float], outages: list[Outage], **options: Any) -> PlayedApart:
     absences = Absences(FailingGroup(served.workers, restart_s=0.5), outages)
-    over = server_lanes(AT_ONCE, served.workers)
+    over = server_lanes(AT_ONCE, served.workers, served.groups)
     return play_apart(served, lambda worker, _: seconds[worker], over, absences=absences, **options)
 
 
@@ -75,6 +75,47 @@ def test_where_a_quorum_is_enough_nobody_waits() -> None:
 def test_a_gone_worker_is_not_waited_for() -> None:
     out = played(Served(3, 9, [1, 1, 1], buffer=3, waits=True), [1.0] * 3, [Outage(1.5, 2, 3)])
     assert out.failed is not None and out.failed.stuck is None and out.steps_of(3).tolist() == [4, 4, 1]
+
+
+PART: dict[str, Any] = {"participants": 2, "buffer": 2}
+
+
+def test_of_those_who_take_part_others_take_the_place_of_who_fails() -> None:
+    """Two of four work at a time, for 12 s; who is drawn while away is waited for where a version is of both."""
+    late = played(Served(4, 24, [1] * 4, **PART), [1.0] * 4, [Outage(2.5, 1, 2)])
+    assert late.steps_of(4).tolist() == [5, 1, 9, 9] and late.end_s == 12.5 and late.versions == 12
+    together = played(Served(4, 24, [1] * 4, waits=True, **PART), [1.0] * 4, [Outage(2.5, 1, 2)])
+    assert together.steps_of(4).sum() == 24 and together.steps_of(4)[1] == 1 and together.versions == 12
+    for waits in (True, False):
+        alone = played(Served(4, 24, [1] * 4, waits=waits, **PART), [1.0] * 4, [Outage(2.5, 1, 4)])
+        assert alone.steps_of(4).tolist() == [21, 1, 1, 1] and alone.failed is not None and alone.failed.stuck is None
+        ends = played(Served(4, 24, [1] * 4, waits=waits, **PART), [1.0] * 4, [Outage(2.5, 0, 4)])
+        assert len(ends.step_end_s) == 4 and ends.failed is not None
+        assert ends.failed.stuck == "no progress possible since 2.5 s: nobody comes back"
+
+
+def test_a_group_of_a_local_server_that_fails_leaves_its_steps_to_the_others() -> None:
+    """Two local servers of two workers each; a version of both is sent above."""
+    fields: dict[str, Any] = {"buffer": 2, "above": Above((2, 2), 1)}
+    served = Served(4, 24, [1] * 4, **fields)
+    gone = played(served, [1.0] * 4, [Outage(2.5, 0, 2)])
+    assert gone.steps_of(4).tolist() == [2, 2, 10, 10] and gone.end_s == 10.0
+    assert [one.server for one in gone.merges].count(0) == 2 and len(gone.merges) == gone.versions == 12
+    back = played(served, [1.0] * 4, [Outage(2.5, 0, 2, 6.0)])  # at 6.5 s they ask for a model
+    assert back.steps_of(4).tolist() == [4, 4, 8, 8] and back.end_s == 8.5 and len(back.merges) == 12
+    one = played(served, [1.0] * 4, [Outage(2.5, 1, 2)])
+    assert one.steps_of(4)[1] == 2 and one.steps_of(4).sum() == 24 and len(one.merges) == one.versions
+    ends = played(served, [1.0] * 4, [Outage(2.5, 0, 4)])
+    assert len(ends.step_end_s) == 8 and ends.failed is not None
+    assert ends.failed.stuck == "no progress possible since 2.5 s: nobody comes back"
+
+
+def test_a_local_server_without_workers_ends_with_the_others() -> None:
+    """One has an update of the two that a version takes, and nobody is left to send another."""
+    served = Served(4, 24, [1] * 4, buffer=2, above=Above((2, 2), 2))
+    out = played(served, [1.0] * 4, [Outage(0.5, 2, 3), Outage(1.51, 3, 4)])
+    assert out.steps_of(4).tolist() == [12, 11, 0, 1] and len(out.step_end_s) == 24
+    assert out.failed is not None and out.failed.stuck is None
 
 
 def test_no_outage_changes_nothing() -> None:
