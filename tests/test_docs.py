@@ -198,7 +198,10 @@ def test_project_emits_what_is_documented(tmp_path: Path) -> None:
 def test_a_whole_training_emits_what_is_documented() -> None:
     asked = ["--tokens", "3.2B", "--prices", "aws-p5-2026-11", "--method", "diloco", "--network", "wan"]
     done = CliRunner().invoke(app, ["project", *asked, "--json"], catch_exceptions=False)
-    assert names_of(json.loads(done.stdout)["rows"]) == documented("project") | documented("whole-training")
+    whole = documented("project") | documented("whole-training")
+    assert names_of(json.loads(done.stdout)["rows"]) == whole
+    done = CliRunner().invoke(app, ["project", *asked, "--failures", "10000h", "--json"], catch_exceptions=False)
+    assert names_of(json.loads(done.stdout)["rows"]) == whole | documented("whole-training-failures")
 
 
 def test_advice_emits_what_is_documented() -> None:
