@@ -18,6 +18,7 @@ from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.specs.clock import BandwidthField, BytesField
 from syncline.specs.cluster.files import fields_of, is_file, text_in
+from syncline.specs.copies_going_on import group_going_on, has_formula
 from syncline.specs.faults import sends_means
 from syncline.units import parse_seconds
 
@@ -255,15 +256,25 @@ class FailuresSpec(Spec):
 
     def best_interval_s(self, workers: int, nbytes: float | None = None) -> float:
         """The interval that costs least by the exact formula, of failures at a constant rate; infinite: never."""
-        return best_interval_s(self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers))
+        return best_interval_s(self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes))
 
     def best_intervals_s(self, workers: int, nbytes: float | None = None) -> tuple[float, float]:
         """The intervals that cost at most 1 % more."""
-        return intervals_within(0.01, self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers))
+        return intervals_within(0.01, self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes))
 
-    def returning_mtbf_s(self, workers: int) -> float:
-        """Mean seconds between failures after which a checkpoint is needed."""
-        return self.mtbf_s(workers) if self.recovery == "restart" else self.all_lost_mtbf_s(workers)
+    def returning_mtbf_s(self, workers: int, nbytes: float | None = None) -> float:
+        """Mean seconds between failures after which a checkpoint is needed.
+
+        Of a group that goes on, between instants at which nobody is there: that all are away by chance is counted
+        where a closed form holds, else only what all fail of at once.
+        """
+        if self.recovery == "restart":
+            return self.mtbf_s(workers)
+        if not has_formula(self):
+            return self.all_lost_mtbf_s(workers)
+        one = self.checkpoint
+        load_s = one.write_s(nbytes) if one.load is None else one.load
+        return group_going_on(self, workers, load_s, step_s=0.0).lost_mtbf_s
 
     def outages_of(self, workers: int, seed: int) -> Iterator[Outage]:
         """All outages in the order of time, without end where there are rates."""

@@ -51,6 +51,23 @@ def test_who_goes_on_without_the_others_loses_less() -> None:
     assert len({row["interruptions"] for row in rows}) == 1  # the same failures
 
 
+def test_a_few_who_go_on_save_for_when_nobody_is_there() -> None:
+    """Four who are away for a tenth of the time each are all away once in some hundred hours."""
+    machines = {
+        "recovery": "reform",
+        "restart": "5 min",
+        "timeout": "1 min",
+        "repair": "1 h",
+        "checkpoint": {"seconds": 30},
+    }
+    rows = sl.goodput("10 h", 4, interval=["best", "10 min", "20 h", "never"], seeds=3, **machines).rows
+    best, often, seldom, never = rows
+    assert often["interval_s"] < best["interval_s"] < seldom["interval_s"] and never["interval_s"] is None
+    assert best["best_interval_low_s"] < best["interval_s"] < best["best_interval_high_s"]
+    assert best["expected_goodput"] > max(row["expected_goodput"] for row in (often, seldom, never))
+    assert best["goodput"] == pytest.approx(best["expected_goodput"], rel=0.02)
+
+
 def test_a_node_fails_as_one() -> None:
     (node,) = sl.goodput("meta-rsc-1", 4096).rows
     assert node["mtbf_s"] == pytest.approx(FAILURE_RATES["meta-rsc-1"].rates[0].mtbf_s / 512)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from syncline.experiments.goodput.expected import group_going_on, reformed_goodput, restarted_goodput
+from syncline.experiments.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.experiments.goodput.question import GoodputQuestion
 from syncline.fields import MANY
 from syncline.sim.failures.alone import play_alone
@@ -15,6 +15,7 @@ from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.specs.copies_going_on import group_going_on
 from syncline.specs.failures import FailuresSpec, check_workers
 
 SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
@@ -52,6 +53,8 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
     told = [play_once(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
     saves = recovery != "alone"
     interval_s = None if saving.every is None or not saves else saving.every * question.step_s
+    if interval_s is not None and interval_s > question.work_s:
+        interval_s = None  # its end alone is saved
     best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
     goodputs = [one.goodput for one in told]
 
@@ -91,8 +94,7 @@ def _expected(
     if recovery == "alone":
         return None
     on = group_going_on(failures, workers, saving.load_s, question.step_s, period=question.period)
-    work_s = question.for_s if question.steps is None else question.steps * question.step_s
-    return reformed_goodput(failures, on, saving, interval_s, work_s)
+    return reformed_goodput(failures, on, saving, interval_s, question.work_s)
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:

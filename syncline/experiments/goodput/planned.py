@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 from syncline.costmodel.reliability.checkpoints import best_interval_s
 from syncline.costmodel.reliability.going_on import GoingOn
-from syncline.experiments.goodput.expected import group_going_on, has_formula, reformed_goodput, restarted_goodput
+from syncline.experiments.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.experiments.goodput.left import FailingTraining, WhatIsLeft
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import MOST_IN_VAIN
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.specs.copies_going_on import group_going_on, has_formula
 from syncline.specs.failures import FailuresSpec, Recovery, check_workers
 from syncline.units import format_seconds
 

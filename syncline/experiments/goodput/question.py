@@ -59,6 +59,11 @@ class GoodputQuestion:
             if not 0 < seconds < math.inf:
                 raise SpecError(name, seconds, "a positive time")
 
+    @property
+    def work_s(self) -> float:
+        """Seconds of steps in which nothing fails, at most."""
+        return self.for_s if self.steps is None else self.steps * self.step_s
+
     def of(self, recovery: str, interval: Any) -> FailuresSpec:
         """The failures with one way to go on, and one interval."""
         one = self.failures.checkpoint.model_copy(update={"interval": interval})
