@@ -61,6 +61,13 @@ def test_where_nobody_comes_back_it_ends_and_says_since_when() -> None:
     assert out.failed.stuck == "no progress possible since 2.5 s: nobody comes back"
 
 
+def test_who_had_no_steps_left_makes_those_that_a_failure_gives_back() -> None:
+    """Worker 1 has made its last step at 2 s when worker 0 fails with the last but one, for a day."""
+    out = played(Served(2, 4, [1, 1]), [1.5, 1.0], [Outage(2.9, 0, 1, 86400.0)])
+    assert [(one.worker, one.arrived_s) for one in out.contributions] == [(1, 1.0), (0, 1.5), (1, 2.0), (1, 3.9)]
+    assert out.failed is not None and out.failed.stuck is None and out.end_s == 3.9
+
+
 def test_where_a_version_is_of_all_all_wait_for_who_is_away() -> None:
     out = played(Served(3, 9, [1, 1, 1], buffer=3, waits=True), [1.0] * 3, [Outage(1.5, 2, 3, 6.0)])
     assert [one.arrived_s for one in out.contributions] == [1, 1, 1, 2, 2, 7.5, 8.5, 8.5, 8.5]
@@ -140,6 +147,8 @@ def test_every_step_is_made_once_whoever_fails(times, local, buffer, waits):
     outages = sorted(Outage(at, who, who + 1, at + away) for at, who, away in times)
     out = played(Served(3, 20, local, buffer=buffer, waits=waits), [1.0, 0.8, 0.5], outages)
     assert out.failed is not None
+    leave = {who for _, who, away in times if math.isinf(away)}
+    assert out.failed.stuck is None or len(leave) == 3
     if out.failed.stuck is None:
         assert len(out.step_end_s) == 20 == sum(one.steps for one in out.contributions)
     else:
