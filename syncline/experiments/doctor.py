@@ -24,7 +24,7 @@ from syncline.version import version_line
 EXTRAS = {
     "chakra": ("protobuf",),
     "dask": ("distributed",),
-    "docs": ("furo", "myst-nb", "sphinx", "sphinx-copybutton"),
+    "docs": ("furo", "latex2mathml", "myst-nb", "sphinx", "sphinx-copybutton"),
     "explore": ("nicegui",),
     "notebooks": ("ipykernel", "jupyterlab", "jupytext"),
     "optuna": ("optuna",),
