@@ -12,11 +12,12 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 demo: .venv/installed
 	$(BIN)/python -m benchmarks.headline demo
 
-# The notebooks, which are kept as scripts, run beside the tests, most of which need one core; what they say comes last.
+# Most tests need one core, so two run at a time; the notebooks, which are kept as scripts, beside them, and what they
+# say comes last.
 test: .venv/installed-test $(NOTEBOOKS)
 	@$(READ) $(NOTEBOOKS) > build/notebooks.log 2>&1 & notebooks=$$!; \
 	trap 'kill $$notebooks 2> /dev/null' EXIT INT TERM; \
-	$(BIN)/python -m pytest tests syncline; tests=$$?; \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests syncline; tests=$$?; \
 	wait $$notebooks; read=$$?; cat build/notebooks.log; exit $$((tests + read))
 	@touch build/notebooks/executed
 

@@ -30,7 +30,7 @@ EXTRAS = {
     "optuna": ("optuna",),
     "test": (
         "axe-playwright-python", "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx",
-        "nicegui", "optuna", "playwright", "protobuf", "psutil", "pytest", "pytest-benchmark",
+        "nicegui", "optuna", "playwright", "protobuf", "psutil", "pytest", "pytest-benchmark", "pytest-xdist",
     ),
     "dev": ("build", "import-linter", "mypy", "pre-commit", "ruff", "setuptools", "setuptools-scm", "types-PyYAML"),
 }  # fmt: skip
