@@ -37,6 +37,7 @@ def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):
     def broken():
         raise RuntimeError("a driver\nthat is older than this torch")
 
+    monkeypatch.setenv("COLUMNS", "120")
     whole = {one.name for one in doctor.findings()}
     groups = {group: dict.fromkeys(checks, broken) for group, checks in doctor.GROUPS.items()}
     monkeypatch.setattr(doctor, "GROUPS", groups)

@@ -79,7 +79,8 @@ def test_what_it_wrote_can_be_run_again_and_gives_the_same(command, tmp_path):
     assert tables[0].equals(tables[1])
 
 
-def test_tables_for_people_name_each_schedule_and_stage(command):
+def test_tables_for_people_name_each_schedule_and_stage(monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "120")
     shown = command("pipeline", *SMALL, "--out", "all")
     assert (shown.code, shown.out) == (0, "") and "2 stages, 2 micro-batches, free links" in shown.err
     for name in load_spec("pipeline-schedules").schedules:
