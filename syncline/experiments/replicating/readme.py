@@ -135,18 +135,22 @@ def _draw_along(result: Replicated) -> None:
 
 
 def draw_networks(result: Replicated, cells: Sequence[TimedCell]) -> None:
-    """Write ``networks.png``, the finals' losses on the clock of each network, and ``bytes.png``, all over bytes."""
+    """Write ``networks.png``, the finals' losses on the clock of each network, and ``bytes.png``, all over bytes.
+
+    Of networks those on which most methods have a clock, so that one that has it everywhere is not alone in a picture.
+    """
     from syncline.analysis import save
     from syncline.analysis.figures.loss import loss_against_clock
     from syncline.analysis.figures.replication import last_losses_over_bytes
     from syncline.specs import network
 
-    finals = [
-        one.curve for one in cells if not one.cell.extra and set(one.curve.clock_s) >= set(result.spec.network_names)
-    ]
+    named = {one.name: one for one in map(network, result.spec.networks)}
+    curves = [one.curve for one in cells if not one.cell.extra]
+    timed = {name: sum(name in curve.clock_s for curve in curves) for name in named}
+    named = {name: one for name, one in named.items() if timed[name] == max(timed.values())}
+    finals = [curve for curve in curves if curve.clock_s.keys() >= named.keys()]
     aims = [aim for aim in targets(cells).values() if aim is not None]
     if finals:
-        named = {one.name: one for one in map(network, result.spec.networks)}
         save(loss_against_clock(finals, named, target=aims, title=result.spec.name), result.folder / CLOCKS)
     settings: dict[str, dict[str, tuple[float, list[float]]]] = {}
     for one in cells:
