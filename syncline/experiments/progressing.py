@@ -10,6 +10,7 @@ import numpy as np
 from syncline.costmodel.reliability.rates import group_mtbf_s
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.sim.failures.outcome import no_progress
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -77,6 +78,6 @@ def _check_places(failures: FailuresSpec, workers: int, until_s: float, needed: 
         gone[first:stop] = True
         left = workers - int(gone.sum()) + failures.spares
         if left < needed:
-            since = f"no progress possible since {format_seconds(outage.leaves)}"
-            expected = f"machines that come back, or spares: {since}, as {left} are left, and {needed} are needed{what}"
+            why = no_progress(outage.leaves, f"{left} workers are left, and {needed} are needed{what}")
+            expected = f"machines that come back, or spares: {why}"
             raise SpecError("failures.outages", f"{int(gone.sum())} of {workers} away for good", expected)

@@ -118,6 +118,10 @@ class CheckpointSpec(Spec):
             raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or seconds")
         return size / self.bandwidth
 
+    def load_s(self, nbytes: float | None) -> float:
+        """Seconds to read it again."""
+        return self.write_s(nbytes) if self.load is None else self.load
+
     def stop_s(self, nbytes: float | None) -> float:
         """Seconds in which it stops the training."""
         return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot
@@ -235,34 +239,41 @@ class FailuresSpec(Spec):
 
         return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
 
-    def saving(self, step_s: float, workers: int, nbytes: float | None = None) -> Saving:
-        """How the state is kept, of steps of so many seconds; ``nbytes``: of the training's own state."""
+    def saving(self, step_s: float, workers: int, nbytes: float | None = None, copies: int | None = None) -> Saving:
+        """How the state is kept, of steps of so many seconds.
+
+        Args:
+            step_s: of a step.
+            workers: P.
+            nbytes: of the training's own state.
+            copies: of the model, each on as many workers; P of one worker each unless given.
+        """
         from syncline.sim.failures.work import Saving, checkpoint_steps
 
         one = self.checkpoint
         write_s, blocking = one.write_s(nbytes), one.mode == "blocking"
         stop_s, lag_s = one.stop_s(nbytes), 0.0 if blocking else write_s
-        interval_s = self.interval_s(workers, nbytes)
+        interval_s = self.interval_s(workers, nbytes, copies)
         every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
-        return Saving(every, stop_s, lag_s, write_s if one.load is None else one.load, one.mode == "peer")
+        return Saving(every, stop_s, lag_s, one.load_s(nbytes), one.mode == "peer")
 
-    def interval_s(self, workers: int, nbytes: float | None = None) -> float | None:
+    def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
         """Seconds of work between checkpoints, before steps are counted; none: never."""
         given = self.checkpoint.interval
         if isinstance(given, float):
             return given
-        best_s = math.inf if given == "never" else self.best_interval_s(workers, nbytes)
+        best_s = math.inf if given == "never" else self.best_interval_s(workers, nbytes, copies)
         return None if math.isinf(best_s) else best_s
 
-    def best_interval_s(self, workers: int, nbytes: float | None = None) -> float:
+    def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """The interval that costs least by the exact formula, of failures at a constant rate; infinite: never."""
-        return best_interval_s(self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes))
+        return best_interval_s(self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes, copies))
 
     def best_intervals_s(self, workers: int, nbytes: float | None = None) -> tuple[float, float]:
         """The intervals that cost at most 1 % more."""
         return intervals_within(0.01, self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes))
 
-    def returning_mtbf_s(self, workers: int, nbytes: float | None = None) -> float:
+    def returning_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Mean seconds between failures after which a checkpoint is needed.
 
         Of a group that goes on, between instants at which nobody is there: that all are away by chance is counted
@@ -272,9 +283,8 @@ class FailuresSpec(Spec):
             return self.mtbf_s(workers)
         if not has_formula(self):
             return self.all_lost_mtbf_s(workers)
-        one = self.checkpoint
-        load_s = one.write_s(nbytes) if one.load is None else one.load
-        return group_going_on(self, workers, load_s, step_s=0.0).lost_mtbf_s
+        load_s = self.checkpoint.load_s(nbytes)
+        return group_going_on(self, workers, load_s, step_s=0.0, copies=copies).lost_mtbf_s
 
     def outages_of(self, workers: int, seed: int) -> Iterator[Outage]:
         """All outages in the order of time, without end where there are rates."""

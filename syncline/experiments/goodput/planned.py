@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from syncline.costmodel.reliability.checkpoints import best_interval_s
 from syncline.costmodel.reliability.going_on import GoingOn
 from syncline.experiments.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.experiments.goodput.left import FailingTraining, WhatIsLeft
@@ -100,15 +99,7 @@ def _going_on(failures: FailuresSpec, of: FailingTraining, saving: Saving) -> Go
 
 
 def _saving(failures: FailuresSpec, of: FailingTraining) -> Saving:
-    """How the state is kept; of those who go on as often as all of them are away at once."""
-    saving = failures.saving(of.step_s, of.workers, of.state_bytes)
-    one = failures.checkpoint
-    if failures.recovery == "restart" or one.interval != "best" or not has_formula(failures):
-        return saving
-    best_s = best_interval_s(saving.stop_s, _going_on(failures, of, saving).lost_mtbf_s)
-    given = "never" if math.isinf(best_s) else best_s
-    chosen = failures.model_copy(update={"checkpoint": one.model_copy(update={"interval": given})})
-    return chosen.saving(of.step_s, of.workers, of.state_bytes)
+    return failures.saving(of.step_s, of.workers, of.state_bytes, of.copies)
 
 
 def _never(failures: FailuresSpec, of: FailingTraining, saving: Saving, interval_s: float | None) -> str | None:

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import FailureCosts
+from syncline.sim.failures.outcome import FailureCosts, no_progress
 from syncline.sim.failures.roster import FailingGroup, Roster
-from syncline.units import format_seconds
 
 
 def play_alone(
@@ -56,7 +55,7 @@ def play_alone(
             since_s[place] = change.at_s
             at_work, begun_s = at_work + 1, begun_s + change.at_s
         if not at_work and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
-            told.stuck = f"no progress possible since {format_seconds(change.at_s)}: nobody comes back"
+            told.stuck = no_progress(change.at_s)
             now_s = change.at_s
             break
     told.wall_s = now_s

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from syncline.units import format_seconds
+
 
 class Stretch(NamedTuple):
     """What all who train together do from one instant to another.
@@ -68,6 +70,15 @@ class FailureCosts:
         """Part of the workers' time that goes into something, by the name of its field."""
         all_s = self.wall_s * self.workers
         return float(getattr(self, name)) / all_s if all_s else 0.0
+
+
+def no_progress(since_s: float, why: str = "nobody comes back") -> str:
+    """What is told of a training that stands still for good.
+
+    >>> no_progress(90)
+    'no progress possible since 90 s: nobody comes back'
+    """
+    return f"no progress possible since {format_seconds(since_s)}: {why}"
 
 
 MOST_IN_VAIN = 1000

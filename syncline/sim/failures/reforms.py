@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import MOST_IN_VAIN, FailureCosts, Stretch
+from syncline.sim.failures.outcome import MOST_IN_VAIN, FailureCosts, Stretch, no_progress
 from syncline.sim.failures.roster import FailingGroup, Roster
 from syncline.sim.failures.work import SavedSteps
-from syncline.units import format_seconds
 
 Made = Callable[[float, int, int, NDArray[np.bool_], list[int]], None]
 """From when on, from which number to which, by whom, who of them has joined before the first; the last word counts."""
@@ -162,12 +161,12 @@ class _Reforms:
                 at_most = self.group.workers - len(roster.lost)
                 if math.isinf(roster.next_s()) or at_most < max(self.group.at_least, 1):
                     why = f"{roster.count} workers are left, and {self.group.at_least} are needed"
-                    told.stuck = f"no progress possible since {format_seconds(since_s)}: {why}"
+                    told.stuck = no_progress(since_s, why)
                     return now_s
                 ready_s = math.inf
             if self.in_vain >= MOST_IN_VAIN:
                 why = f"{MOST_IN_VAIN:,} failures in a row left no time to form a group and make a step"
-                told.stuck = f"no progress possible since {format_seconds(since_s)}: {why}"
+                told.stuck = no_progress(since_s, why)
                 return now_s
             next_s = min(roster.next_s(), self.until_s)
             here = roster.count

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import MOST_IN_VAIN, FailureCosts, Stretch
+from syncline.sim.failures.outcome import MOST_IN_VAIN, FailureCosts, Stretch, no_progress
 from syncline.sim.failures.places import FilledPlaces
 from syncline.sim.failures.roster import NEVER, FailingGroup
 from syncline.sim.failures.work import SavedSteps
-from syncline.units import format_seconds
 
 
 def play_restarts(
@@ -150,5 +149,5 @@ class _Restarts:
         self.told.stretches.append(Stretch(what, start_s, end_s, self.saved))
 
     def _stop(self, since_s: float, now_s: float, why: str) -> None:
-        self.told.stuck = f"no progress possible since {format_seconds(since_s)}: {why}"
+        self.told.stuck = no_progress(since_s, why)
         self.told.wall_s = now_s

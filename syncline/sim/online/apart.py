@@ -67,7 +67,6 @@ class _Play:
         self.serving = Serving(served, watching, self)
         self.made, self.round = [0] * workers, [0] * workers
         self.arrived: list[int] = []  # workers whose updates arrived at this instant
-        self.asleep: set[int] = set()  # for whom no steps were left, until a failure gives some back
         self.above = ServerAbove(self, served.above) if served.above is not None else None
         self.step_end_s: list[float] = []
         self.step_worker: list[int] = []
@@ -81,8 +80,9 @@ class _Play:
         late = None if delay is None else lambda a, b: delay(over.place_of(a), over.place_of(b))
         begins = None if starts_s is None else [*starts_s, *[0.0] * len(over.places)]
         serving.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
-        self.asleep = {m for m in at_once if not serving.granted[m]} if self.fates.absences is not None else set()
-        begin = [m in at_once and m not in self.asleep for m in range(workers)]
+        if self.fates.absences is not None:
+            serving.asleep = {m for m in at_once if not serving.granted[m]}
+        begin = [m in at_once and m not in serving.asleep for m in range(workers)]
         programs = [self._work(m) if begin[m] else self._waiting(m, -1, -1) for m in range(workers)]
         programs += [self._lane(m) if begin[m] else self._replying(m, -1, -1) for m in range(workers)]
         programs += self.above.programs() if self.above else []
@@ -96,7 +96,7 @@ class _Play:
         except Stuck:
             # Nothing else comes: not for who sleeps, nor for a local server whose workers are gone for good, which
             # keeps what is of no whole version.
-            if self.fates.absences is None or not (self.asleep or self.above):
+            if self.fates.absences is None or not (serving.asleep or self.above):
                 raise
             timeline, self.is_through = self.simulation.timeline_so_far(), True
         return PlayedApart(
@@ -179,13 +179,8 @@ class _Play:
     def _failed(self, worker: int, away: Away) -> None:
         self.fates.fail(worker, self.serving.begun_s[worker], away)
         self.serving.fail(worker, for_good=math.isinf(away.back_s))
-        if self.asleep:
-            self.simulation.env.later(0.0, self._wake, ARRIVALS)
-
-    def _wake(self, _: object) -> None:
-        """Steps that have come free are for those who had none."""
-        asleep, self.asleep = sorted(self.asleep), set()
-        self.serving.wake(asleep)
+        if self.serving.asleep:
+            self.simulation.env.later(0.0, lambda _: self.serving.wake(), ARRIVALS)
 
     def _waiting(self, worker: int, number: int, last: int) -> list[Instruction]:
         """A worker waits for its next model."""
@@ -227,7 +222,7 @@ class _Play:
         if worker in self.serving.gone:
             return []
         if not self.serving.granted[worker] and self.fates.absences is not None:
-            self.asleep.add(worker)
+            self.serving.asleep.add(worker)
             return self._replying(worker, number, last)
         send = Send(worker, self.served.model_bytes, ("model", number), last, label=f"model {number + 1}")
         more = self.serving.granted[worker]

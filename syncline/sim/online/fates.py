@@ -9,8 +9,7 @@ import numpy as np
 
 from syncline.costmodel.network.topology import Floats
 from syncline.sim.failures.absences import Absences, Away
-from syncline.sim.failures.outcome import FailureCosts
-from syncline.units import format_seconds
+from syncline.sim.failures.outcome import FailureCosts, no_progress
 
 LOST, AWAY = "lost", "away"
 """What such workers compute in a timeline: steps that nobody gets, and nothing."""
@@ -70,5 +69,5 @@ class Fates:
         told.useful_s = self.workers * wall_s - told.lost_s - told.down_s
         told.interruptions, told.lost_steps = len(self.spells), self.lost_steps / self.workers
         if left:
-            told.stuck = f"no progress possible since {format_seconds(self.last_s)}: nobody comes back"
+            told.stuck = no_progress(self.last_s)
         return told

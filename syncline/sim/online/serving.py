@@ -50,6 +50,7 @@ class Serving:
         self.draws = generator(served.seed, "participants")
         self.failed: set[int] = set()  # who has failed, and has no model yet
         self.gone: set[int] = set()  # of these, who does not come back
+        self.asleep: set[int] = set()  # for whom no steps were left, until a failure gives some back
         self.end_s = 0.0
 
     def begin(self) -> list[int]:
@@ -99,10 +100,12 @@ class Serving:
         desk = self.of[worker]
         desk.idle = [one for one in desk.idle if one != worker]
 
-    def wake(self, workers: Sequence[int]) -> None:
-        """Workers for whom no steps were left are idle again, as others' have come free."""
-        for worker in workers:
-            self.of[worker].idle.append(worker)
+    def wake(self) -> None:
+        """Steps that have come free are for those who had none, unless others have taken them; all go on."""
+        if self.left:
+            asleep, self.asleep = sorted(self.asleep), set()
+            for worker in asleep:
+                self.of[worker].idle.append(worker)
         for desk in self.desks:
             self._go_on(desk)
 

@@ -150,9 +150,9 @@ WAITING = DILOCO | {"asynchronous": {"buffer": 3, "waits": True}}
     [
         (DDP, {"rates": "1 s"}, "failures.rates: .* no progress possible, as to begin again and make steps takes"),
         (ASYNCHRONOUS, {"rates": "0.1 s"}, "failures.rates: got 'a worker of async-diloco fails every 100 ms'"),
-        (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 away for good'.* since 0 s, as 2"),
-        (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}]}, "failures.outages: .* since 20 s, as 3 are left"),
-        (WAITING, {"outages": [{"site": 0}]}, "as 0 are left, and 1 are needed for async-diloco"),
+        (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 away for good'.* since 0 s: 2"),
+        (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}]}, "failures.outages: .* since 20 s: 3 workers are left"),
+        (WAITING, {"outages": [{"site": 0}]}, "0 workers are left, and 1 are needed for async-diloco"),
     ],
 )
 def test_it_is_told_before_anything_is_trained(method, failures, said) -> None:

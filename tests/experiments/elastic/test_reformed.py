@@ -101,7 +101,7 @@ def test_a_comparison_trains_such_a_method_on_each_network(tmp_path) -> None:
 def test_what_cannot_form_anew_is_refused_and_no_progress_told() -> None:
     with pytest.raises(SpecError, match=r"failures.recovery: got 'reform, of method lion-cub'; expected restart"):
         spec_of({"kind": "lion-cub", "lr": 0.01}, failures={"recovery": "reform"})
-    with pytest.raises(SynclineError, match=r"no progress possible since 8.5 s, as 2 are left, and 3 are needed"):
+    with pytest.raises(SynclineError, match=r"no progress possible since 8.5 s: 2 workers are left, and 3 are needed"):
         reformed(DDP, [{"site": 0, "leaves": "8.5 s"}], sites=2, at_least=3)
     assert reformed(DDP, [{"site": 0, "leaves": "8.5 s"}], sites=2)[2].wall_s == pytest.approx(24.5)
 

@@ -33,11 +33,11 @@ from syncline.experiments.plain import plain
 from syncline.experiments.trained import base_s, build_task, task_tensors
 from syncline.files import whole_file
 from syncline.problems import Rows
+from syncline.sim.failures.outcome import no_progress
 from syncline.sim.online.desks import Desk
 from syncline.sim.online.serving import Serving
 from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
-from syncline.units import format_seconds
 
 
 def server_process(rank: int, packed: bytes, how: Launch, door: socket.socket, secret: str, folder: Path) -> None:
@@ -80,7 +80,6 @@ class _Server:
             self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
         self.lines: dict[int, Line] = {}
         self.busy: set[int] = set()  # who has a model and steps
-        self.parked: set[int] = set()  # who has none, as none are left
         self.going: deque[int] = deque()  # whose models leave next
         self.timers: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = itertools.count()
@@ -120,7 +119,7 @@ class _Server:
             self._evaluate(done)
         stuck = None
         if self.serving.left and not self._diverged():
-            stuck = f"no progress possible since {format_seconds(self.failed_s)}: nobody comes back"
+            stuck = no_progress(self.failed_s)
         self.written.line({"versions": sum(desk.versions for desk in self.serving.desks), "stuck": stuck})
         for line in self.lines.values():
             try:
@@ -167,7 +166,7 @@ class _Server:
         if worker in self.serving.failed:
             self.serving.take([worker])
         elif not self._is_known_idle(worker):
-            self.parked.add(worker)
+            self.serving.asleep.add(worker)
             self._wake()
 
     def _is_known_idle(self, worker: int) -> bool:
@@ -199,7 +198,7 @@ class _Server:
         """A worker has gone: what it has not sent is lost."""
         self.lines.pop(worker).close()
         self._now()
-        self.parked.discard(worker)
+        self.serving.asleep.discard(worker)
         self.failed_s = self.time_s()
         if worker in self.busy:
             self.busy.discard(worker)
@@ -217,14 +216,12 @@ class _Server:
                 self.serving.take([worker])
             else:
                 self.serving.leave(worker)
-                self.serving.wake([])
+                self.serving.wake()
             self.going = deque(one for one in self.going if one != worker)
 
     def _wake(self) -> None:
-        """Steps that have come free are for those who had none."""
-        if self.serving.left and self.parked:
-            parked, self.parked = sorted(self.parked), set()
-            self.serving.wake(parked)
+        if self.serving.left and self.serving.asleep:
+            self.serving.wake()
 
     def _go(self) -> None:
         """Let models go."""
@@ -235,7 +232,7 @@ class _Server:
                 continue
             if not self.serving.granted[worker]:
                 if worker in self.lines:
-                    self.parked.add(worker)
+                    self.serving.asleep.add(worker)
                     self._wake()
             elif worker in self.lines:
                 self._send(worker)
