@@ -343,12 +343,18 @@ def firsts(rows: Sequence[Mapping[str, Any]], column: str, extras: bool = False)
     """By network the row of the method that is the first at a loss; only networks on which one gets there.
 
     Of the finals alone: knobs were searched for their setting, with equal effort, and for that of no extra. With
-    ``extras`` of all settings.
+    ``extras`` of all settings. Nobody is where not all of the finals have a clock.
     """
     found: dict[str, Mapping[str, Any]] = {}
+    without = untimed(rows)
     for row in rows:
-        if (extras or row["setting"] == FINALS) and row[column] is not None:
+        if row["network"] not in without and (extras or row["setting"] == FINALS) and row[column] is not None:
             before = found.get(row["network"])
             if before is None or row[column] < before[column]:
                 found[row["network"]] = row
     return found
+
+
+def untimed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Networks on which not all methods of the finals have a clock."""
+    return list(dict.fromkeys(row["network"] for row in rows if row["setting"] == FINALS and row["timed_by"] is None))

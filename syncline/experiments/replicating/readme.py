@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +15,8 @@ from syncline.experiments.replicating.along import ALONG, along_page, layers_fig
 from syncline.experiments.replicating.averages import averages_page, read_averages
 from syncline.experiments.replicating.crossings import crossing_rows, crossings_page
 from syncline.experiments.replicating.kept import KeptStage
-from syncline.experiments.replicating.networks import (
-    AVERAGES,
-    NETWORKS_TABLE,
-    TO_ALL,
-    TO_FIRST,
-    WON,
-    TimedCell,
-    firsts,
-    targets,
-)
+from syncline.experiments.replicating.networks_page import networks_page
+from syncline.experiments.replicating.pages import filled
 from syncline.experiments.replicating.stages import DEFAULT_NETWORK
 from syncline.experiments.sweep.search import Tuned
 from syncline.files import as_written, read_json, whole_file
@@ -34,23 +25,14 @@ from syncline.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from syncline.experiments.replicating.replicate import Replicated
-    from syncline.specs.replications import ReplicationSpec
 
 SEARCH_FIGURE = "search.png"
-FIGURE, CLOCKS, BYTES, AVERAGES_FIGURE = "losses.png", "networks.png", "bytes.png", "averages.png"
+FIGURE, AVERAGES_FIGURE = "losses.png", "averages.png"
 VERDICTS = "verdicts.json"
 """What a replication without anything left says, for those beside it: the same at other sizes."""
 
-NO_CLOCK = "no clock"
-"""Of what was not trained on a network and cannot be timed there either."""
-
 NEAR_AN_END = 1.1
 """A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
-
-
-def _filled(text: str) -> str:
-    """A paragraph in lines; names are not parted at their hyphens."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) -> None:
@@ -134,112 +116,12 @@ def _draw_along(result: Replicated) -> None:
             save(measures_by_layer(layers, title=result.spec.name), result.folder / layers_figure(name))
 
 
-def draw_networks(result: Replicated, cells: Sequence[TimedCell]) -> None:
-    """Write ``networks.png``, the finals' losses on the clock of each network, and ``bytes.png``, all over bytes.
-
-    Of networks those on which most methods have a clock, so that one that has it everywhere is not alone in a picture.
-    """
-    from syncline.analysis import save
-    from syncline.analysis.figures.loss import loss_against_clock
-    from syncline.analysis.figures.replication import last_losses_over_bytes
-    from syncline.specs import network
-
-    named = {one.name: one for one in map(network, result.spec.networks)}
-    curves = [one.curve for one in cells if not one.cell.extra]
-    timed = {name: sum(name in curve.clock_s for curve in curves) for name in named}
-    named = {name: one for name, one in named.items() if timed[name] == max(timed.values())}
-    finals = [curve for curve in curves if curve.clock_s.keys() >= named.keys()]
-    aims = [aim for aim in targets(cells).values() if aim is not None]
-    if finals:
-        save(loss_against_clock(finals, named, target=aims, title=result.spec.name), result.folder / CLOCKS)
-    settings: dict[str, dict[str, tuple[float, list[float]]]] = {}
-    for one in cells:
-        settings.setdefault(one.cell.extra, {})[one.cell.method] = one.bytes_per_worker, list(one.curve.loss[:, -1])
-    if any(nbytes > 0 for methods in settings.values() for nbytes, _ in methods.values()):
-        save(last_losses_over_bytes(settings, title=result.spec.name), result.folder / BYTES)
-
-
-def _networks(result: Replicated) -> Iterator[str]:
-    """Who is where first, on which network."""
-    spec, rows = result.spec, result.networks
-    yield "## Over networks\n"
-    told = (
-        f"What was trained once, timed on {', '.join(spec.network_names)} by {_timed_by(spec)}; nothing is "
-        "trained again. Times are until the median over the seeds reaches a loss: one that all methods of the finals "
-        f"reach, and the one with which {spec.labels[0]} ends. Who is first is told of the finals, whose knobs were "
-        f"searched with equal effort. A dash: never. All numbers: `{NETWORKS_TABLE}`."
-    )
-    if any(row["timed_by"] == AVERAGES for row in rows):
-        told += (
-            " What averages when its trigger says so, or was placed as often, is timed seed by seed with the averages "
-            "that its training had, which no network changes."
-        )
-    if any(row["timed_by"] is None for row in rows):
-        told += (
-            f" '{NO_CLOCK}': workers at their own pace who come in another order there than in the training, and so "
-            "average what others have not sent yet: only a training on it tells; or stages that it does not join."
-        )
-    yield _filled(told) + "\n"
-    for name in (CLOCKS, BYTES):
-        if (result.folder / name).is_file():
-            yield f"![losses over {name.removesuffix('.png')}]({name})\n"
-    aims = {rows[0]["to_all_loss"]: TO_ALL, rows[0]["to_first_loss"]: TO_FIRST}
-    for loss, column in aims.items():
-        if loss is None:
-            continue
-        first = firsts(rows, column)
-        seeds = len(result.spec.finals.seeds)
-        said = "; ".join(
-            f"on {name} {row['method']} ({format_seconds(row[column])}; on {row[WON[column]]} of {seeds} seeds)"
-            for name, row in first.items()
-        )
-        anyhow = firsts(rows, column, extras=True)
-        if anyhow != first:
-            others = "; ".join(
-                f"on {name} {row['method']} in {row['setting']} ({format_seconds(row[column])})"
-                for name, row in anyhow.items()
-            )
-            said = f"{said or 'nobody'}. Of all settings, in the others with knobs of the finals: {others}"
-        yield _filled(f"First at {four_digits(loss)}: {said or 'nobody'}.") + "\n"
-        yield "| setting | method | sent per worker and step | " + " | ".join(spec.network_names) + " |"
-        yield "|---|---|---|" + "---|" * len(spec.network_names)
-        for (setting, method), own in _by_cell(rows).items():
-            sent = own[0]["bytes_per_worker"]
-            times = [_time_of(row, column) for row in own]
-            yield f"| {setting} | {method} | {'-' if sent is None else format_bytes(sent)} | {' | '.join(times)} |"
-        yield ""
-
-
-def _time_of(row: Mapping[str, Any], column: str) -> str:
-    if row["timed_by"] is None:
-        return NO_CLOCK
-    return "-" if row[column] is None else format_seconds(row[column])
-
-
-def _timed_by(spec: ReplicationSpec) -> str:
-    """What a step's time is made of, in words."""
-    if not spec.training.get("pipeline"):
-        return "the calls that each method makes"
-    whose = "the model's own pipeline"
-    if spec.timed is not None and spec.timed.model is not None:
-        whose = f"a pipeline of {spec.timed.model.name} with {spec.timed.tokens:,} tokens a batch"
-        whose += f" on {spec.timed.hardware.name}, whose losses these are not"
-    return f"the events of {whose}, products of matrices in updates included"
-
-
-def _by_cell(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        found.setdefault((row["setting"], row["method"]), []).append(row)
-    return found
-
-
 def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterator[str]:
     spec = result.spec
     yield f"# Replication: {spec.name}\n"
     for text in (spec.description, spec.source):
         if text:
-            yield _filled(" ".join(text.split())) + "\n"
+            yield filled(" ".join(text.split())) + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:
@@ -253,7 +135,7 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
         for name, stage in along_stages(result):
             yield from along_page(name, stage.rows, f"along-{name}.png")
         if result.networks:
-            yield from _networks(result)
+            yield from networks_page(result)
         yield from _verdicts(result, claims)
 
 
@@ -295,7 +177,7 @@ def _effort(result: Replicated) -> Iterator[str]:
         else "The lowest loss was chosen."
     )
     yield (
-        _filled(
+        filled(
             f"Equal: {search.trials} trials of each of {len(spec.methods)} methods, over {len(spec.methods[0].tune)} "
             f"knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}"
         )
@@ -341,7 +223,7 @@ def _losses(result: Replicated) -> Iterator[str]:
         )
     changes = [f"`{one.name}` is {_setting_of(one)}" for one in result.spec.extras]
     if changes:
-        yield "\n" + _filled(f"Settings: {'; '.join(changes)}.")
+        yield "\n" + filled(f"Settings: {'; '.join(changes)}.")
     yield ""
 
 
@@ -360,7 +242,7 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     spec = result.spec
     yield "## Verdicts\n"
     yield (
-        _filled(
+        filled(
             f"Of {setting(spec.training)}. A claim holds if its comparisons do on every seed, fails if one is the "
             f"other way round on every seed, and else is unknown, as it is with fewer than {spec.least_seeds} seeds. "
             "Differences are the left side less the right one, seed by seed."
@@ -380,7 +262,7 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     told = {row["claim"] for row in result.verdicts}
     waiting = [claims.get(one.claim, one.claim) for one in spec.claims if one.claim not in told]
     if waiting:
-        yield "\n" + _filled(f"Not trained yet: {'; '.join(waiting)}.")
+        yield "\n" + filled(f"Not trained yet: {'; '.join(waiting)}.")
     yield ""
 
 

@@ -211,7 +211,7 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
         there, kept = stage_in(path)
         if there == identity:
             return list(kept.rows)
-    from syncline.experiments.replicating.readme import draw_networks
+    from syncline.experiments.replicating.networks_page import draw_networks
 
     cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
     draw_networks(result, cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pyarrow.parquet as pq
@@ -10,7 +11,8 @@ from rich.console import Console
 
 from syncline.analysis import time_to_target_s
 from syncline.experiments.replicating.choosing import method_with
-from syncline.experiments.replicating.networks import firsts, rows_over_networks, timed_cells
+from syncline.experiments.replicating.networks import firsts, rows_over_networks, timed_cells, untimed
+from syncline.experiments.replicating.networks_page import networks_page
 from syncline.experiments.replicating.reading import read_replication
 from syncline.experiments.replicating.replicate import replicate
 from syncline.experiments.replicating.stages import final_stages
@@ -105,12 +107,21 @@ def test_workers_at_their_own_pace_have_a_clock_where_all_come_in_the_order_of_t
     assert rows["infiniband"]["training_s"] < rows["10gbe"]["training_s"] == pytest.approx(8 * own)
     assert rows["wan"]["step_time_s"] > rows["10gbe"]["step_time_s"] + 0.01
     assert [rows[name]["timed_by"] for name in ("infiniband", "10gbe", "wan")] == ["events", "events", None]
+    assert untimed(result.networks) == ["wan"] and "wan" not in firsts(result.networks, "to_all_s", extras=True)
+    assert "Who is first is not told of wan" in " ".join((result.folder / "README.md").read_text().split())
 
 
 def test_the_page_says_who_is_first(made):
     page = (made.folder / "README.md").read_text()
     assert "## Over networks" in page and "First at " in page and "![losses over bytes](bytes.png)" in page
-    assert (made.folder / "networks.png").stat().st_size > 5000
+
+
+def test_who_never_gets_there_is_named_below_the_rows(made):
+    """Aims that nobody reaches, whichever rows of them there are."""
+    nobody = replace(made, networks=[{**row, "to_all_s": None, "to_first_s": None} for row in made.networks])
+    page = "\n".join(networks_page(nobody))
+    assert "First at" in page and "Never: together in finals, apart in finals" in page
+    assert "| together |" not in page
 
 
 def test_the_command_s_table_says_so_too(made):
