@@ -96,7 +96,8 @@ FAILURE_RATES: dict[str, PublishedRate] = {
     "opt-175b": PublishedRate(
         _interruptions(35, 992, 60),
         "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
-        "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days).",
+        "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days); the 70 and "
+        "more that were automatic, by their own estimate, are not counted.",
     ),
     "meta-rsc-1": PublishedRate(
         (FailureRate(1000 / 6.50 * DAY_S, "node"),),

@@ -68,9 +68,27 @@ def test_rates_add_up_over_what_fails() -> None:
 
 
 def test_published_rates_are_what_their_sources_say() -> None:
-    # 419 in 54 days on 16,384 GPUs: one in 3.1 h; Kokolis et al. project 1.8 h for 16,384 GPUs at the rate of RSC-1
+    # 419 in 54 days on 16,384 GPUs: one in 3.1 h; of RSC-1 Kokolis et al. project 1.8 h and, on 131,072 GPUs, 0.23 h
     assert group_mtbf_s(FAILURE_RATES["llama-3"].rates, 16_384) == pytest.approx(54 * 24 * 3600 / 419)
     assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 16_384, node=8) / 3600 == pytest.approx(1.8, abs=0.05)
+    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 131_072, node=8) / 3600 == pytest.approx(0.23, abs=0.006)
+
+
+@given(
+    nodes=st.integers(1, 2000),
+    restart_s=st.floats(0, 900),
+    write_s=st.floats(0.1, 300),
+    interval_s=st.floats(600, 7200),
+)
+def test_where_failures_are_rare_it_is_the_expected_training_time_ratio_of_kokolis_et_al(
+    nodes: int, restart_s: float, write_s: float, interval_s: float
+) -> None:
+    """Theirs: ``(1 - N r (u0 + dt / 2)) / (1 + w / dt)``, of first order in what fails within an interval."""
+    mtbf_s = group_mtbf_s(FAILURE_RATES["meta-rsc-2"].rates, 8 * nodes, node=8)
+    theirs = (1 - (restart_s + interval_s / 2) / mtbf_s) / (1 + write_s / interval_s)
+    ours = 1 / expected_wall_s(1.0, interval_s, write_s, restart_s, mtbf_s)
+    second_order = ((restart_s + interval_s + write_s) / mtbf_s) ** 2 + write_s / mtbf_s
+    assert abs(ours - theirs) <= second_order
 
 
 @pytest.mark.parametrize(("field", "value"), [("mtbf_s", 0.0), ("shape", 0.0), ("repair_s", -1.0)])
