@@ -76,7 +76,7 @@ def no_progress(since_s: float, why: str = "nobody comes back") -> str:
     """What is told of a training that stands still for good.
 
     >>> no_progress(90)
-    'no progress possible since 90 s: nobody comes back'
+    'no progress possible since 1.5 min: nobody comes back'
     """
     return f"no progress possible since {format_seconds(since_s)}: {why}"
 
