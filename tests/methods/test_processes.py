@@ -52,8 +52,8 @@ class Launched(NamedTuple):
 
 # Steps in which every phase of every row has begun, see ``enough``; last bits that add up show in more of them.
 LAUNCHES = [
-    pytest.param((4, 1, 36), id="4 processes"),
-    pytest.param((2, 2, 36), id="2 processes of 2 workers"),
+    pytest.param((4, 1, 24), id="4 processes"),
+    pytest.param((2, 2, 24), id="2 processes of 2 workers"),
     pytest.param((4, 1, 100), id="4 processes for longer", marks=pytest.mark.slow),
 ]
 

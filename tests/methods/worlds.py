@@ -138,8 +138,19 @@ def counted_row(name: str, workers_per_process: int, reproducible: bool, **optio
 
 
 def enough(name: str, steps: int) -> int:
-    """So many steps, or more where one of the row's periods is longer."""
-    return max(steps, *(exchange.period for exchange in METHODS[name].spec.exchanges(1, 4)))
+    """So many steps, or more where one of the row's periods is longer, or a phase of it ends later."""
+    spec = METHODS[name].spec
+    ends = [end + 6 for end in _phases(spec.model_dump())]
+    return max(steps, *ends, *(exchange.period for exchange in spec.exchanges(1, 4)))
+
+
+def _phases(fields: Any) -> Iterator[int]:
+    """Steps at which a method, or a part of it, goes on in another way."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _phases(value)
+        elif name.endswith(("_step", "_steps")) and isinstance(value, int):
+            yield value
 
 
 def in_process(workers_per_process: int, steps: int) -> dict[bool, dict[str, Outcome]]:
