@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +84,8 @@ def measures_over_steps(measured: Measured, *, title: str = "") -> Figure:
 
 
 def averages_over_steps(placed: Sequence[Placed], *, title: str = "") -> Figure:
-    """On the left how many averages were made up to each step, a line per seed; on the right what triggers saw.
+    """On the left how many averages were made up to each step, medians over seeds with their range; on the right what
+    triggers saw.
 
     Of a trigger the first seed's values are dots, their running mean over 20 steps a line, the threshold dashed;
     strokes below mark the steps that averaged.
@@ -111,9 +111,10 @@ def averages_over_steps(placed: Sequence[Placed], *, title: str = "") -> Figure:
         left = fig.add_subplot(grid[:, 0])
         for one in placed:
             style = styles[one.label]
-            for averaged in one.averaged:
-                left.plot(range(1, len(averaged) + 1), list(accumulate(map(int, averaged))), color=style.color,
-                          linestyle=style.linestyle, alpha=0.7)  # fmt: skip
+            counts = np.cumsum(np.array(one.averaged, dtype=np.int64), axis=1)
+            steps = np.arange(1, counts.shape[1] + 1)
+            left.fill_between(steps, counts.min(0), counts.max(0), color=style.color, alpha=0.15, linewidth=0)
+            left.plot(steps, np.median(counts, axis=0), color=style.color, linestyle=style.linestyle)
         left.set_xlabel("steps")
         left.set_ylabel("averages so far")
         left.set_ylim(bottom=0)
