@@ -114,6 +114,7 @@ def test_workers_at_their_own_pace_have_a_clock_where_all_come_in_the_order_of_t
 def test_the_page_says_who_is_first(made):
     page = (made.folder / "README.md").read_text()
     assert "## Over networks" in page and "First at " in page and "![losses over bytes](bytes.png)" in page
+    assert (made.folder / "networks.png").stat().st_size > 5000
 
 
 def test_who_never_gets_there_is_named_below_the_rows(made):
