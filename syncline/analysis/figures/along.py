@@ -86,8 +86,8 @@ def measures_over_steps(measured: Measured, *, title: str = "") -> Figure:
 def averages_over_steps(placed: Sequence[Placed], *, title: str = "") -> Figure:
     """On the left how many averages were made up to each step, on the right what triggers saw.
 
-    On the left medians over seeds, with their range. Of a trigger the first seed's values are dots, their running mean over 20 steps a line, the threshold dashed;
-    strokes below mark the steps that averaged.
+    On the left medians over seeds, with their range. Of a trigger the first seed's values are dots, their running mean
+    over 20 steps a line, the threshold dashed; strokes below mark the steps that averaged.
 
     Args:
         placed: the lines.
