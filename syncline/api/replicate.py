@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.result import Result
 from syncline.errors import SpecError, one_of
 from syncline.experiments.sweep.grid import seeds_of
-from syncline.specs.replications import ReplicationSpec, bundled_replications, load_replication, scales_of
+from syncline.specs.replications import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def replicate(
 
     Args:
         name: of a bundled replication, or a YAML file.
-        scale: ``cpu``, or one of the file's ``scales``, as ``gpu``.
+        scale: ``cpu``, or one of the file's ``scales``, as ``larger`` and ``gpu``.
         seeds: of the finals: how many, or which; the file's by default.
         most: trainings that are made now; all of them by default.
         time: for how long trainings are begun now, s or with a unit: ``"10min"``.
@@ -104,18 +104,23 @@ def known_replications() -> Result:
     for name, path in bundled_replications().items():
         spec = load_replication(name)
         planned = spec.planned()
-        scales = ["cpu", *scales_of(path)]
+        sized = {scale: load_replication(name, scale).planned() for scale in [CPU, *scales_of(path)]}
         rows.append(
             {
-                "name": name, "scales": scales, "methods": len(spec.methods), "claims": len(spec.claims),
+                "name": name, "scales": {scale: sum(stages.values()) for scale, stages in sized.items()},
+                "methods": len(spec.methods), "claims": len(spec.claims),
                 "trainings": sum(planned.values()), "stages": planned, "description": spec.description,
             }
         )  # fmt: skip
     columns: list[Column] = [
-        text_of("name"), ("scales", lambda row: ", ".join(row["scales"])), count_of("methods"), count_of("claims"),
-        count_of("trainings"), text_of("description"),
+        text_of("name"), ("trainings\nby scale", _trainings_by_scale), count_of("methods"), count_of("claims"),
+        text_of("description"),
     ]  # fmt: skip
-    return Result("replicate", {"rows": rows}, tables=lambda: [table("replications", columns, rows, left=(0, 1, 5))])
+    return Result("replicate", {"rows": rows}, tables=lambda: [table("replications", columns, rows, left=(0, 1, 4))])
+
+
+def _trainings_by_scale(row: Mapping[str, Any]) -> str:
+    return "\n".join(f"{scale} {trainings}" for scale, trainings in row["scales"].items())
 
 
 def _said(spec: ReplicationSpec) -> Mapping[str, str]:

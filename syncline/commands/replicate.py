@@ -46,7 +46,7 @@ def replicate_command(
         ),
     ] = None,
     scale: Annotated[
-        str | None, typer.Option("--scale", metavar="NAME", help="cpu, or another scale that it has: gpu.")
+        str | None, typer.Option("--scale", metavar="NAME", help="cpu, or another scale that it has: larger, gpu.")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="N", help="Of the finals, how many: 5; or which: [3, 4].")

@@ -29,6 +29,15 @@ class KeptStage:
     about: Mapping[str, Any]
 
 
+def table_of(folder: Path, stage: str) -> Path:
+    """Where a stage's table is.
+
+    >>> table_of(Path("mt-dao"), "extra K8").as_posix()
+    'mt-dao/extra-K8.parquet'
+    """
+    return folder / f"{stage.replace(' ', '-')}.parquet"
+
+
 def read_stage(path: Path, identity: str) -> KeptStage | None:
     """A stage that is whole; None if it is not.
 

@@ -120,8 +120,8 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
     spec = result.spec
     yield f"# Replication: {spec.name}\n"
     for text in (spec.description, spec.source):
-        if text:
-            yield filled(" ".join(text.split())) + "\n"
+        if said := " ".join(text.split()):
+            yield filled(said[0].upper() + said[1:]) + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:

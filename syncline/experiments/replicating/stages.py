@@ -60,7 +60,7 @@ class ReplicationStage:
 
     @property
     def file_name(self) -> str:
-        """Of its table and its folder, without what is behind the dot."""
+        """Of its folder, and of its table without what is behind the dot."""
         return self.name.replace("extra ", "extra-").replace("along ", "along-")
 
     @property
