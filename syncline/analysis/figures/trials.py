@@ -10,7 +10,7 @@ from typing import NamedTuple
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from syncline.analysis.figures.axes import new_figure
 from syncline.analysis.style import figure_style
@@ -24,6 +24,9 @@ LETTERS = 26
 
 DECADES_APART = 100.0
 """The highest over the lowest, from which an axis has its decades alone: threes would touch them."""
+
+CLOSE_TOGETHER = 4.0
+"""The highest over the lowest, up to which ones and threes of decades may be fewer than two."""
 
 COLOURS = "viridis_r"
 """The darker, the higher; the lightest fifth, which white swallows, is left out."""
@@ -85,8 +88,14 @@ def _draw(ax: Axes, found: Sequence[TriedTrial]) -> None:
     ax.plot([best.knob], [best.loss], "o", markersize=11, markerfacecolor="none", markeredgecolor="0.4")
     ax.scatter([one.knob for one in found], [one.loss for one in found], c=colours, s=28)
     ax.set_xscale("log")
-    knobs = [one.knob for one in found]
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if max(knobs) < DECADES_APART * min(knobs) else (1.0,)))
+    ax.xaxis.set_major_locator(_ticks([one.knob for one in found]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda knob, _: f"{knob:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.margins(x=0.15, y=0.12)
+
+
+def _ticks(knobs: Sequence[float]) -> Locator:
+    apart = max(knobs) / min(knobs)
+    if apart < CLOSE_TOGETHER:
+        return MaxNLocator(3)
+    return LogLocator(subs=(1.0, 3.0) if apart < DECADES_APART else (1.0,))

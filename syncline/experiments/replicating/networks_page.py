@@ -123,7 +123,7 @@ def _time_of(row: Mapping[str, Any], column: str) -> str:
 def _timed_by(spec: ReplicationSpec) -> str:
     """What a step's time is made of, in words."""
     if not spec.training.get("pipeline"):
-        return "the calls that each method makes"
+        return "the calls that each method makes, updates in no time"
     whose = "the model's own pipeline"
     if spec.timed is not None and spec.timed.model is not None:
         whose = f"a pipeline of {spec.timed.model.name} with {spec.timed.tokens:,} tokens a batch"
