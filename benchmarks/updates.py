@@ -1,0 +1,105 @@
+"""CPU seconds of a worker's update beside its gradient: what the clock of a training leaves out.
+
+    python -m benchmarks.updates [--quick] [--json]
+
+The byte-level GPT of the trained comparisons (363,168 parameters, 512 tokens per worker and step), and one of 3.2
+million parameters. One worker, so that nobody else's update is in it, with exchanges that go nowhere: what a method
+computes for them counts. Of 32 steps, the period of what has one; the smallest of three rounds, with one thread.
+``--quick`` has the small problem alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.command import parser_of, show
+from syncline.comm import SimulatedCommunicator
+from syncline.methods import method_of
+from syncline.optim.loops import KERNELS
+from syncline.problems import TextGPT
+from syncline.training import parameter_groups, rows_of
+
+PROBLEMS = {"text-gpt": TextGPT(), "text-gpt, 3.2M": TextGPT(layers=4, width=256)}
+
+STEPS = 32
+ROUNDS = 3
+
+ADAM: dict[str, Any] = {"rule": "adam", "lr": 1e-3}
+METHODS: dict[str, dict[str, Any]] = {
+    "ddp-adam": {"kind": "ddp", **ADAM},
+    "ddp-lion": {"kind": "ddp", "rule": "lion", "lr": 1e-4},
+    "local-adam": {"kind": "local", **ADAM, "period": STEPS},
+    "diloco": {"kind": "diloco", **ADAM, "period": STEPS},
+    "mt-dao": {"kind": "mt-dao", "period": STEPS, "lr": 1e-3},
+    "demo": {"kind": "demo", "lr": 1e-3},
+    "dion": {"kind": "dion", "lr": 0.01, "other_lr": 1e-3},
+    "dion-scheduled": {"kind": "dion", "period": STEPS, "lr": 0.01, "other_lr": 1e-3},
+    "curvadion": {"kind": "curvadion", "threshold": 0.5, "lr": 0.01, "other_lr": 1e-3},
+    "lion-cub-1bit": {"kind": "lion-cub", "vote": "one-bit", "lr": 1e-4},
+    "lion-cub-8bit": {"kind": "lion-cub", "lr": 1e-4},
+    "local-muon": {"kind": "local", "rule": "muon", "period": STEPS, "lr": 0.01, "other_lr": 1e-3},
+    "basis-rotation": {"kind": "basis-rotation", "lr": 1e-3},
+}
+
+
+class Measured(NamedTuple):
+    """CPU seconds of a step's update, and of its gradient."""
+
+    problem: str
+    method: str
+    update_s: float
+    gradient_s: float
+
+    @property
+    def of_gradient(self) -> float:
+        return self.update_s / self.gradient_s
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    start_s = time.process_time()
+    work()
+    return time.process_time() - start_s
+
+
+def measured(problem: str, name: str) -> Measured:
+    """The smallest of a few rounds; the first one fills caches and does not count."""
+    comm = SimulatedCommunicator(1)
+    task = PROBLEMS[problem].build(rows_of(comm, (0,)))
+    method = method_of(METHODS[name]).build(parameter_groups(task), comm)
+    rounds = []
+    for _ in range(1 + ROUNDS):
+        gradient_s = update_s = 0.0
+        for _ in range(STEPS):
+            gradient_s += cpu_s(lambda: task.step_gradients(method.steps_done))
+            update_s += cpu_s(method.step)
+        rounds.append((update_s / STEPS, gradient_s / STEPS))
+    updates, gradients = zip(*rounds[1:], strict=True)
+    return Measured(problem, name, min(updates), min(gradients))
+
+
+def table(rows: Sequence[Measured]) -> str:
+    lines = ["| problem | method | gradient, ms | update, ms | update over gradient |", "|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(
+            f"| {row.problem} | {row.method} | {1e3 * row.gradient_s:.1f} | {1e3 * row.update_s:.2f} "
+            f"| {row.of_gradient:.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = parser_of("benchmarks.updates", __doc__)
+    parser.add_argument("--quick", action="store_true", help="the small problem alone")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    KERNELS.load()
+    problems = list(PROBLEMS)[: 1 if options.quick else None]
+    show([measured(problem, name) for problem in problems for name in METHODS], table, options.json)
+
+
+if __name__ == "__main__":
+    main()
