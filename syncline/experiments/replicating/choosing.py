@@ -71,7 +71,7 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence
     return chosen
 
 
-def choices(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial]) -> dict[str, dict[str, Any]]:
+def chosen_trials(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial]) -> dict[str, dict[str, Any]]:
     """``trial`` and ``knobs`` of each method, by the rule of `chosen_trial`."""
     chosen = {label: chosen_trial(spec, trials, again, label) for label in spec.labels}
     return {label: {"trial": number, "knobs": knobs_of(trials, label, number)} for label, number in chosen.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncline.experiments.replicating.kept import stage_in, table_of
+from syncline.experiments.replicating.kept import stage_in, stage_table
 from syncline.experiments.replicating.stages import ReplicationStage, search_stage
 from syncline.experiments.sweep.grid import SweptSpec, configurations
 from syncline.specs.experiment import ScheduleSpec
@@ -80,7 +80,7 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
 
 def _kept(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in steps:
-        path = table_of(folder, name)
+        path = stage_table(folder, name)
         if path.is_file():
             yield name, stage_in(path)[1].about
 

@@ -29,10 +29,10 @@ class KeptStage:
     about: Mapping[str, Any]
 
 
-def table_of(folder: Path, stage: str) -> Path:
+def stage_table(folder: Path, stage: str) -> Path:
     """Where a stage's table is.
 
-    >>> table_of(Path("mt-dao"), "extra K8").as_posix()
+    >>> stage_table(Path("mt-dao"), "extra K8").as_posix()
     'mt-dao/extra-K8.parquet'
     """
     return folder / f"{stage.replace(' ', '-')}.parquet"

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 from syncline.errors import SpecError
-from syncline.experiments.replicating.choosing import check_effort, choices
-from syncline.experiments.replicating.kept import stage_in, table_of
+from syncline.experiments.replicating.choosing import check_effort, chosen_trials
+from syncline.experiments.replicating.kept import stage_in, stage_table
 from syncline.experiments.replicating.networks import NETWORKS_TABLE
 from syncline.experiments.replicating.replicate import NOBODY, Replicated
 from syncline.experiments.replicating.verdicts import verdict_rows
@@ -53,7 +53,7 @@ def read_replication(folder: Path) -> Replicated:
     result = Replicated(spec, folder, spec.planned())
     with as_written(folder):
         for name, trainings in result.planned.items():
-            path = table_of(folder, name)
+            path = stage_table(folder, name)
             if path.is_file():
                 result.kept[name] = stage_in(path)[1]
                 result.finished[name] = trainings
@@ -61,7 +61,7 @@ def read_replication(folder: Path) -> Replicated:
         if trials is not None:
             result.effort = check_effort(spec, trials.rows)
         if trials is not None and again is not None:
-            result.chosen = choices(spec, trials.rows, again.rows)
+            result.chosen = chosen_trials(spec, trials.rows, again.rows)
         networks = folder / NETWORKS_TABLE
         result.networks = list(stage_in(networks)[1].rows) if networks.is_file() else []
         result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)

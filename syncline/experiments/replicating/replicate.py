@@ -16,9 +16,9 @@ from syncline.errors import SpecError, SynclineError
 from syncline.experiments.folder import environment
 from syncline.experiments.replicating.along import ALONG, measured_rows
 from syncline.experiments.replicating.averages import averages_rows, keep_averages, read_averages
-from syncline.experiments.replicating.choosing import check_effort, choices, method_with
+from syncline.experiments.replicating.choosing import check_effort, chosen_trials, method_with
 from syncline.experiments.replicating.expected import Expected, expected
-from syncline.experiments.replicating.kept import KeptStage, StageRows, keep_stage, read_stage, stage_in, table_of
+from syncline.experiments.replicating.kept import KeptStage, StageRows, keep_stage, read_stage, stage_in, stage_table
 from syncline.experiments.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
 from syncline.experiments.replicating.stages import (
     ReplicationStage,
@@ -117,7 +117,7 @@ class Replicated:
 
     def tables(self) -> dict[str, Path]:
         """Of finals (no name) and extras that are whole, by the extra's name."""
-        return {extra: table_of(self.folder, name) for name, extra in self._judged()}
+        return {extra: stage_table(self.folder, name) for name, extra in self._judged()}
 
     def _judged(self) -> list[tuple[str, str]]:
         """Stages whose losses count, and what cells call them."""
@@ -173,7 +173,7 @@ def replicate(
     result = Replicated(spec, out, spec.planned())
     search = search_stage(spec)
     whole = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
-    if read_stage(table_of(out, search.name), search.identity) is None:
+    if read_stage(stage_table(out, search.name), search.identity) is None:
         check_stages(spec)
     if on_expected is not None and (left := expected(spec, out)) is not None:
         on_expected(left)
@@ -183,7 +183,7 @@ def replicate(
         result.effort = check_effort(spec, trials.rows)
         again = whole(again_stage(spec, trials.rows)) if spec.again else NOBODY
         if again is not None:
-            result.chosen = choices(spec, trials.rows, again.rows)
+            result.chosen = chosen_trials(spec, trials.rows, again.rows)
             chosen = {one.label: method_with(one, result.chosen[one.label]["knobs"]) for one in spec.methods}
             made: list[ReplicationStage] = []
             for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
@@ -222,7 +222,7 @@ def _whole(
     result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener, stage: ReplicationStage
 ) -> KeptStage | None:
     """A stage, trained as far as is allowed; None if that is not enough."""
-    path = table_of(result.folder, stage.name)
+    path = stage_table(result.folder, stage.name)
     kept = read_stage(path, stage.identity)
     if kept is None and not result.interrupted:
         trained: list[TrainedPart] = []
