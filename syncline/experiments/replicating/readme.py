@@ -31,6 +31,9 @@ FIGURE, AVERAGES_FIGURE = "losses.png", "averages.png"
 VERDICTS = "verdicts.json"
 """What a replication without anything left says, for those beside it: the same at other sizes."""
 
+TOLD_OF_A_PROBLEM = ("text", "layers", "width", "context", "experts")
+"""Fields that a setting is told with, where a spec has them."""
+
 NEAR_AN_END = 1.1
 """A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
 
@@ -143,7 +146,7 @@ def setting(training: Mapping[str, Any]) -> str:
     """In which all trainings are made, in a few words."""
     problem = training.get("problem")
     named = problem if isinstance(problem, Mapping) else {"kind": problem}
-    size = "".join(f", {name} {named[name]}" for name in ("layers", "width", "context") if name in named)
+    size = "".join(f", {name} {named[name]}" for name in TOLD_OF_A_PROBLEM if name in named)
     stages = (training.get("pipeline") or {}).get("stages")
     joined = f"{training.get('workers')} workers" if stages is None else f"{stages} stages"
     return f"{named.get('kind')}{size}, {joined}, {training.get('steps'):,} steps"
