@@ -18,7 +18,6 @@ Medians of CPU seconds of the process, with one thread; the three take turns.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 from syncline.api.goodput import goodput
 from syncline.experiments.elastic.clock_apart import plan_apart
 from syncline.experiments.elastic.workers_apart import WorkersApart
@@ -79,13 +78,6 @@ def spec_of(method: dict[str, Any], steps: int = STEPS, problem: Problem = PROBL
             "method": method, "network": "10gbe", "compute": {"seconds": 0.1}, "speeds": speeds,
         },
     )  # fmt: skip
-
-
-def cpu_s(call: Callable[[], object]) -> float:
-    """CPU seconds of a call."""
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
 
 
 def math_of(spec: RunSpec) -> WorkersApart:

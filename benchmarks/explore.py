@@ -9,15 +9,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 from syncline.explore import markup, words
 from syncline.explore.answers import curves, ranking_of, round_of, shown_method
 from syncline.explore.pictures import Lane, round_picture, utilisation_picture
@@ -46,13 +45,6 @@ class Row(NamedTuple):
     ranking_s: float
     curves_s: float
     bandwidth_s: float
-
-
-def cpu_s(call: Callable[[], object]) -> float:
-    """CPU seconds of this process."""
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
 
 
 def ranking(settings: PageSettings) -> None:

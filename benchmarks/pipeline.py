@@ -16,14 +16,13 @@ Medians of CPU seconds of the process. ``--quick`` takes a sixteenth of the micr
 from __future__ import annotations
 
 import statistics
-import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import Link
 from syncline.problems import TextGPT, cut
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
@@ -47,12 +46,6 @@ class Measured(NamedTuple):
     @property
     def per_s(self) -> float:
         return self.events / self.cpu_s
-
-
-def cpu_s(work: Callable[[], object]) -> float:
-    start_s = time.process_time()
-    work()
-    return time.process_time() - start_s
 
 
 def play(name: str, stages: int, microbatches: int) -> tuple[int, float]:

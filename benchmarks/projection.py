@@ -7,13 +7,12 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 
 SYNCLINE = str(Path(sys.executable).with_name("syncline"))
 METHODS = ["ddp-adam", "mt-dao", "diloco", "demo", "curvadion", "lion-cub-1bit", "local-adam", "des-loc"]
@@ -49,13 +48,6 @@ class Row(NamedTuple):
     what: str
     value: float
     unit: str
-
-
-def cpu_s(call: Callable[[], object]) -> float:
-    """CPU seconds of this process."""
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
 
 
 def child_s(*command: str) -> float:

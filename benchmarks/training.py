@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
 
-from benchmarks.command import parser_of
+from benchmarks.command import cpu_s, parser_of
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
 from syncline.optim.loops import KERNELS
@@ -112,12 +111,6 @@ def run(name: str, workers: int) -> Callable[[], None]:
         train(task, method_of(METHODS[name]).build(parameter_groups(task), comm), (0,), RUN_STEPS)
 
     return work
-
-
-def cpu_s(work: Callable[[], None]) -> float:
-    start_s = time.process_time()
-    work()
-    return time.process_time() - start_s
 
 
 def in_turns(works: Sequence[Callable[[], None]], rounds: int) -> list[float]:

@@ -10,13 +10,12 @@ computes for them counts. Of 32 steps, the period of what has one; the smallest 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
 from syncline.optim.loops import KERNELS
@@ -57,12 +56,6 @@ class Measured(NamedTuple):
     @property
     def of_gradient(self) -> float:
         return self.update_s / self.gradient_s
-
-
-def cpu_s(work: Callable[[], object]) -> float:
-    start_s = time.process_time()
-    work()
-    return time.process_time() - start_s
 
 
 def measured(problem: str, name: str) -> Measured:

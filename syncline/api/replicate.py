@@ -102,14 +102,13 @@ def known_replications() -> Result:
 
     rows = []
     for name, path in bundled_replications().items():
-        spec = load_replication(name)
-        planned = spec.planned()
-        sized = {scale: load_replication(name, scale).planned() for scale in [CPU, *scales_of(path)]}
+        sized = {scale: load_replication(name, scale) for scale in [CPU, *scales_of(path)]}
+        trainings = {scale: sum(spec.planned().values()) for scale, spec in sized.items()}
+        spec = sized[CPU]
         rows.append(
             {
-                "name": name, "scales": {scale: sum(stages.values()) for scale, stages in sized.items()},
-                "methods": len(spec.methods), "claims": len(spec.claims),
-                "trainings": sum(planned.values()), "stages": planned, "description": spec.description,
+                "name": name, "scales": trainings, "methods": len(spec.methods), "claims": len(spec.claims),
+                "trainings": trainings[CPU], "stages": spec.planned(), "description": spec.description,
             }
         )  # fmt: skip
     columns: list[Column] = [

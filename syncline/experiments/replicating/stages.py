@@ -60,7 +60,7 @@ class ReplicationStage:
 
     @property
     def file_name(self) -> str:
-        """Of its folder, and of its table without what is behind the dot."""
+        """Of its folder of trainings."""
         return self.name.replace("extra ", "extra-").replace("along ", "along-")
 
     @property
