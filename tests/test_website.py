@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -58,12 +59,12 @@ def test_a_page_that_is_loaded_in_part_from_elsewhere_is_found(tmp_path, loads):
     assert wrong.endswith("is loaded from elsewhere")
 
 
-def test_every_page_has_a_place_in_the_site():
-    listed = set(
-        re.findall(r"^(?:.*<)?([\w/.-]+?)>?$", (WEBSITE / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
-    )
+def test_every_page_has_a_place_in_the_site_and_none_has_two():
+    contents = (WEBSITE / "index.md").read_text(encoding="utf-8")
+    listed = Counter(re.findall(r"^(?:.*<)?([\w/.-]+?)>?$", contents, re.MULTILINE))
     pages = {str(page.relative_to(ROOT).with_suffix("")) for page in (ROOT / "docs").rglob("*.md")}
-    assert not pages - listed
+    assert not pages - set(listed)
+    assert [page for page, times in listed.items() if times > 1] == []
 
 
 def test_every_method_has_a_page_that_says_what_it_is_and_how_to_cite_it(tmp_path):
