@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 
 
 class Row(NamedTuple):
@@ -30,9 +30,7 @@ class Row(NamedTuple):
 
 def clocked(call: Callable[[], Any]) -> tuple[int, float]:
     """In which process, and its CPU seconds."""
-    begun_s = time.process_time()
-    call()
-    return os.getpid(), time.process_time() - begun_s
+    return os.getpid(), cpu_s(call)
 
 
 def measure(steps: int, rounds: int) -> list[Row]:
@@ -58,9 +56,7 @@ def measure(steps: int, rounds: int) -> list[Row]:
         both_s.append(sum(of.values()))
     short = load_spec("compare-text", {"steps": 20, "schedule": {}}, CompareSpec)
     with tempfile.TemporaryDirectory() as folder:
-        begun_s = time.process_time()
-        compare(short, Path(folder) / "out", jobs=2)
-        after_s = time.process_time() - begun_s
+        after_s = cpu_s(partial(compare, short, Path(folder) / "out", jobs=2))
     one, two, both = median(one_s), median(two_s), median(both_s)
     alone = ready_s + after_s
     return [

@@ -20,16 +20,16 @@ the same rule with no ports, no shared channels and no record of what happened. 
 from __future__ import annotations
 
 import statistics
-import time
 import tracemalloc
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import Link, Sites
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.topology import Topology, topology
@@ -66,19 +66,15 @@ def measured(
     case: str, evaluator: str, workers: int, messages: int, simulate: Simulate, repeats: int, peak: bool = False
 ) -> Measured:
     """The median after one that does not count."""
-    taken = []
-    for number in range(repeats + 1):
-        start_s = time.process_time()
-        simulate(float(number))
-        taken.append(time.process_time() - start_s)
+    taken = [cpu_s(partial(simulate, float(number))) for number in range(repeats + 1)]
     peak_mib = None
     if peak:
         tracemalloc.start()
         simulate(repeats + 1.0)
         peak_mib = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
-    cpu_s = statistics.median(taken[1:])
-    return Measured(case, evaluator, workers, messages, cpu_s, messages / cpu_s, peak_mib)
+    median_s = statistics.median(taken[1:])
+    return Measured(case, evaluator, workers, messages, median_s, messages / median_s, peak_mib)
 
 
 def messages_of(of: Sequence[Round]) -> int:

@@ -21,12 +21,12 @@ import runpy
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.command import parser_of, show
+from benchmarks.command import cpu_s, parser_of, show
 from syncline.backend.tracing.ranks import ForeignScript, free_port, import_before_forking, rank_environment, traced
 from syncline.backend.tracing.record import Computed, Event, Marked, RankRecord, Started, Stepped, StreamWaited, Waited
 from syncline.costmodel import HARDWARE, NETWORKS
@@ -146,11 +146,8 @@ def replaying(rounds: int, steps: int) -> list[Measured]:
     for name, one in (("DDP", ddp(2 * steps)), ("FSDP", fsdp(steps))):
         events = REPLAYED_RANKS * len(one.events)
         for host in ("waits", "ahead"):
-            taken = []
-            for _ in range(rounds + 1):
-                begin = time.process_time()
-                replay([one] * REPLAYED_RANKS, NETWORKS["10gbe"].network, HARDWARE["a100"], None, host)
-                taken.append(time.process_time() - begin)
+            work = partial(replay, [one] * REPLAYED_RANKS, NETWORKS["10gbe"].network, HARDWARE["a100"], None, host)
+            taken = [cpu_s(work) for _ in range(rounds + 1)]
             per_s = events / statistics.median(taken[1:])
             told.append(Measured(f"replay of {name}, host {host}", per_s, "events per CPU second", "200,000"))
     return told
