@@ -1,6 +1,9 @@
-"""CPU seconds of a worker's update beside its gradient: what the clock of a training leaves out.
+"""CPU seconds of a worker's update beside its gradient: what the clock of a training leaves out unless it is told.
 
     python -m benchmarks.updates [--quick] [--json]
+
+Beside it what ``compute.optimizer: counted`` counts, by the shapes of the parameters: the operations of its matrix
+products and decompositions over those of the gradient.
 
 The byte-level GPT of the trained comparisons (363,168 parameters, 512 tokens per worker and step), and one of 3.2
 million parameters. One worker, so that nobody else's update is in it, with exchanges that go nowhere: what a method
@@ -17,9 +20,11 @@ import torch
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.comm import SimulatedCommunicator
+from syncline.experiments.trained import task_tensors
 from syncline.methods import method_of
 from syncline.optim.loops import KERNELS
 from syncline.problems import TextGPT
+from syncline.specs import ComputeSpec
 from syncline.training import parameter_groups, rows_of
 
 PROBLEMS = {"text-gpt": TextGPT(), "text-gpt, 3.2M": TextGPT(layers=4, width=256)}
@@ -46,12 +51,13 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class Measured(NamedTuple):
-    """CPU seconds of a step's update, and of its gradient."""
+    """CPU seconds of a step's update, and of its gradient; and what is counted of it, in gradients."""
 
     problem: str
     method: str
     update_s: float
     gradient_s: float
+    counted: float
 
     @property
     def of_gradient(self) -> float:
@@ -62,7 +68,9 @@ def measured(problem: str, name: str) -> Measured:
     """The smallest of a few rounds; the first one fills caches and does not count."""
     comm = SimulatedCommunicator(1)
     task = PROBLEMS[problem].build(rows_of(comm, (0,)))
-    method = method_of(METHODS[name]).build(parameter_groups(task), comm)
+    spec = method_of(METHODS[name])
+    counted = ComputeSpec(optimizer="counted").optimizer_s(spec, task_tensors(task), 1.0, task.flops_per_step, problem)
+    method = spec.build(parameter_groups(task), comm)
     rounds = []
     for _ in range(1 + ROUNDS):
         gradient_s = update_s = 0.0
@@ -71,15 +79,16 @@ def measured(problem: str, name: str) -> Measured:
             update_s += cpu_s(method.step)
         rounds.append((update_s / STEPS, gradient_s / STEPS))
     updates, gradients = zip(*rounds[1:], strict=True)
-    return Measured(problem, name, min(updates), min(gradients))
+    return Measured(problem, name, min(updates), min(gradients), counted)
 
 
 def table(rows: Sequence[Measured]) -> str:
-    lines = ["| problem | method | gradient, ms | update, ms | update over gradient |", "|---|---|---|---|---|"]
+    names = ("problem", "method", "gradient, ms", "update, ms", "update over gradient", "counted")
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for row in rows:
         lines.append(
             f"| {row.problem} | {row.method} | {1e3 * row.gradient_s:.1f} | {1e3 * row.update_s:.2f} "
-            f"| {row.of_gradient:.0%} |"
+            f"| {row.of_gradient:.0%} | {row.counted:.0%} |"
         )
     return "\n".join(lines)
 

@@ -27,7 +27,7 @@ SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "me
 GPT = ("compare-text", "--set", "steps=2", "--set", "schedule={}", "--set", "methods=[ddp-adam]", "--jobs", "1",
        "--set", "problem.width=8", "--set", "problem.context=8", "--set", "problem.layers=1")  # fmt: skip
 CLOCK = {"method", "network", "workers", "step_time_s", "compute_s", "communication_s", "communication_share",
-         "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "encode_s", "trigger_s",
+         "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "encode_s", "trigger_s", "optimizer_s",
          "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s", "basis"}  # fmt: skip
 
 

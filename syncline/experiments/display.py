@@ -207,7 +207,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
         return study_of(spec).tables(rows, spec) if rows else []
     title = f"{spec.method.name}, {spec.joined:,} {spec.joined_what}, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
-    clock |= {"encode_s", "trigger_s"}
+    clock |= {"encode_s", "trigger_s", "optimizer_s"}
     clock |= {
         "bytes_per_worker",
         "wall_clock_s",

@@ -26,6 +26,7 @@ def clock_record(clock: Clock) -> dict[str, float]:
         "compute_s": clock.compute_s,
         "encode_s": clock.encode_s,
         "trigger_s": clock.trigger_s,
+        "optimizer_s": clock.optimizer_s,
         "communication_s": clock.communication_s,
         "communication_share": clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0,
         "exposed_communication_s": clock.exposed_communication_s,

@@ -54,7 +54,7 @@ class Trained:
         facts: of the problem.
         flops_per_step: of one worker, if known.
         wall_s: seconds that training took here.
-        elements: of each parameter, in order.
+        tensors: the parameters of one worker, in order.
         readbacks: numbers that a worker read back from its device to find out whether to send, by step.
         state_bytes: of the parameters and all that the method keeps, of one worker.
         apart: who came when, of workers at their own pace, whose training is that of one network.
@@ -68,7 +68,7 @@ class Trained:
     facts: dict[str, Any]
     flops_per_step: float | None
     wall_s: float
-    elements: tuple[int, ...] = ()
+    tensors: tuple[TensorShape, ...] = ()
     readbacks: Mapping[int, int] = field(default_factory=dict)
     state_bytes: float = 0.0
     apart: TrainedApart | None = None
@@ -155,10 +155,11 @@ def _train_seeds(
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
-    base_s(spec, task.flops_per_step)  # refused now rather than after the training
+    shapes = tuple(task_tensors(task))
+    optimizer_s(spec, method, shapes, task.flops_per_step)  # refused now rather than after the training
     grouped = None
     if reforms(spec, method) and network is not None:
-        grouped = _group(spec, method, network, task)
+        grouped = _group(spec, method, network, shapes, task.flops_per_step)
         comm = SimulatedCommunicator(spec.workers, len(seeds), grouped.membership())
     if spec.pipeline is None:
         optimizer = method.build(parameter_groups(task), comm)
@@ -195,23 +196,22 @@ def _train_seeds(
         task.describe(),
         task.flops_per_step,
         wall_s,
-        tuple(tensor.elements for tensor in task_tensors(task)),
+        shapes,
         comm.ledger.readbacks,
-        state_bytes(method, task_tensors(task), spec.workers),
+        state_bytes(method, shapes, spec.workers),
         staged=staged,
         grouped=grouped,
     )
 
 
-def _group(spec: Training, method: MethodBase, network: Network, task: Task) -> TrainedGroup:
+def _group(
+    spec: Training, method: MethodBase, network: Network, tensors: tuple[TensorShape, ...], flops: float | None
+) -> TrainedGroup:
     """A group that forms anew, as it is played before its math."""
     from syncline.experiments.elastic.reformed import ReformedGroup, TrainedGroup
 
-    tensors, flops = task_tensors(task), task.flops_per_step
-    elements = tuple(tensor.elements for tensor in tensors)
-
     def clock_of(spec: Training, calls: Sequence[Call], network: Network, off: Factors, here: np.ndarray) -> Clock:
-        return _timed(spec, calls, elements, flops, network, off, np.zeros(len(here)), here)
+        return _timed(spec, method, calls, tensors, flops, network, off, np.zeros(len(here)), here)
 
     group = ReformedGroup(spec, method, network, tensors, state_bytes(method, tensors, spec.workers), clock_of)
     return TrainedGroup(group, group.play())
@@ -283,7 +283,8 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
     if trained.grouped is not None:
         return trained.grouped.time(trained.calls(), steps, network, off)
     read = trained.readbacks_by_step()
-    timed = _timed(spec, trained.calls(), trained.elements, trained.flops_per_step, network, off, read)
+    method = next(one for one in methods_of(spec) if one.name == trained.method)
+    timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, off, read)
     if spec.failures is None:
         return timed
     saving = spec.failures.saving(timed.step_time_s, spec.workers, trained.state_bytes)
@@ -293,8 +294,9 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
 
 def _timed(
     spec: Training,
+    method: MethodBase,
     calls: Sequence[Call],
-    elements: tuple[int, ...],
+    tensors: tuple[TensorShape, ...],
     flops: float | None,
     network: Network,
     off: Factors,
@@ -305,8 +307,9 @@ def _timed(
 
     Args:
         spec: of the training.
+        method: that trained.
         calls: of the completed steps.
-        elements: of each parameter, in order.
+        tensors: the parameters of one worker, in order.
         flops: of a step of one worker.
         network: over which.
         off: by what computing and communication are off.
@@ -314,6 +317,7 @@ def _timed(
         present: who takes part in each step, ``(T, P)``; as the spec's absences say unless given.
     """
     slower = float(off.computing)
+    elements = [tensor.elements for tensor in tensors]
     buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, flops)
     encode = spec.compute.encode
@@ -326,7 +330,20 @@ def _timed(
         algorithm=spec.algorithm_on(network), rule=spec.rule,
         encode_bytes_per_s=None if encode is None else encode / slower,
         trigger_s=slower * spec.compute.readback * readbacks,
+        optimizer_s=slower * optimizer_s(spec, method, tensors, flops),
     )  # fmt: skip
+
+
+def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
+    """Seconds of each worker's update, ``(P,)``, beside those of its step."""
+    step_s = base_s(spec, flops)
+    return spec.lasting_factors * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)
+
+
+def methods_of(spec: Training) -> tuple[MethodBase, ...]:
+    """What a spec trains: one method, or several."""
+    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
+    return methods
 
 
 def base_s(spec: Training, flops: float | None) -> float:

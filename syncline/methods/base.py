@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from syncline.costmodel import Exchange, Hardware, TensorShape
+from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Positive, Spec
 
 if TYPE_CHECKING:
@@ -227,7 +228,12 @@ class MethodBase(Spec):
             delay: updates by which the stage's gradients are late.
             stages: of the pipeline.
         """
-        return 0.0
+        return self._update_work(tensors_of(model)).seconds(hardware, 1)
+
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Of the rule, where it multiplies matrices."""
+        work = getattr(getattr(self, "rule", None), "work", None)
+        return work(tensors) if work else UpdateWork()
 
     def readbacks(self, model: Tensors) -> int:
         """Numbers that a worker reads back from its device in every step, to find out whether to send."""

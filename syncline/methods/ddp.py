@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 from typing_extensions import override
 
-from syncline.costmodel import Exchange, Hardware
-from syncline.costmodel.compute.orthogonal import newton_schulz_flops
+from syncline.costmodel import Exchange
 from syncline.methods.base import Presets, Tensors, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.asynchronous import AsynchronousSpec
 from syncline.methods.parts.remedies import RemedyField
-from syncline.methods.parts.rules import AdamRule, MuonRule, RuleSpec, ScionRule, rule_name
+from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -132,14 +131,6 @@ class DDPSpec(DataParallelBase):
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
-
-    @override
-    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Orthogonalising matrices, where the rule does."""
-        if not isinstance(self.rule, MuonRule | ScionRule):
-            return 0.0
-        flops = sum(newton_schulz_flops(*t.sides) for t in tensors_of(model) if t.is_matrix)
-        return flops / (hardware.peak_flops * hardware.mfu)
 
 
 DDP = constructor(DDPSpec)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from syncline.costmodel import Exchange
+from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
@@ -126,6 +127,11 @@ class DeMoSpec(MethodBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """The momentum; no base keeps anything."""
         return elements(tensors_of(model))
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Orthogonalising, of that base; coefficients are encoding."""
+        return orthogonal_work(tensors) if self.base == "muon" else UpdateWork()
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape, dion_rank
+from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
 from syncline.methods.base import Presets, Tensors, elements, every, tensors_of
@@ -126,6 +127,19 @@ class DionBase(CompressibleBase):
         errors = self._kept_errors(self._shared_out(model)[0], reference=False)
         held = elements(tensors) if self.local_step == "hold" else 0
         return kept + held + errors + OTHER_RULES[self.other].state_elements(others)
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Of each matrix the factors, what they take out of the momentum, and the direction.
+
+        Where workers hold still between exchanges there is nothing to do in other steps.
+        """
+        work, every_steps = UpdateWork(), self.exchanges(1, 1)[-1].period if self.local_step == "hold" else 1
+        for tensor in tensors:
+            if tensor.is_matrix:
+                short, long = sorted(tensor.sides)
+                work += low_rank_work(long, short, self.rank(tensor), 4, every_steps)
+        return work
 
     def _with_trigger(
         self, params: Iterable[Any], trigger: Trigger, comm: Communicator | None, worker_axis: bool

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from syncline.costmodel import Hardware, TensorShape, dion_rank
 from syncline.costmodel.compute.layers import is_of
-from syncline.costmodel.compute.rotation import QR_FLOPS, RotationWork
+from syncline.costmodel.compute.update_work import QR_FLOPS, UpdateWork
 from syncline.fields import Positive, Rate
 from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
@@ -82,12 +82,12 @@ class LDAdamSpec(DataParallelBase):
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
         """Nine products of m n r in every step (seven without errors), three of the moments, and a QR."""
-        work = RotationWork()
+        work = UpdateWork()
         for tensor in self._projected(model):
             (m, n), r = sorted(tensor.sides), self._rank(tensor)
             products = (9 if self.error_feedback else 7) * 2.0 * m * n * r
             moments = 2.0 * r * r * (m + 2 * n)
-            work += RotationWork(products + moments, 0.0, QR_FLOPS * m * r * r)
+            work += UpdateWork(products + moments, 0.0, QR_FLOPS * m * r * r)
         return work.seconds(hardware, 1)
 
     @override

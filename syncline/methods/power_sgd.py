@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import FACTORS_FORMULA
@@ -73,6 +74,15 @@ class PowerSGDSpec(MethodBase):
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
         return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """The rule's; of what is compressed the factors, and their product."""
+        work = super()._update_work(tensors)
+        for tensor in tensors:
+            if rank := self._rank_of(tensor):
+                work += low_rank_work(*tensor.sides, rank, 3)
+        return work
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:

@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from syncline.costmodel import Hardware
 from syncline.costmodel.compute.layers import is_of
-from syncline.costmodel.compute.rotation import RotationWork, rotation_elements, rotation_work, stage_frequencies
+from syncline.costmodel.compute.rotation import rotation_elements, rotation_work, stage_frequencies
+from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
@@ -83,7 +84,7 @@ class RotationBase(DataParallelBase):
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
         """Rotating, and renewing bases as often as this stage does."""
-        work, (source, geometry, momentum) = RotationWork(), self._design
+        work, (source, geometry, momentum) = UpdateWork(), self._design
         for rows, columns in self._rotated(model):
             work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
         if self.allocation == "uniform" or stages == 1:

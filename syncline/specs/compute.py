@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, BatchTimes, Hardware, compute_s
+from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
 from syncline.costmodel.bases import computing
 from syncline.costmodel.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
@@ -18,6 +19,8 @@ from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from syncline.methods import MethodBase
 
 
 def _table(value: Any, path: str) -> BatchTimes:
@@ -41,6 +44,25 @@ def _table(value: Any, path: str) -> BatchTimes:
 
 TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(lambda table: dict(table.times_s))]
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
+
+
+COUNTED: Literal["counted"] = "counted"
+
+
+def _optimizer_time(value: Any, path: str) -> Any:
+    """``counted``, a time, or times by method."""
+    if value == COUNTED:
+        return value
+    expected = "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted"
+    if isinstance(value, Mapping):
+        return {str(name): parse_seconds(one, f"{path}.{name}".strip(".")) for name, one in value.items()}
+    if isinstance(value, str) and not value[:1].isdecimal():
+        raise SpecError(path, value, expected)
+    return parse_seconds(value, path)
+
+
+OptimizerTimeField = Annotated[float | Literal["counted"] | dict[str, float], parsed(_optimizer_time)]
+"""``12 ms``, ``{muon: 12 ms, adam: 1 ms}`` or ``counted``."""
 
 
 class SlowWorkerSpec(Spec):
@@ -77,6 +99,10 @@ class ComputeSpec(Spec):
     given); ``readback``, the time to read one number back from the device, which a trigger does once per layer. Of
     CurvaDion's logs the second is 0.2 ms: 16 ms more per step with 72 matrices. Of the first, results/benchmarks.md has
     1 to 8 GB/s on a CPU core.
+
+    ``optimizer``, how long a worker's update takes in each step beside: a time; times by the methods' names; or
+    ``counted``, its matrix products and decompositions at the speed of the other computing. Elementwise updates are in
+    ``seconds`` that are of whole steps, and in the ``mfu`` of hardware.
     """
 
     seconds: Seconds | None = None
@@ -92,6 +118,7 @@ class ComputeSpec(Spec):
     starts: tuple[Seconds, ...] = ()
     encode: BandwidthField | None = None
     readback: Seconds = 0.0
+    optimizer: OptimizerTimeField = 0.0
 
     @model_validator(mode="before")
     @classmethod
@@ -155,6 +182,41 @@ class ComputeSpec(Spec):
     def machine(self) -> Hardware:
         """What computes where FLOPs tell how long."""
         return self.hardware or HARDWARE["cpu-core"]
+
+    def optimizer_s(
+        self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, what: str
+    ) -> float:
+        """Seconds in which an undisturbed worker updates, beside those of its step.
+
+        Args:
+            method: whose update.
+            tensors: parameters of the model.
+            base_s: of the step.
+            flops: of one worker's step; None if they cannot be counted.
+            what: the problem or the model, for the error line.
+
+        Raises:
+            SpecError: products that are to be counted where the step's own cannot be.
+        """
+        if isinstance(self.optimizer, Mapping):
+            return self.optimizer.get(method.name, 0.0)
+        if self.optimizer != COUNTED:
+            return self.optimizer
+        if not flops or not base_s:
+            raise SpecError("compute.optimizer", COUNTED, f"a time, as {what} has no FLOPs to tell its speed by")
+        # At the speed of the step, whatever says how long that takes.
+        speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)
+        return method.added_update_s(tensors, speed)
+
+    def check_optimizer(self, methods: Iterable[MethodBase]) -> None:
+        """Refuse times by name that leave a method out.
+
+        Raises:
+            PydanticCustomError: with the path from the spec's root.
+        """
+        for method in methods:
+            if isinstance(self.optimizer, Mapping) and method.name not in self.optimizer:
+                raise refusal("compute.optimizer", dict(self.optimizer), f"a time for {method.name!r}, too")
 
     def uncertainty(self, width: int | None = None) -> Uncertainty:
         """Of an undisturbed step's seconds.

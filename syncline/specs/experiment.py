@@ -179,6 +179,9 @@ class Training(ClockSpec, Experiment):
         if how is None:
             return
         none = f"none beside {method.name}, whose workers have no common steps"
+        if self.compute.optimizer:
+            expected = f"0 beside {method.name}, whose server updates in no time"
+            raise refusal("compute.optimizer", self.compute.optimizer, expected)
         self.watch.refuse(none)
         how.check_workers(self.workers, path)
         self.faults.refuse_absences(none)
@@ -204,6 +207,16 @@ class Training(ClockSpec, Experiment):
         if work is not None:
             factors = factors * np.array(work)
         return self.compute.sample(base_s, steps, self.workers, self.seeds[0], factors)
+
+    @property
+    def lasting_factors(self) -> np.ndarray:
+        """How much longer each worker computes in every step than ``compute`` says, ``(P,)``."""
+        import numpy as np
+
+        factors = np.ones(self.workers)
+        for slow in self.compute.slow_workers:
+            factors[slow.worker] *= slow.factor
+        return factors / np.array(self.relative_speeds) if self.speeds else factors
 
     @property
     def number_format(self) -> str:
@@ -245,6 +258,7 @@ class RunSpec(Training):
         self.faults.check_method(self.method, "method")
         self.check_asynchronous(self.method, "method")
         self.check_lateness(self.method, "method")
+        self.compute.check_optimizer([self.method])
         return self
 
     def warnings(self) -> list[str]:
@@ -285,6 +299,7 @@ class CompareSpec(Training):
             self.faults.check_method(method, f"methods.{i}")
             self.check_asynchronous(method, f"methods.{i}")
             self.check_lateness(method, f"methods.{i}")
+        self.compute.check_optimizer(self.methods)
         return self
 
 
@@ -324,6 +339,7 @@ class ProjectSpec(ClockSpec, Experiment):
                 raise refusal(f"methods.{i}.asynchronous", method.name, expected)
             if (remedy := remedy_of(method)) is not None:
                 raise refusal(f"methods.{i}.remedy", remedy.kind, "none, as no gradient of a projection is late")
+        self.compute.check_optimizer(self.methods)
         if self.memory.activations not in (None, "selective") and not isinstance(self.model, ModelShape):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
@@ -335,12 +351,29 @@ class ProjectSpec(ClockSpec, Experiment):
         return self
 
     def warnings(self) -> list[str]:
-        """Disturbances, which a closed form cannot see."""
+        """Disturbances, which a closed form cannot see, and updates that are not counted."""
         given = self.compute.model_dump(include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True)
         fields = [f"compute.{field}" for field in given]
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
         inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
-        return self.compute.warnings() + self.clock_warnings(self.methods, self.networks, trains=False) + inert
+        clock = self.clock_warnings(self.methods, self.networks, trains=False)
+        return self.compute.warnings() + clock + inert + self._updates_left_out()
+
+    def _updates_left_out(self) -> list[str]:
+        """A warning if updates take a good part of a step by their products, and no part of the clock."""
+        if self.compute.optimizer != 0 or self.layout.made().workers > 1:
+            return []
+        flops = self.model.flops_per_token * self.tokens_per_worker
+        shares = {one.name: COUNTING.optimizer_s(one, self.model.tensors, 1.0, flops, "") for one in self.methods}
+        large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
+        told = f"updates take no time here; their products are {large} of a step's operations"
+        return [f"{told}, which compute.optimizer=counted adds"] if large else []
+
+
+COUNTING = ComputeSpec(optimizer="counted")
+
+LEAST_UPDATE = 0.05
+"""Of a step's operations, from which on it is told that an update's are left out."""
 
 
 def _when(exchange: Exchange) -> str:

@@ -69,6 +69,9 @@ class StagesSpec(Spec):
         )
         for name, value in disturbed.items():
             raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
+        if training.compute.optimizer:
+            expected = "none beside pipeline, which counts what updates multiply by itself"
+            raise refusal("compute.optimizer", training.compute.optimizer, expected)
         if self.weights != "stashed":
             for path, plain in (("dtype", "float32"), ("execution", "eager")):
                 if getattr(training, path) != plain:

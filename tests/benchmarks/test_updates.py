@@ -23,5 +23,5 @@ def test_each_method_has_the_time_of_its_update_and_of_its_gradient(
 
 
 def test_the_table_has_the_update_over_the_gradient() -> None:
-    (*_, row) = updates.table([updates.Measured("tiny", "dion", 0.002, 0.008)]).splitlines()
-    assert row == "| tiny | dion | 8.0 | 2.00 | 25% |"
+    (*_, row) = updates.table([updates.Measured("tiny", "dion", 0.002, 0.008, 0.1)]).splitlines()
+    assert row == "| tiny | dion | 8.0 | 2.00 | 25% | 10% |"

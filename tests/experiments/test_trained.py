@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from syncline.costmodel import mean_step
+from syncline.costmodel.compute.orthogonal import newton_schulz_flops
 from syncline.costmodel.traffic.overlap import gradient_buckets
+from syncline.errors import SpecError
 from syncline.experiments.trained import task_tensors, time_method, train_method
 from syncline.problems import Rows
 from syncline.specs import CompareSpec, ComputeSpec, RunSpec, load_spec, validate
 
 LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}
 DIGITS = {"kind": "digits", "hidden": 16, "batch_size": 4}
-COLUMNS = ("step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s", "exposed_communication_s")
+COLUMNS = ("step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "communication_s",
+           "exposed_communication_s")  # fmt: skip
 
 
 def spec_of(method: dict[str, Any], **fields: Any) -> RunSpec:
@@ -45,12 +48,15 @@ def timed(spec: RunSpec) -> tuple[Any, Any]:
 )
 def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], overlap: str) -> None:
     """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
-    spec = spec_of(method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s"})
+    spec = spec_of(
+        method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s", "optimizer": 2e-4}
+    )
     trained, clock = timed(spec)
     tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
     told = mean_step(
         1e-3, spec.method.exchanges(tensors, spec.workers), spec.steps, spec.workers, spec.network, overlap=overlap,
-        buckets=gradient_buckets(trained.elements, 512), encode_bytes_per_s=1e6,
+        buckets=gradient_buckets([one.elements for one in trained.tensors], 512), encode_bytes_per_s=1e6,
+        optimizer_s=2e-4,
     )  # fmt: skip
     for name in COLUMNS:
         assert getattr(clock, name) == pytest.approx(getattr(told, name), rel=1e-9, abs=1e-15), name
@@ -61,10 +67,11 @@ def test_buckets_are_filled_by_gradients_of_the_precision() -> None:
     spec = spec_of({"kind": "ddp"}, overlap="ddp", bucket=512, precision="bf16")
     trained, clock = timed(spec)
     tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
+    elements = [one.elements for one in trained.tensors]
     exchanges = spec.method.in_precision("bf16").exchanges(tensors, spec.workers)
     exposed_s = [
         mean_step(1e-3, exchanges, spec.steps, spec.workers, spec.network, overlap="ddp",
-                  buckets=gradient_buckets(trained.elements, 512, element_bytes=size)).exposed_communication_s
+                  buckets=gradient_buckets(elements, 512, element_bytes=size)).exposed_communication_s
         for size in (2, 4)
     ]  # fmt: skip
     assert clock.exposed_communication_s == pytest.approx(exposed_s[0], rel=1e-9) and exposed_s[0] != exposed_s[1]
@@ -119,6 +126,38 @@ def test_a_trigger_reads_a_number_of_each_matrix_in_every_step() -> None:
     _, free = timed(spec_of({"kind": "curvadion"}))
     assert clock.step_time_s == pytest.approx(free.step_time_s + clock.trigger_s)
     assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "readback": "20 us"}))[1].trigger_s == 0
+
+
+MUON = {"kind": "ddp", "rule": "muon", "other_lr": 0.01}
+
+
+def test_updates_are_counted_at_the_speed_of_the_step() -> None:
+    """Of Muon the iterations of its one matrix; nothing of Adam, whose update multiplies nothing."""
+    trained, clock = timed(spec_of(MUON, compute={"seconds": 1e-3, "optimizer": "counted"}))
+    share = newton_schulz_flops(16, 64) / trained.flops_per_step
+    assert clock.optimizer_s == pytest.approx(1e-3 * share) and share > 0.1
+    on_core = timed(spec_of(MUON, compute={"hardware": "cpu-core", "optimizer": "counted"}))[1]
+    assert on_core.optimizer_s == pytest.approx(share * on_core.compute_s)
+    _, free = timed(spec_of(MUON))
+    assert clock.step_time_s == pytest.approx(free.step_time_s + clock.optimizer_s)
+    assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "optimizer": "counted"}))[1].optimizer_s == 0
+
+
+def test_updates_take_what_is_given_and_longer_where_computing_does() -> None:
+    given = {"seconds": 1e-3, "optimizer": {"ddp-muon": "4 ms", "another": "1 s"}}
+    assert timed(spec_of(MUON, compute=given))[1].optimizer_s == pytest.approx(4e-3)
+    slow = given | {"slow_workers": [{"worker": 1, "factor": 2}]}
+    assert timed(spec_of(MUON, compute=slow))[1].optimizer_s == pytest.approx(4e-3 * 4 / 3)
+    fast = spec_of(MUON, compute=given, speeds=[1, 1, 2])
+    assert timed(fast)[1].optimizer_s == pytest.approx(4e-3 * 2.5 / 3)
+
+
+def test_updates_that_cannot_be_counted_are_refused_before_anything_is_trained() -> None:
+    spec = spec_of({"kind": "ddp"}, problem="rosenbrock", compute={"seconds": 1e-3, "optimizer": "counted"})
+    with pytest.raises(
+        SpecError, match=r"compute.optimizer: got 'counted'; expected a time, as rosenbrock has no FLOPs"
+    ):
+        train_method(spec, spec.method)
 
 
 def test_an_algorithm_and_a_start_rule_change_the_clock() -> None:

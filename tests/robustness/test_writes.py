@@ -103,7 +103,8 @@ TRAININGS = CompareSpec.model_validate({
 
 
 LINES: list[dict[str, object]] = [
-    {"machine": "a", "device": "cpu", "offset_ns": 0, "problem": {}, "flops_per_step": 1.0, "elements": [2]},
+    {"machine": "a", "device": "cpu", "offset_ns": 0, "problem": {}, "flops_per_step": 1.0,
+     "tensors": [["x", [2], False]]},
     *({"seed": 0, "step": step, "loss": 1.0, "begun_ns": step * 10**6, "ended_ns": (step + 1) * 10**6,
        "laps": [["compute", "compute", "", step * 10**6, step * 10**6 + 10**5, 0, step]], "ledger": [],
        "readbacks": 0, "carried": [], "stood_in_ns": 0} for step in range(3)),

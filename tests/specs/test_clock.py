@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from syncline.costmodel import MODELS
+from syncline.costmodel.compute.orthogonal import newton_schulz_flops
 from syncline.errors import SpecError
-from syncline.specs import ProjectSpec, load_spec, validate
+from syncline.specs import ProjectSpec, RunSpec, load_spec, validate
 
 PROJECT = {
     "kind": "project", "name": "p", "model": "gpt-160m", "tokens_per_worker": 1024, "workers": 4,
@@ -34,6 +36,31 @@ def test_sizes_rates_and_times_have_units():
     assert (spec.bucket, spec.compute.encode, spec.compute.readback) == (5e6, 1e9, 20e-6)
 
 
+def test_an_update_takes_a_time_or_times_by_method_or_is_counted():
+    of_each = {"ddp-adam": "1 ms", "mt-dao": 0.002}
+    assert project().compute.optimizer == 0
+    assert project(compute={"optimizer": "2 ms"}).compute.optimizer == 2e-3
+    assert project(compute={"optimizer": of_each}).compute.optimizer == {"ddp-adam": 1e-3, "mt-dao": 2e-3}
+    assert project(compute={"optimizer": "counted"}).compute.optimizer == "counted"
+    for given in ("2 ms", of_each, "counted"):
+        spec = project(compute={"optimizer": given})
+        assert validate(ProjectSpec, spec.model_dump(mode="json")).compute == spec.compute
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"pipeline": {"stages": 2}, "workers": 1}, "none beside pipeline, which counts"),
+        ({"method": {"kind": "ddp", "lr": 0.1, "asynchronous": {}}}, "0 beside async-ddp-adam, whose server updates"),
+    ],
+)
+def test_an_update_has_no_time_of_its_own_where_another_clock_says_when_it_is(fields, line):
+    run = {"kind": "run", "name": "r", "problem": {"kind": "text-gpt", "tied": False}, "workers": 2, "steps": 2,
+           "method": "ddp-adam", "network": "10gbe", "compute": {"seconds": 1, "optimizer": 1}}  # fmt: skip
+    with pytest.raises(SpecError, match=f"compute.optimizer: got 1.0; expected {line}"):
+        validate(RunSpec, run | fields)
+
+
 @pytest.mark.parametrize("name", ["auto", "gloo", "nccl", "ring", "double-binary-tree", "hierarchical"])
 def test_policies_and_algorithms_of_all_collectives_are_known(name):
     assert project(algorithm=name).algorithm == name
@@ -49,6 +76,13 @@ def test_policies_and_algorithms_of_all_collectives_are_known(name):
         ({"rule": "late"}, "rule: got 'late'"),
         ({"compute": {"encode": "5 GB"}}, "compute.encode: got '5 GB'; expected a positive rate"),
         ({"compute": {"readback": -1}}, "compute.readback: got -1"),
+        ({"compute": {"optimizer": -1}}, "compute.optimizer: got -1; expected a time"),
+        ({"compute": {"optimizer": "count"}}, "compute.optimizer: got 'count'; expected a time, times by method as in"),
+        (
+            {"compute": {"optimizer": {"mt-dao": "1 s"}}},
+            "compute.optimizer: got {.*}; expected a time for 'ddp-adam', too",
+        ),
+        ({"compute": {"optimizer": {"mt-dao": "1 parsec"}}}, "compute.optimizer.mt-dao: got '1 parsec'"),
     ],
 )
 def test_fields_that_cannot_be(fields, line):
@@ -63,6 +97,18 @@ def test_what_changes_nothing_is_a_warning():
     compressed = {"kind": "ddp", "lr": 0.1, "compressor": "qsgd"}
     said = "bucket has no effect, as nothing is sent during the backward pass"
     assert project(bucket=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
+
+
+def test_updates_that_take_a_good_part_of_a_step_and_none_of_the_clock_are_a_warning():
+    given = {"model": "gpt-1.3b", "tokens_per_worker": 16384, "methods": ["ddp-adam", "ddp-muon", "dion"]}
+    (said,) = project(**given).warnings()
+    iterations = sum(newton_schulz_flops(*one.sides) for one in MODELS["gpt-1.3b"].tensors if one.is_matrix)
+    share = iterations / (MODELS["gpt-1.3b"].flops_per_token * 16384)
+    assert said.startswith(
+        f"updates take no time here; their products are {share:.0%} (ddp-muon) of a step's operations"
+    )
+    assert project(**given, compute={"optimizer": "counted"}).warnings() == []
+    assert project(**given | {"tokens_per_worker": 2**20}).warnings() == []
 
 
 def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():

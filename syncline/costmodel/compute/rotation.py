@@ -15,20 +15,12 @@ A renewal also decomposes a d x d matrix: QR with its orthogonal factor `8/3 d^3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from syncline.costmodel.compute.hardware import Hardware
+from syncline.costmodel.compute.update_work import EIGENVECTOR_FLOPS, QR_FLOPS, UpdateWork
 from syncline.errors import SpecError, one_of
 
 SOURCES = ("1st", "2nd", "gradient")
 GEOMETRIES = ("unilateral", "bilateral")
-
-DECOMPOSITION_RATE = 0.25
-"""Part of a product's speed that a QR or eigenvalue decomposition reaches: .14 to .7 on one CPU core, for d from 64 to
-768. On a GPU it is far less, and falls with d: measure it there."""
-
-QR_FLOPS, EIGENVECTOR_FLOPS = 8 / 3, 9.0
-"""Per d^3. Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
 
 
 def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
@@ -62,47 +54,6 @@ def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> in
     return bases * (2 if source == "2nd" else 1)
 
 
-@dataclass(frozen=True)
-class RotationWork:
-    """FLOPs of a rotated update beyond Adam's own, for one or more matrices.
-
-    Args:
-        step: products of every step: rotating to and fro, and adding to the averages.
-        renewal: products of a renewal of the bases.
-        decomposition: decompositions of a renewal.
-    """
-
-    step: float = 0.0
-    renewal: float = 0.0
-    decomposition: float = 0.0
-
-    def __add__(self, other: RotationWork) -> RotationWork:
-        """Of both."""
-        return RotationWork(
-            self.step + other.step, self.renewal + other.renewal, self.decomposition + other.decomposition
-        )
-
-    def seconds(
-        self, hardware: Hardware, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE
-    ) -> float:
-        """Seconds per step, renewals shared out over the steps between them.
-
-            [step + (renewal + decomposition / rate) / frequency] / (peak mfu)
-
-        Args:
-            hardware: products run at its peak times its mfu.
-            frequency: steps between renewals; None for bases that stay.
-            decomposition_rate: the part of that speed at which decompositions run.
-
-        Raises:
-            SpecError: a rate that is not above 0.
-        """
-        if not decomposition_rate > 0:
-            raise SpecError("decomposition_rate", decomposition_rate, "a number above 0")
-        renewals = 0.0 if frequency is None else (self.renewal + self.decomposition / decomposition_rate) / frequency
-        return (self.step + renewals) / (hardware.peak_flops * hardware.mfu)
-
-
 def rotation_work(
     rows: int,
     columns: int,
@@ -111,7 +62,7 @@ def rotation_work(
     *,
     estimate: str = "power",
     momentum: str = "original",
-) -> RotationWork:
+) -> UpdateWork:
     """The work of one matrix, by the table above.
 
     A step rotates gradient and momentum and rotates the direction back; with a rotated momentum it rotates one less,
@@ -138,7 +89,7 @@ def rotation_work(
     ):
         if value not in known:
             raise SpecError(name, value, one_of(known, value))
-    total = RotationWork()
+    total = UpdateWork()
     for d in rotated_sides(rows, columns, geometry):
         product, cube = 2.0 * rows * columns * d, float(d) ** 3
         step = (3 if momentum == "original" else 2) * product + (product if source == "2nd" else 0.0)
@@ -146,7 +97,7 @@ def rotation_work(
         gram = 0.0 if source == "2nd" else product
         iteration = 2 if estimate == "power" else 1  # C B for the quotients, and once more for the iteration
         decomposition = QR_FLOPS if estimate == "power" else EIGENVECTOR_FLOPS
-        total += RotationWork(step, gram + turning + iteration * 2 * cube, decomposition * cube)
+        total += UpdateWork(step, gram + turning + iteration * 2 * cube, decomposition * cube)
     return total
 
 

@@ -193,10 +193,17 @@ class Worker:
         compute_s: of each step.
         trigger_s: of each step, after computing and before what is sent at its end.
         idle_s: how long a network may be idle until more makes no difference.
+        optimizer_s: of each step, after all that it waits for.
     """
 
-    def __init__(self, compute_s: FloatOrArray, trigger_s: FloatOrArray = 0.0, idle_s: float = 0.0) -> None:
-        self.compute_s, self.trigger_s, self.idle_s = compute_s, trigger_s, idle_s
+    def __init__(
+        self,
+        compute_s: FloatOrArray,
+        trigger_s: FloatOrArray = 0.0,
+        idle_s: float = 0.0,
+        optimizer_s: FloatOrArray = 0.0,
+    ) -> None:
+        self.compute_s, self.trigger_s, self.idle_s, self.optimizer_s = compute_s, trigger_s, idle_s, optimizer_s
         self.now_s: FloatOrArray = 0.0
         self.free_s: FloatOrArray = 0.0
         self.exposed_s: FloatOrArray = 0.0
@@ -205,10 +212,10 @@ class Worker:
 
     def skip(self, steps: int) -> None:
         """Steps in which nothing is sent and nothing is waited for."""
-        self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s)
+        self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s + self.optimizer_s)
 
     def step(self, number: int, timed: Sequence[PricedCall]) -> None:
-        """One step: compute, start what is ready on the way, then what is ready at the end, then wait."""
+        """One step: compute, start what is ready on the way, then what is ready at the end, wait, and update."""
         begin, encoded, waited = self.now_s, 0.0 * self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
         done: dict[int, FloatOrArray] = {}
@@ -234,6 +241,7 @@ class Worker:
                     self._wait(self.free_s)
         for done_s in self.pending.pop(number, ()):
             self._wait(done_s)
+        self.now_s = self.now_s + self.optimizer_s
 
     def _start(self, one: PricedCall, at_s: FloatOrArray, number: int) -> None:
         begin = np.maximum(self.free_s, at_s)
@@ -294,9 +302,10 @@ def worker_after(
     timed: Callable[[Call], Sequence[PricedCall]],
     trigger_s: FloatOrArray = 0.0,
     idle_s: float = 0.0,
+    optimizer_s: FloatOrArray = 0.0,
 ) -> Worker:
     """A worker that has gone through so many steps; arguments as of `exposed_s` and `Worker`."""
-    worker, known = Worker(compute_s, trigger_s, idle_s), dict[tuple[bool, ...], list[PricedCall]]()
+    worker, known = Worker(compute_s, trigger_s, idle_s, optimizer_s), dict[tuple[bool, ...], list[PricedCall]]()
     near_s = float(np.max(compute_s)) if idle_s else 0.0  # idling may be nothing but an error of rounding
     at = 0
     for _, end, cycle in phase_cycles(exchanges, steps):

@@ -24,12 +24,13 @@ class StepTime:
     """Where the time of a mean step goes, in seconds; each field a number or an array.
 
     Args:
-        compute_s: forward, backward and update of one worker.
+        compute_s: forward and backward of one worker, and its update where that is not counted by itself.
         communication_s: what the network takes.
         encode_s: computing that turns what is sent into its wire format, and back.
         trigger_s: computing that finds out whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
         inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.inside`.
+        optimizer_s: the update where it is.
     """
 
     compute_s: FloatOrArray
@@ -38,6 +39,7 @@ class StepTime:
     trigger_s: FloatOrArray = 0.0
     hidden_communication_s: FloatOrArray = 0.0
     inside_s: FloatOrArray = 0.0
+    optimizer_s: FloatOrArray = 0.0
 
     @property
     def exposed_communication_s(self) -> FloatOrArray:
@@ -46,8 +48,13 @@ class StepTime:
 
     @property
     def step_time_s(self) -> FloatOrArray:
-        """``compute + encode + trigger + exposed communication + inside``."""
-        return self.compute_s + self.encode_s + self.trigger_s + self.exposed_communication_s + self.inside_s
+        """What a worker computes, ``compute + encode + trigger + update``, and waits for, ``exposed + inside``."""
+        return self.computing_s + self.exposed_communication_s + self.inside_s
+
+    @property
+    def computing_s(self) -> FloatOrArray:
+        """``compute + encode + trigger + update``."""
+        return self.compute_s + self.encode_s + self.trigger_s + self.optimizer_s
 
 
 def step_time_s(compute_s: FloatOrArray, communication_s: FloatOrArray) -> FloatOrArray:
@@ -68,6 +75,7 @@ def mean_step(
     rule: Rule = "eager",
     encode_bytes_per_s: FloatOrArray | None = None,
     trigger_s: FloatOrArray = 0.0,
+    optimizer_s: FloatOrArray = 0.0,
 ) -> StepTime:
     """The mean step of a training of T steps: ``compute + (what else T steps take) / T``.
 
@@ -87,6 +95,7 @@ def mean_step(
         rule: when a message starts, ``eager`` or ``rendezvous``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
         trigger_s: seconds of each step in which it finds out whether to send.
+        optimizer_s: seconds of each step in which it updates, after all that it waits for.
 
     Raises:
         SpecError: no step, no such overlap, or a rate or time out of range.
@@ -113,7 +122,7 @@ def mean_step(
             for one in split(call, overlap, buckets)
         ]
 
-    return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, timed, trigger_s)
+    return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, timed, trigger_s, optimizer_s)
 
 
 def priced_step(
@@ -123,6 +132,7 @@ def priced_step(
     steps: int,
     timed: Callable[[Call], Sequence[PricedCall]],
     trigger_s: FloatOrArray = 0.0,
+    optimizer_s: FloatOrArray = 0.0,
 ) -> StepTime:
     """The mean step of a training whose calls somebody else prices.
 
@@ -133,6 +143,7 @@ def priced_step(
         steps: T, at least 1.
         timed: the calls in which a call travels, and what they take, whatever its step.
         trigger_s: see `mean_step`.
+        optimizer_s: likewise.
     """
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
@@ -147,7 +158,9 @@ def priced_step(
                     longest_s = max(longest_s, one.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or longest_s >= 0:
-        worker = worker_after(compute_s, exchanges, steps, timed, trigger_s, max(longest_s, 0.0))
+        worker = worker_after(compute_s, exchanges, steps, timed, trigger_s, max(longest_s, 0.0), optimizer_s)
         communication_s = communication_s + worker.opened_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
-    return StepTime(compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps)
+    return StepTime(
+        compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps, optimizer_s=optimizer_s
+    )

@@ -28,7 +28,7 @@ PlanRow = dict[str, Any]
 
 OF_PROJECTION = (
     "workers", "replicas", "precision", "timed_by", "not_timed", "step_time_s", "step_time_low_s", "step_time_high_s",
-    "compute_s", "encode_s", "trigger_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
+    "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
     "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "basis",
 )  # fmt: skip
 """Columns of a projection that a plan's row has as they are."""
@@ -213,6 +213,7 @@ PARTS = {
     "exposed_communication_s": "waiting for exchanges",
     "encode_s": "packing",
     "trigger_s": "reading the trigger back",
+    "optimizer_s": "updating",
     "tensor_s": "sums over tensor",
     "context_s": "keys and values over context",
     "expert_s": "tokens to experts",

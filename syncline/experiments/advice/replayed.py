@@ -145,7 +145,8 @@ class Replay:
             first = priced_step(busy_s, each, patterns, self.spec.steps, self._timed)
             busy_s = float(np.ravel(first.step_time_s)[0])
         trigger_s = self.spec.compute.readback * self.prepared.readbacks[self.number]
-        return self._run_s(rare, busy_s, trigger_s) if rare else busy_s + trigger_s
+        optimizer_s = float(self.prepared.optimizer_s[self.number][0])
+        return self._run_s(rare, busy_s, trigger_s, optimizer_s) if rare else busy_s + trigger_s + optimizer_s
 
     def _timed(self, call: Call) -> list[PricedCall]:
         out = []
@@ -174,7 +175,9 @@ class Replay:
         name = told.names[int(np.ravel(told.chosen)[0])]
         return by_level(call, ranks, self.workers, self.of, name or None)
 
-    def _clock(self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0) -> Clock:
+    def _clock(
+        self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0
+    ) -> Clock:
         from syncline.sim import clock  # only here: most projections play nothing
 
         return clock(
@@ -187,14 +190,17 @@ class Replay:
             rule=self.spec.rule,
             evaluator="events",
             trigger_s=trigger_s,
+            optimizer_s=optimizer_s,
             keep_steps=0,
         )
 
-    def _run_s(self, exchanges: Sequence[Exchange], busy_s: float, trigger_s: float) -> float | None:
+    def _run_s(
+        self, exchanges: Sequence[Exchange], busy_s: float, trigger_s: float, optimizer_s: float
+    ) -> float | None:
         """The mean step of the second of two cycles."""
         cycle = math.lcm(*(one.period for one in exchanges))
         if 2 * cycle > MOST_STEPS or any(one.start or one.stop is not None for one in exchanges):
             return None
         calls = [part for step in range(2 * cycle) for one in calls_at(exchanges, step) for part in self._by_level(one)]
-        ends = self._clock(calls, busy_s, 2 * cycle, trigger_s).step_end_s
+        ends = self._clock(calls, busy_s, 2 * cycle, trigger_s, optimizer_s).step_end_s
         return float(ends[-1] - ends[cycle - 1]) / cycle

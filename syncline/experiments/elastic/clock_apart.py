@@ -188,6 +188,7 @@ def clock_apart(played: PlayedApart, served: Served, steps: int) -> Clock:
         compute_s=float(played.compute_s.sum()) / each,
         encode_s=0.0,
         trigger_s=0.0,
+        optimizer_s=0.0,
         communication_s=float(played.wait_s.sum()) / each,
         exposed_communication_s=float(played.wait_s.sum()) / each,
         bytes_per_worker=sent_bytes / each,

@@ -72,7 +72,7 @@ def train_apart(
         task.describe(),
         task.flops_per_step,
         time.perf_counter() - start_s,
-        tuple(tensor.elements for tensor in task_tensors(task)),
+        tuple(task_tensors(task)),
         apart=TrainedApart(plan, played, done),
     )
 

@@ -65,9 +65,9 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     report = seldom(on_step, spec.steps) if on_step else None
     history = train_by_events(late_training_of(spec, method), spec.seeds, report)
     wall_s = time.perf_counter() - start_s
-    sizes = tuple(tensor.elements for tensor in task_tensors(task))
+    shapes = tuple(task_tensors(task))
     staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
-    return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, sizes, staged=staged)
+    return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, shapes, staged=staged)
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class TrainedStages:
             compute_s=compute_s,
             encode_s=0.0,
             trigger_s=0.0,
+            optimizer_s=0.0,
             communication_s=waited_s,
             exposed_communication_s=waited_s,
             bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages,

@@ -229,10 +229,7 @@ def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: 
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
     if clock is None or simulated is None:
         return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
-    split = {
-        "step_time_median_s": float(np.median(measured.steps["step_s"].max(1))),
-        "optimizer_s": float(measured.steps["optimizer_s"].mean()),
-    }
+    split = {"step_time_median_s": float(np.median(measured.steps["step_s"].max(1)))}
     rows = [row | {"network": MEASURED} | split for row in rows]
     again = partial(time_method, spec, trained, spec.network)
     bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, again, timed))

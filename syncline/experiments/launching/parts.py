@@ -6,14 +6,14 @@ A process appends a line of JSON after every step, so what it measured outlives 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.costmodel import Call
+from syncline.costmodel import Call, TensorShape
 from syncline.costmodel.traffic.call import bytes_of_worker
 from syncline.experiments.trained import Trained
 from syncline.sim import Clock, Span, Timeline
@@ -143,7 +143,7 @@ def read_parts(
         facts["problem"],
         facts["flops_per_step"],
         wall_s,
-        tuple(facts["elements"]),
+        read_tensors(facts["tensors"]),
         {line["step"]: line["readbacks"] for line in lines},
     )
     timeline, begun_s, ended_s = _times(ranks, first, parts[0].steps)
@@ -156,6 +156,16 @@ def read_parts(
     seconds |= {name: _by_step(timeline[rows], begun_s.shape) for name, rows in within.items()}
     clock = _clock(timeline, seconds, trained) if parts[0].steps else None
     return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks], facts["device"])
+
+
+def written_tensors(tensors: Iterable[TensorShape]) -> list[list[Any]]:
+    """Shapes of parameters as lines of JSON have them."""
+    return [[tensor.name, tensor.shape, tensor.is_matrix] for tensor in tensors]
+
+
+def read_tensors(written: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
+    """Of what `written_tensors` gave."""
+    return tuple(TensorShape(name, tuple(shape), matrix) for name, shape, matrix in written)
 
 
 def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -> History:
@@ -227,6 +237,7 @@ def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained)
         compute_s=float(seconds["compute_s"].mean()),
         encode_s=0.0,
         trigger_s=0.0,
+        optimizer_s=float(seconds["optimizer_s"].mean()),
         communication_s=float(timeline.communication_s().mean()) / steps,
         exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
         bytes_per_worker=bytes_of_worker(trained.ledger, len(ends[-1])) / steps,

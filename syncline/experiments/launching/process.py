@@ -21,9 +21,9 @@ from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import START_S
 from syncline.comm import ProcessGroupCommunicator
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.launching.parts import RankPart
+from syncline.experiments.launching.parts import RankPart, written_tensors
 from syncline.experiments.plain import plain
-from syncline.experiments.trained import base_s, build_task, task_tensors
+from syncline.experiments.trained import build_task, optimizer_s, task_tensors
 from syncline.files import whole_file
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train
@@ -148,12 +148,12 @@ def take_part(
             comm = MeasuredCommunicator(group_of_all, watch)
             built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
             if number == 0:
-                base_s(spec, built.flops_per_step)  # refused now rather than after the training
-                elements = [tensor.elements for tensor in task_tensors(built)]
+                shapes = task_tensors(built)
+                optimizer_s(spec, spec.method, shapes, built.flops_per_step)  # refused now rather than after it
                 facts |= {
                     "problem": plain(built.describe()),
                     "flops_per_step": built.flops_per_step,
-                    "elements": elements,
+                    "tensors": written_tensors(shapes),
                 }
                 part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)

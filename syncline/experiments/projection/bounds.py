@@ -65,9 +65,7 @@ def varied(
         c: of communication, by link.
     """
     if plan.inside is None and not np.any(step.hidden_communication_s):  # what is not hidden adds up
-        busy, waits = (
-            by_link(part) for part in (step.compute_s + step.encode_s + step.trigger_s, step.communication_s)
-        )
+        busy, waits = (by_link(part) for part in (step.computing_s, step.communication_s))
         return Varied(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
         )

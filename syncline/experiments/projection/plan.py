@@ -7,12 +7,13 @@ arrays, and networks along the second.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import ALGORITHMS, Link, Network, StepTime
+from syncline.costmodel import ALGORITHMS, Link, Network, StepTime, TensorShape
 from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
 from syncline.costmodel.collectives.opening import AfterIdling, after_idling
@@ -50,12 +51,14 @@ class Scheduled(NamedTuple):
         exchanges: what is sent beside.
         timed: the calls in which a call travels, and what they take.
         trigger_s: in which it finds out whether to send.
+        optimizer_s: in which it updates.
     """
 
     busy_s: float
     exchanges: list[Exchange]
     timed: Callable[[Call], list[PricedCall]]
     trigger_s: float
+    optimizer_s: float
 
 
 class ProjectionPlan:
@@ -85,6 +88,9 @@ class ProjectionPlan:
                 here = set(map(id, spec.methods))
                 self.able[index] = [id(method) in here for method in asked]
         self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
+        self.optimizer_s = [
+            np.array(once_each(specs, partial(_optimizer_s, method, self.tensors))) for method in self.methods
+        ]
         self.traffic: list[list[Traffic]] = []
         self.every_step = EverySteps(self.spec.steps)
         self.held: list[Held] = []
@@ -152,14 +158,16 @@ class ProjectionPlan:
         timed = self._timed(traffic, network, settings, place, ndim, known, off)
         slower = along_rows(off.computing, settings, ndim)
         trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
         compute_s = slower * along_rows(self.compute_s, settings, ndim)
+        steps = self.spec.steps
         if self.inside is None:
-            return priced_step(compute_s, traffic.exchanges, traffic.patterns, self.spec.steps, timed, trigger_s)
+            return priced_step(compute_s, traffic.exchanges, traffic.patterns, steps, timed, trigger_s, optimizer_s)
         inside = self._inside(number, network, settings, ndim, off)
         each, rare = _each_and_rare(traffic.exchanges)
         first = self.every_step.priced(traffic.buckets, inside.step_s, each, timed)
         busy_s = inside.step_s + first.exposed_communication_s
-        of = priced_step(busy_s, rare, calls_by_step(rare, self.spec.steps), self.spec.steps, timed, trigger_s)
+        of = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
         return StepTime(
             inside.compute_s,
             first.communication_s + of.communication_s,
@@ -167,6 +175,7 @@ class ProjectionPlan:
             trigger_s,
             first.hidden_communication_s + of.hidden_communication_s,
             inside.step_s - inside.compute_s,
+            optimizer_s,
         )
 
     def _timed(
@@ -217,15 +226,15 @@ class ProjectionPlan:
         traffic = next(one for one in self.traffic[number] if one.place[0] >= 0)
         memo = {} if known is None else known
         timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
-        trigger_s = self.spec.compute.readback * self.readbacks[number]
+        trigger_s, optimizer_s = self.spec.compute.readback * self.readbacks[number], float(self.optimizer_s[number][0])
         if self.inside is None:
-            return Scheduled(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s)
+            return Scheduled(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s, optimizer_s)
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
         each, rare = _each_and_rare(traffic.exchanges)
         if each and rare:
             first = self.every_step.priced(traffic.buckets, busy_s, each, timed)
             busy_s = busy_s + first.exposed_communication_s
-        return Scheduled(float(np.ravel(busy_s)[0]), rare or each, timed, trigger_s)
+        return Scheduled(float(np.ravel(busy_s)[0]), rare or each, timed, trigger_s, optimizer_s)
 
     def inside_times(self, number: int, network: Network) -> InsideTimes | None:
         """What each setting's step takes inside a replica by a method; None where a replica is one worker."""
@@ -355,10 +364,18 @@ def _or_nothing(priced: PricedMany) -> FloatOrArray:
 
 def _compute_s(spec: ProjectSpec) -> float:
     shape, tokens = spec.model, spec.tokens_per_worker
-    flops = shape.flops_per_token * tokens
-    if spec.memory.activations == "recomputed":
-        flops = RECOMPUTED * flops  # what is given in seconds has it already
-    return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
+    return float(spec.compute.base_s(_flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
+
+
+def _flops(spec: ProjectSpec) -> float:
+    flops = spec.model.flops_per_token * spec.tokens_per_worker
+    return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # given seconds have it in them
+
+
+def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
+    if not spec.compute.optimizer:
+        return 0.0
+    return spec.compute.optimizer_s(method, tensors, _compute_s(spec), _flops(spec), spec.model.name)
 
 
 def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:

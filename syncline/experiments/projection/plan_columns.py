@@ -34,7 +34,8 @@ NOT_SOUGHT = ("nccl",)
 """Policies whose choice jumps with the bandwidth, by tables; of these no threshold is told."""
 
 TIMES = (
-    "step_time_s", "compute_s", "encode_s", "trigger_s", "inside_s", "communication_s", "exposed_communication_s",
+    "step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "communication_s",
+    "exposed_communication_s",
 )  # fmt: skip
 """Of a `syncline.costmodel.StepTime`."""
 

@@ -57,8 +57,8 @@ class MethodRound(NamedTuple):
 class _Noted(Worker):
     """A worker that notes when it waits, and when its network is busy."""
 
-    def __init__(self, compute_s: float, trigger_s: float) -> None:
-        super().__init__(compute_s, trigger_s)
+    def __init__(self, compute_s: float, trigger_s: float, optimizer_s: float) -> None:
+        super().__init__(compute_s, trigger_s, optimizer_s=optimizer_s)
         self.spans: list[Doing] = []
 
     @override
@@ -93,7 +93,7 @@ def one_round(plan: ProjectionPlan, number: int, network: Network, known: Known 
     exchanges = _last_phase(of.exchanges)
     steps = min(math.lcm(*(one.period for one in exchanges)) if exchanges else 1, MOST_STEPS)
     priced: dict[tuple[bool, ...], list[PricedCall]] = {}
-    worker = _Noted(of.busy_s, of.trigger_s)
+    worker = _Noted(of.busy_s, of.trigger_s, of.optimizer_s)
     for begin in range(0, SETTLED * steps, steps):
         _go(worker, exchanges, of.timed, begin, begin + steps, priced)
     start_s = _number(worker.now_s)

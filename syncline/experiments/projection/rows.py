@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def links_of_rows(network: Network, rows: Indices) -> Network:
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
     """One for all settings; nothing where a method is left out."""
-    names = ("compute_s", "communication_s", "encode_s", "trigger_s", "hidden_communication_s", "inside_s")
+    names = [field.name for field in fields(StepTime)]
     told: dict[str, NDArray[np.float64]] = {}
     for name in names:
         pieces = [(rows, np.asarray(getattr(step, name), dtype=np.float64)) for rows, step in parts]

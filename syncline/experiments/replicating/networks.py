@@ -272,10 +272,11 @@ class _Tasks:
 
         tensors, flops = self._of(run)
         history = History((0,), run.steps, np.zeros((run.steps, 1)), {}, np.array([]), {}, (None,))
-        sizes = tuple(tensor.elements for tensor in tensors)
         read = dict.fromkeys(range(run.steps), method.readbacks(tensors))
         calls = calls_of(exchanges, run.steps)
-        clock = time_method(run, Trained(method.name, history, calls, {}, flops, 0.0, sizes, read), run.network)
+        clock = time_method(
+            run, Trained(method.name, history, calls, {}, flops, 0.0, tuple(tensors), read), run.network
+        )
         assert clock is not None  # it has steps
         return clock
 

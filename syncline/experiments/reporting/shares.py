@@ -14,6 +14,7 @@ PARTS = {
     "compute": ("compute_s", "computing"),
     "encode": ("encode_s", "encoding"),
     "trigger": ("trigger_s", "asking whether to send"),
+    "optimizer": ("optimizer_s", "updating"),
     "inside": ("inside_s", "waiting inside a replica"),
     "exposed": ("exposed_communication_s", "exposed: waiting for the network"),
 }

@@ -1,6 +1,7 @@
 // Timelines: who did what when. A lane is a worker, with the network below, or a stage.
 const SPAN_KINDS = {
   compute: ['compute', 'computes'], encode: ['encode', 'encodes'], trigger: ['trigger', 'asks whether to send'],
+  optimizer: ['optimizer', 'updates'],
   wait: ['wait', 'waits'], network: ['network', 'on the network'], forward: ['forward', 'forward'],
   backward: ['backward', 'backward'], weight: ['weight', 'weight gradient'], 'forward later': ['forward', 'forward, another chunk'],
   'backward later': ['backward', 'backward, another chunk'], 'weight later': ['weight', 'weight gradient, another chunk'],

@@ -141,7 +141,7 @@ def _kind(stream: str, what: str) -> str:
     first, _, chunk = what.partition(".")
     if first in OF_A_STAGE:
         return f"{first} later" if chunk and int(chunk) % 2 else first
-    return what if what in ("encode", "trigger") else "compute"
+    return what if what in ("encode", "trigger", "optimizer") else "compute"
 
 
 def _told(what: str, label: str, step: int) -> str:

@@ -82,6 +82,7 @@ def clock_of(record: TraceRecord, played: Replayed) -> Clock:
         compute_s=float(inside.compute_s().sum()) * per_step,
         encode_s=0.0,
         trigger_s=0.0,
+        optimizer_s=0.0,
         communication_s=float(inside.communication_s().sum()) * per_step,
         exposed_communication_s=float(inside.exposed_communication_s().sum()) * per_step,
         bytes_per_worker=float(sent.sum() if whole else sent[window.first : window.last].sum()) / window.steps,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from syncline.costmodel import TensorShape
+from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
 from syncline.methods.parts.given import or_given
@@ -161,6 +162,10 @@ class MuonRule(Spec, defer_build=False):
         others = [tensor for tensor in tensors if not tensor.is_matrix]
         return elements(matrices) + OTHER_RULES[self.other].state_elements(others)
 
+    def work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Of orthogonalising matrices."""
+        return orthogonal_work(tensors)
+
     def build(self) -> UpdateRule:
         """The update rule."""
         from syncline.optim import muon
@@ -180,6 +185,10 @@ class ScionRule(Spec, defer_build=False):
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Numbers that the states of these parameters hold."""
         return elements(tensors) if self.momentum else 0
+
+    def work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Of orthogonalising matrices."""
+        return orthogonal_work(tensors)
 
     def build(self) -> UpdateRule:
         """The update rule."""

@@ -2,7 +2,8 @@
 
 In each step a worker computes; starts on the way what is ready before the end; finds out whether to send, if that takes
 time; waits for what it started on the way; starts what is ready at the end, each after the one before it is there; and
-waits for what earlier steps started and this one needs. Encoding is computing, right before what is encoded starts.
+waits for what earlier steps started and this one needs; and updates, if that takes time of its own. Encoding is
+computing, right before what is encoded starts.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def data_parallel(
     calls: Iterable[Call],
     trigger_s: ArrayLike = 0.0,
     encode_bytes_per_s: float | None = None,
+    optimizer_s: ArrayLike = 0.0,
 ) -> list[list[Instruction]]:
     """Programs of data-parallel training.
 
@@ -58,6 +60,7 @@ def data_parallel(
         calls: the collectives of the training.
         trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
+        optimizer_s: seconds of each step in which a worker updates, of every worker or of each, ``(P,)``.
 
     Returns:
         One program per worker.
@@ -67,6 +70,7 @@ def data_parallel(
     of_worker: list[list[Instruction]] = [[] for _ in range(workers)]
     due, needed = CallsByStep(calls, len(times)), dict[int, list[tuple[Members, Instruction]]]()
     triggers_s = trigger_times(trigger_s, len(times)).tolist()
+    optimizers_s = optimizer_times(optimizer_s, workers).tolist()
     for step, row in enumerate(times.tolist()):
         keyed = [((step, number), call) for number, call in enumerate(due[step])]
         early: list[tuple[tuple[int, int], Call]] = []
@@ -95,6 +99,8 @@ def data_parallel(
                 for who, what in line
                 if who is None or worker in who
             ]
+            if optimizers_s[worker]:
+                program.append(Compute(optimizers_s[worker], "optimizer", step, what="optimizer"))
     return of_worker
 
 
@@ -153,6 +159,21 @@ def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
     return times
 
 
+def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
+    """Seconds of each worker's update, ``(P,)``, from those of every worker or of each.
+
+    Raises:
+        SpecError: a wrong number of times, or one that is negative or not finite.
+    """
+    try:
+        times = np.broadcast_to(np.asarray(optimizer_s, dtype=np.float64), (workers,))
+    except ValueError:
+        expected = f"one time, or one for each of {workers} workers"
+        raise SpecError("clock.optimizer_s", np.shape(optimizer_s), expected) from None
+    check_seconds("clock.optimizer_s", times)
+    return times
+
+
 def run_lockstep(
     compute_s: ArrayLike,
     calls: Iterable[Call],
@@ -161,6 +182,7 @@ def run_lockstep(
     rule: Rule = "eager",
     trigger_s: ArrayLike = 0.0,
     encode_bytes_per_s: float | None = None,
+    optimizer_s: ArrayLike = 0.0,
 ) -> Timeline:
     """What happens in data-parallel training: `run_events` of `data_parallel`, only faster.
 
@@ -172,11 +194,12 @@ def run_lockstep(
         rule: when a message starts, ``eager`` or ``rendezvous``.
         trigger_s: as for `data_parallel`.
         encode_bytes_per_s: as for `data_parallel`.
+        optimizer_s: as for `data_parallel`.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
     """
-    history = lockstep_spans(compute_s, calls, network, starts_s, rule, trigger_s, encode_bytes_per_s)
+    history = lockstep_spans(compute_s, calls, network, starts_s, rule, trigger_s, encode_bytes_per_s, optimizer_s)
     return timeline_of(history, np.shape(compute_s)[1])
 
 
@@ -188,6 +211,7 @@ def lockstep_spans(
     rule: Rule = "eager",
     trigger_s: ArrayLike = 0.0,
     encode_bytes_per_s: float | None = None,
+    optimizer_s: ArrayLike = 0.0,
 ) -> Iterator[Spans]:
     """The history of `run_lockstep`, in order of time on each stream, for trainings too long to keep.
 
@@ -203,7 +227,7 @@ def lockstep_spans(
         ]
     due = CallsByStep(calls, steps)
     maps = GroupedMaps(joined, due.calls, rule)
-    streams = Streams(maps, start_times(starts_s, workers), encode_bytes_per_s)
+    streams = Streams(maps, start_times(starts_s, workers), encode_bytes_per_s, optimizer_times(optimizer_s, workers))
     triggers_s = trigger_times(trigger_s, steps).tolist()
     for step, seconds in enumerate(times):
         yield from streams.step(step, seconds, due[step], triggers_s[step])
@@ -212,8 +236,15 @@ def lockstep_spans(
 class Streams:
     """The two streams of every worker at once, as they go through the steps: the same as the programs, by maxima."""
 
-    def __init__(self, maps: GroupedMaps, starts_s: Floats, encode_bytes_per_s: float | None = None) -> None:
-        self.maps, self.now_s, self.encode_bytes_per_s = maps, starts_s, encode_bytes_per_s
+    def __init__(
+        self, maps: GroupedMaps, starts_s: Floats, encode_bytes_per_s: float | None, optimizer_s: Floats
+    ) -> None:
+        self.maps, self.now_s, self.encode_bytes_per_s, self.optimizer_s = (
+            maps,
+            starts_s,
+            encode_bytes_per_s,
+            optimizer_s,
+        )
         self.free_s: Floats = starts_s
         self.nothing = np.zeros(len(starts_s))
         self.needed: dict[int, list[tuple[Floats, Call]]] = {}
@@ -245,6 +276,8 @@ class Streams:
                     yield self._wait(number, self.free_s, call, members(call, len(self.now_s)))
         for until_s, call in self.needed.pop(number, ()):
             yield self._wait(number, until_s, call, members(call, len(self.now_s)))
+        if self.optimizer_s.any():
+            yield self._compute(number, self.optimizer_s, "optimizer")
 
     def _compute(self, step: int, seconds: Floats | float, what: str = "compute", who: Members = None) -> Spans:
         self.now_s, start = self._of(who, self.now_s + seconds, self.now_s), self.now_s

@@ -16,7 +16,7 @@ from syncline.costmodel.network.topology import Floats, Ints, Network, Topology,
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
-from syncline.sim.clocks.overlap import overlapped, trigger_times
+from syncline.sim.clocks.overlap import optimizer_times, overlapped, trigger_times
 from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.programs import Delay
 from syncline.sim.starts import start_times
@@ -38,6 +38,7 @@ def phased_clock(
     overlap: str = "none",
     buckets: Sequence[Bucket] = WHOLE,
     trigger_s: ArrayLike = 0.0,
+    optimizer_s: ArrayLike = 0.0,
     keep_steps: int = 50,
     delay: Delay | None = None,
     **options: Any,
@@ -57,6 +58,7 @@ def phased_clock(
         overlap: see `clock`.
         buckets: of a gradient.
         trigger_s: as for `clock`.
+        optimizer_s: as for `clock`.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late.
         options: others of `clock`.
@@ -74,7 +76,7 @@ def phased_clock(
         raise SpecError("present", int(empty[0]), "somebody present in every step")
     times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, whole = list(calls), topology(network, workers)
-    triggers_s = trigger_times(trigger_s, steps)
+    triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
     travelling = overlapped(calls, overlap, buckets)
     now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     for begin, end in _phases(present):
@@ -90,6 +92,7 @@ def phased_clock(
             end - begin,
             starts_s=now[members],
             trigger_s=triggers_s[begin:end],
+            optimizer_s=optimizers_s[members],
             keep_steps=max(keep_steps - begin, 0),
             delay=delay and _between(members, delay),
             **options,

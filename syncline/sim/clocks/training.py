@@ -28,7 +28,7 @@ from syncline.sim.programs import Delay, compute_times
 from syncline.sim.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")
-OVERHEADS = ("encode", "trigger")
+OVERHEADS = ("encode", "trigger", "optimizer")
 """Computing that is counted by itself."""
 
 
@@ -40,9 +40,10 @@ class Clock:
         step_end_s: when the last worker is through with each step, ``(T,)`` seconds.
         end_s: when each worker is through with the last step, ``(P,)`` seconds.
         step_time_s: the mean, ``wall_s / T``.
-        compute_s: seconds of computing, mean per step and worker, beside the next two.
+        compute_s: seconds of computing, mean per step and worker, beside the next three.
         encode_s: seconds of encoding and decoding, likewise.
         trigger_s: seconds of finding out whether to send, likewise.
+        optimizer_s: seconds of updates that take time of their own, likewise.
         communication_s: seconds in a collective, mean per step and worker.
         exposed_communication_s: seconds waiting for the network with nothing to compute, mean per step and worker.
         bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
@@ -58,6 +59,7 @@ class Clock:
     compute_s: float
     encode_s: float
     trigger_s: float
+    optimizer_s: float
     communication_s: float
     exposed_communication_s: float
     bytes_per_worker: float
@@ -82,6 +84,7 @@ def clock(
     rule: Rule = "eager",
     trigger_s: ArrayLike = 0.0,
     encode_bytes_per_s: float | None = None,
+    optimizer_s: ArrayLike = 0.0,
     keep_steps: int = 50,
     delay: Delay | None = None,
 ) -> Clock:
@@ -104,6 +107,8 @@ def clock(
         rule: when a message starts, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
+        optimizer_s: seconds of each step in which a worker updates, after all that it waits for; of every worker or of
+            each, ``(P,)``.
         keep_steps: of how many steps to keep the timeline.
         delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
 
@@ -128,12 +133,12 @@ def clock(
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
         try:
-            history = lockstep_spans(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s)
+            history = lockstep_spans(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s, optimizer_s)
             return _tally_spans(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise
-    programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s)
+    programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s, optimizer_s)
     timeline = run_events(programs, network, starts_s, rule, delay)
     return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
 
@@ -210,6 +215,7 @@ class _Tally(NamedTuple):
             compute_s=self.compute_s["compute"] / each,
             encode_s=self.compute_s["encode"] / each,
             trigger_s=self.compute_s["trigger"] / each,
+            optimizer_s=self.compute_s["optimizer"] / each,
             communication_s=self.communication_s / each,
             exposed_communication_s=self.exposed_s / each,
             bytes_per_worker=nbytes / steps,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Hardware, TensorShape
 from syncline.costmodel.compute.rotation import (
-    RotationWork,
+    UpdateWork,
     rotated_sides,
     rotation_elements,
     rotation_work,
@@ -51,14 +51,14 @@ def test_work_of_a_small_matrix_by_hand() -> None:
     assert work.step == 4 * (24 + 36)
     assert work.renewal == 4 * (8 + 27)
     assert work.decomposition == pytest.approx(8 / 3 * 35)
-    assert rotation_work(2, 3, "1st", "unilateral") == RotationWork(3 * 24, 24 + 4 * 8, pytest.approx(8 / 3 * 8))
-    assert rotation_work(2, 3, "gradient", "unilateral", estimate="exact", momentum="rotated") == RotationWork(
+    assert rotation_work(2, 3, "1st", "unilateral") == UpdateWork(3 * 24, 24 + 4 * 8, pytest.approx(8 / 3 * 8))
+    assert rotation_work(2, 3, "gradient", "unilateral", estimate="exact", momentum="rotated") == UpdateWork(
         2 * 24, 24 + 2 * 24 + 2 * 8, 9 * 8
     )
 
 
 def test_seconds_share_out_renewals() -> None:
-    work = RotationWork(5e8, 1e9, 1e9)
+    work = UpdateWork(5e8, 1e9, 1e9)
     assert work.seconds(MACHINE, None) == 1.0
     assert work.seconds(MACHINE, 10, decomposition_rate=0.5) == pytest.approx(1 + (2 + 4) / 10)
     assert (work + work).seconds(MACHINE, 7) == pytest.approx(2 * work.seconds(MACHINE, 7))
@@ -82,7 +82,29 @@ def test_a_methods_added_seconds() -> None:
         assert seconds(delay, 4) == seconds()
         assert seconds(delay, 4, allocation="stage-aware") == of_matrix.seconds(MACHINE, frequency)
         assert seconds(delay, 4, allocation="reversed") == of_matrix.seconds(MACHINE, by_delay[3 - delay])
-    assert method_of("ddp-adam").added_update_s(model, MACHINE) == 0.0
+
+
+def test_what_else_multiplies_matrices() -> None:
+    """By hand, of one matrix 64 by 32 and of a head that no rule takes as one."""
+    model = [TensorShape("0.up", (64, 32), is_matrix=True), TensorShape("head", (32, 256))]
+    speed = MACHINE.peak_flops * MACHINE.mfu
+    iterations = 5 * (4 * 32 * 32 * 64 + 2 * 32**3)
+    qr = 8 / 3 / 0.25  # FLOPs per m r^2, at a quarter of a product's speed
+    dion = 4 * 2 * 64 * 32 * 8 + qr * 64 * 8 * 8
+    of_matrix, of_head = (3 * 2 * m * n * 2 + qr * m * 2 * 2 for m, n in ((64, 32), (32, 256)))
+    flops = {
+        "ddp-adam": 0.0, "local-adam": 0.0, "mt-dao": 0.0, "demo": 0.0, "lion-cub": 0.0, "top-k": 0.0,
+        "ddp-muon": iterations, "ddp-scion": iterations, "demo-muon": iterations,
+        "dion": dion, "dion-compressed": dion, "dion-scheduled": dion, "curvadion": dion,
+        "powersgd": of_matrix + of_head,
+    }  # fmt: skip
+    for name, told in flops.items():
+        assert method_of(name).added_update_s(model, MACHINE) == pytest.approx(told / speed), name
+    muon = {"rule": "muon", "lr": 0.1, "other_lr": 0.1, "period": 8}
+    for kind in ("local", "diloco", "streaming-diloco"):
+        assert method_of({"kind": kind} | muon).added_update_s(model, MACHINE) == pytest.approx(iterations / speed)
+    held = method_of({"kind": "dion", "lr": 0.1, "period": 8, "local_step": "hold"})
+    assert held.added_update_s(model, MACHINE) == pytest.approx(dion / 8 / speed)
 
 
 # Stage-aware frequencies

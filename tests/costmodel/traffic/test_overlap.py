@@ -143,15 +143,30 @@ def test_steps_that_nobody_can_time_are_not_gone_through_either():
 
 def test_overheads_are_terms_of_their_own_and_hide_no_communication():
     sent = [Exchange(64.0, encoded_bytes=40.0, in_backward=True)]
-    step = mean_step(12.0, sent, 5, 2, LINK, encode_bytes_per_s=20.0, trigger_s=0.5)
-    assert (step.encode_s, step.trigger_s) == (2.0, 0.5)
+    step = mean_step(12.0, sent, 5, 2, LINK, encode_bytes_per_s=20.0, trigger_s=0.5, optimizer_s=3.0)
+    assert (step.encode_s, step.trigger_s, step.optimizer_s) == (2.0, 0.5, 3.0)
     assert step.exposed_communication_s == step.communication_s == 10.0
-    assert step.step_time_s == 12.0 + 2.0 + 0.5 + 10.0
+    assert step.step_time_s == 12.0 + 2.0 + 0.5 + 10.0 + 3.0
     # Half is ready and encoded at 6 + 1, and done at 13; the rest is ready and encoded at 12 + 2, and done at 20.
     buckets = (Bucket(0.5, 0.5), Bucket(0.5, 1.0))
     both = mean_step(12.0, sent, 5, 2, LINK, overlap="ddp", buckets=buckets, encode_bytes_per_s=20.0)
     assert both.step_time_s == pytest.approx(20.0)
     assert both.encode_s == pytest.approx(2.0)
+
+
+def test_an_update_hides_what_is_needed_a_step_later_and_nothing_that_it_waits_for_itself():
+    late, now = [Exchange(64.0, wait_steps=1)], [Exchange(64.0, in_backward=True)]
+    steps = 10**6  # so many that the first and the last do not count
+    # A collective takes 10 s, which computing alone does not hide, and computing with updates does.
+    assert mean_step(6.0, late, steps, 2, LINK).step_time_s == pytest.approx(10.0, rel=1e-5)
+    assert mean_step(6.0, late, steps, 2, LINK, optimizer_s=3.0).step_time_s == pytest.approx(10.0, rel=1e-5)
+    assert mean_step(6.0, late, steps, 2, LINK, optimizer_s=5.0).step_time_s == pytest.approx(11.0, rel=1e-5)
+    buckets = (Bucket(0.5, 0.5), Bucket(0.5, 1.0))
+    without, beside = (
+        mean_step(6.0, now, steps, 2, LINK, overlap="ddp", buckets=buckets, optimizer_s=one) for one in (0.0, 5.0)
+    )
+    assert beside.step_time_s == pytest.approx(without.step_time_s + 5.0)
+    assert beside.exposed_communication_s == pytest.approx(without.exposed_communication_s)
 
 
 @given(st.floats(0.0, 10.0), st.sampled_from(["none", "ddp", "async"]), st.floats(0.1, 1e3), st.floats(1.0, 10.0))

@@ -25,9 +25,10 @@ def test_a_mean_step_spreads_the_communication_over_the_steps() -> None:
 
 
 def test_overheads_and_what_is_hidden_are_terms_of_a_step() -> None:
-    step = StepTime(2.0, 5.0, encode_s=0.5, trigger_s=0.25, hidden_communication_s=1.5)
+    step = StepTime(2.0, 5.0, encode_s=0.5, trigger_s=0.25, hidden_communication_s=1.5, optimizer_s=0.125)
     assert step.exposed_communication_s == 3.5
-    assert step.step_time_s == 2.0 + 0.5 + 0.25 + 3.5
+    assert step.computing_s == 2.0 + 0.5 + 0.25 + 0.125
+    assert step.step_time_s == step.computing_s + 3.5
 
 
 def test_a_step_by_an_algorithm_or_a_policy() -> None:

@@ -27,7 +27,7 @@ SHARED = {
     "workers": WORKERS,
     "steps": STEPS,
     "networks": ["wan", "10gbe"],
-    "compute": {"hardware": "cpu-core"},
+    "compute": {"hardware": "cpu-core", "optimizer": "counted"},
     "overlap": "none",
     "algorithm": "ring",
 }

@@ -23,7 +23,7 @@ from tests.experiments.reporting.test_page import data_of
 
 ROW = {
     "method": "a", "network": "wan", "step_time_s": 0.1, "compute_s": 0.05, "encode_s": 0.01, "trigger_s": 0.0,
-    "communication_s": 0.07, "exposed_communication_s": 0.04,
+    "optimizer_s": 0.0, "communication_s": 0.07, "exposed_communication_s": 0.04,
 }  # fmt: skip
 
 

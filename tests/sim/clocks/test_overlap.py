@@ -14,8 +14,8 @@ from syncline.sim import Call, Contention, calls_of, chrome_trace, clock
 from syncline.sim.clocks.overlap import overlapped
 from tests.sim.strategies import kinds, links, sizes
 
-FIELDS = ("step_end_s", "end_s", "step_time_s", "compute_s", "encode_s", "trigger_s", "communication_s",
-          "exposed_communication_s", "wall_s")  # fmt: skip
+FIELDS = ("step_end_s", "end_s", "step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s",
+          "communication_s", "exposed_communication_s", "wall_s")  # fmt: skip
 BUCKETS = gradient_buckets([5, 1, 3], 8.0)
 LINK = Link(0.0, 1.0)  # two workers: an all-reduce of n bytes takes n seconds
 
@@ -41,6 +41,7 @@ def overlapping(draw):
         "rule": draw(st.sampled_from(["eager", "rendezvous"])),
         "trigger_s": draw(st.one_of(st.sampled_from([0.0, 0.02]), st.just(0.01 * np.arange(steps)))),
         "encode_bytes_per_s": draw(st.sampled_from([None, 1.0])),
+        "optimizer_s": draw(st.one_of(st.sampled_from([0.0, 0.03]), st.just(0.01 * np.arange(workers)))),
         "starts_s": draw(st.one_of(st.none(), st.lists(st.floats(0.0, 1.0), min_size=workers, max_size=workers))),
     }
     return (calls, compute_s, network, workers, steps), options
@@ -88,11 +89,13 @@ exchanges = st.lists(
 @given(
     exchanges, links, st.integers(2, 5), st.integers(1, 120), st.sampled_from([0.0, 1e-3, 0.1, 5.0]),
     st.sampled_from(OVERLAPS), st.sampled_from([None, 1e9]), st.sampled_from([0.0, 0.01]),
+    st.sampled_from([0.0, 0.02]),
 )  # fmt: skip
 def test_equal_workers_take_what_the_closed_form_says(
-    sent, link, workers, steps, compute_s, overlap, encode, trigger_s
+    sent, link, workers, steps, compute_s, overlap, encode, trigger_s, optimizer_s
 ):
     options = {"overlap": overlap, "buckets": BUCKETS, "trigger_s": trigger_s, "encode_bytes_per_s": encode}
+    options["optimizer_s"] = optimizer_s
     told = mean_step(compute_s, sent, steps, workers, link, **options)
     timed = clock(calls_of(sent, steps), compute_s, link, workers, steps, keep_steps=0, **options)
     for name in FIELDS[2:-1]:
@@ -106,6 +109,21 @@ def gradients(steps, nbytes=12.0):
 def spans(told, worker=0, stream="network"):
     mine = told.timeline[(told.timeline.worker == worker) & (told.timeline.stream == stream)]
     return list(zip(mine.label.tolist(), mine.start_s.round(9).tolist(), mine.end_s.round(9).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_an_update_comes_after_all_that_it_waits_for(evaluator):
+    """A gradient of 12 s is sent after 12 s of the slower, and waited for a step later; updates take 5 and 1 s."""
+    late = [call._replace(wait_steps=1) for call in gradients(2)]
+    told = clock(late, [[10.0, 12.0], [5.0, 12.0]], LINK, 2, 2, evaluator=evaluator, optimizer_s=[5.0, 1.0])
+    computing = told.timeline[(told.timeline.worker == 0) & (told.timeline.stream == "compute")]
+    spans = list(zip(computing.what.tolist(), computing.start_s.tolist(), computing.end_s.tolist(), strict=True))
+    assert spans[:2] == [("compute", 0.0, 10.0), ("optimizer", 10.0, 15.0)]
+    assert spans[2:] == [("compute", 15.0, 20.0), ("wait", 20.0, 24.0), ("optimizer", 24.0, 29.0)]
+    assert told.end_s.tolist() == [29.0, 26.0]
+    now = clock(gradients(1), [[10.0, 12.0]], LINK, 2, 1, evaluator=evaluator, optimizer_s=[5.0, 1.0])
+    assert now.end_s.tolist() == [29.0, 25.0]
+    assert (now.optimizer_s, now.compute_s, now.exposed_communication_s) == (3.0, 11.0, 13.0)
 
 
 @pytest.mark.parametrize("evaluator", ["lockstep", "events"])

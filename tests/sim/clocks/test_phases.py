@@ -89,9 +89,11 @@ def test_encoding_and_triggers_are_means_over_those_present():
         Call(0, "all_reduce", 2000.0, (0, 1), encoded_bytes=5.0),
         Call(1, "all_reduce", 2000.0, (0,), encoded_bytes=2.0),
     ]
-    timed = phased_clock(present, calls, 1.0, LINK, trigger_s=[0.1, 0.4], encode_bytes_per_s=10.0)
+    options = {"trigger_s": [0.1, 0.4], "encode_bytes_per_s": 10.0, "optimizer_s": [0.2, 0.8]}
+    timed = phased_clock(present, calls, 1.0, LINK, **options)
     assert timed.encode_s == pytest.approx((2 * 0.5 + 0.2) / 3)
     assert timed.trigger_s == pytest.approx((2 * 0.1 + 0.4) / 3)
+    assert timed.optimizer_s == pytest.approx((2 * 0.2 + 0.8) / 3)
     with pytest.raises(SpecError, match=r"calls.group: got .0, 1.; expected those present in steps 1 to 1"):
         phased_clock(present, [calls[0]._replace(step=1)], 1.0, LINK)
 

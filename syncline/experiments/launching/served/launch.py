@@ -17,7 +17,7 @@ from syncline.backend.letters import opened_door
 from syncline.backend.progress import DONE, Progress
 from syncline.backend.register import Register
 from syncline.backend.rejoining import ServedEnd, ServedProcesses
-from syncline.costmodel import Network, TensorShape
+from syncline.costmodel import Network
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.bounds import Factors
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds
@@ -27,6 +27,7 @@ from syncline.experiments.elastic.train_apart import batch_work
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.launch import MEASURED, worlds_together
+from syncline.experiments.launching.parts import read_tensors
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.events import ServerLines, history_of, order_columns, played_of
 from syncline.experiments.launching.served.server import server_process
@@ -199,7 +200,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     apart = TrainedApart(here, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
-        tuple(lines.facts["elements"]), apart=apart,
+        read_tensors(lines.facts["tensors"]), apart=apart,
     )  # fmt: skip
     clock = apart.time(apart.plan.network, Factors())
     assert clock is not None
@@ -210,7 +211,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
 def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
     """What the simulator plays beside it."""
     facts = lines.facts
-    tensors = [TensorShape(name, tuple(shape), matrix) for name, shape, matrix in facts["tensors"]]
+    tensors = read_tensors(facts["tensors"])
     method, whole_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
 
     def build(rows: Rows, problem: Problem) -> Task:

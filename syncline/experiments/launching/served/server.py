@@ -27,6 +27,7 @@ from syncline.experiments.elastic.clock_apart import plan_apart
 from syncline.experiments.elastic.rates import lr_factors
 from syncline.experiments.elastic.servers import OneServer
 from syncline.experiments.elastic.workers_apart import batches_of
+from syncline.experiments.launching.parts import written_tensors
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.events import Written
 from syncline.experiments.plain import plain
@@ -95,8 +96,7 @@ class _Server:
         self.facts = {
             "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
             "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
-            "elements": [tensor.elements for tensor in tensors], "model_bytes": self.model_bytes,
-            "tensors": [[tensor.name, tensor.shape, tensor.is_matrix] for tensor in tensors],
+            "model_bytes": self.model_bytes, "tensors": written_tensors(tensors),
         }  # fmt: skip
 
     def run(self) -> None:
