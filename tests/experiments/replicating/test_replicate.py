@@ -202,8 +202,12 @@ SMALL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", bundled_replications())
-@pytest.mark.parametrize("scale", ["gpu", "larger", pytest.param("cpu", marks=pytest.mark.slow)])
+FORMS = [(name, scale) for name, path in bundled_replications().items() for scale in (*scales_of(path), CPU)]
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"), [pytest.param(*one, marks=[pytest.mark.slow] if one[1] == CPU else []) for one in FORMS]
+)
 def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path):
     """In pieces of a lease: search and choice, then the finals; extras of several workers are as they are."""
     text = tmp_path / "text.txt"
@@ -221,6 +225,8 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path):
         changes |= {"training.speeds": two["speeds"]}
         for i, one in enumerate(spec.extras):
             changes |= {f"extras.{i}.set": {name: two.get(name, value) for name, value in one.set.items()}}
+    if "steps" in spec.search.set:
+        changes |= {"search.set.steps": 2, "search.set.schedule": {}}
     changes |= {f"extras.{i}.set.steps": 8 for i, one in enumerate(spec.extras) if "steps" in one.set}
     changes |= {f"extras.{i}.set.schedule": {} for i, one in enumerate(spec.extras) if "schedule" in one.set}
     for i, one in enumerate(spec.methods):
