@@ -21,6 +21,10 @@ from hypothesis import settings  # noqa: E402
 # asks for others.
 torch.set_num_threads(int(os.environ.get("SYNCLINE_TEST_THREADS", "1")))
 
+# What a shell starts in the background is born deaf to Ctrl-C, and its children with it: tests that send it would wait.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Shared, noisy machines: a slow example is no failure, and a failure must be the same on every machine.
 settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))

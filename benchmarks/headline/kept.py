@@ -138,9 +138,7 @@ def _trained(spec: CompareSpec, method: MethodBase, path: Path) -> Trained:
     assert isinstance(problem, TextGPT)
     flops = training_flops_per_token(problem.module(), problem.context) * problem.batch_size * problem.context
     tensors = tensors_of_gpt(problem)
-    return Trained(
-        method.name, history, calls(method, tensors, spec, path), {}, flops, 0.0, tuple(t.elements for t in tensors)
-    )
+    return Trained(method.name, history, calls(method, tensors, spec, path), {}, flops, 0.0, tuple(tensors))
 
 
 def tensors_of_gpt(problem: TextGPT) -> list[TensorShape]:

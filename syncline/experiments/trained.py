@@ -75,6 +75,11 @@ class Trained:
     staged: TrainedStages | None = None
     grouped: TrainedGroup | None = None
 
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """Of each parameter, in order."""
+        return tuple(tensor.elements for tensor in self.tensors)
+
     def calls(self) -> list[Call]:
         """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
         return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]

@@ -232,7 +232,7 @@ class MethodBase(Spec):
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Of the rule, where it multiplies matrices."""
-        work = getattr(getattr(self, "rule", None), "work", None)
+        work = getattr(getattr(self, "rule", None), "update_work", None)
         return work(tensors) if work else UpdateWork()
 
     def readbacks(self, model: Tensors) -> int:

@@ -345,6 +345,7 @@ def test_a_line_that_was_cut_off_is_none(tmp_path):
     for at in range(0, len(whole), 7):
         (tmp_path / "0.jsonl").write_text(whole[:at])
         assert list(lines_of(tmp_path / "0.jsonl")) == LINES[: whole[: at + 1].count("\n")]  # of one, its end alone
+    (tmp_path / "0.jsonl").write_text(whole)
     assert last_step(tmp_path, 0) == 2 and last_step(tmp_path, 1) == -1
 
 

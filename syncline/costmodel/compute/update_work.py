@@ -62,7 +62,7 @@ class UpdateWork:
 def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     """Of orthogonalising the matrices among them in every step, as Muon and Scion do.
 
-    >>> orthogonal_work([TensorShape("w", (2, 2))]).step  # five iterations of three products of 2 x 2 matrices
+    >>> orthogonal_work([TensorShape("w", (2, 2), True)]).step  # five iterations of three products of 2 x 2 matrices
     240.0
     """
     return UpdateWork(sum(newton_schulz_flops(*tensor.sides) for tensor in tensors if tensor.is_matrix))

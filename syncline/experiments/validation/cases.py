@@ -31,7 +31,7 @@ from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import gloo_s
-from syncline.experiments.launching.parts import RankPart
+from syncline.experiments.launching.parts import RankPart, written_tensors
 from syncline.experiments.launching.process import Launch, meet, train_seed
 from syncline.experiments.plain import plain
 from syncline.experiments.trained import build_task, task_tensors
@@ -163,7 +163,7 @@ def _run(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
         problem=plain(built.describe()),
         flops_per_step=built.flops_per_step,
-        elements=[tensor.elements for tensor in task_tensors(built)],
+        tensors=written_tensors(task_tensors(built)),
     )  # fmt: skip
     train_seed(spec, seed, built, comm, watch, part, meet, also)
     part.close()

@@ -162,7 +162,7 @@ class MuonRule(Spec, defer_build=False):
         others = [tensor for tensor in tensors if not tensor.is_matrix]
         return elements(matrices) + OTHER_RULES[self.other].state_elements(others)
 
-    def work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+    def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Of orthogonalising matrices."""
         return orthogonal_work(tensors)
 
@@ -186,7 +186,7 @@ class ScionRule(Spec, defer_build=False):
         """Numbers that the states of these parameters hold."""
         return elements(tensors) if self.momentum else 0
 
-    def work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+    def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Of orthogonalising matrices."""
         return orthogonal_work(tensors)
 

@@ -239,12 +239,9 @@ class Streams:
     def __init__(
         self, maps: GroupedMaps, starts_s: Floats, encode_bytes_per_s: float | None, optimizer_s: Floats
     ) -> None:
-        self.maps, self.now_s, self.encode_bytes_per_s, self.optimizer_s = (
-            maps,
-            starts_s,
-            encode_bytes_per_s,
-            optimizer_s,
-        )
+        self.maps, self.now_s = maps, starts_s
+        self.encode_bytes_per_s, self.optimizer_s = encode_bytes_per_s, optimizer_s
+        self.updating: Members = None if optimizer_s.all() else frozenset(np.flatnonzero(optimizer_s).tolist())
         self.free_s: Floats = starts_s
         self.nothing = np.zeros(len(starts_s))
         self.needed: dict[int, list[tuple[Floats, Call]]] = {}
@@ -277,7 +274,7 @@ class Streams:
         for until_s, call in self.needed.pop(number, ()):
             yield self._wait(number, until_s, call, members(call, len(self.now_s)))
         if self.optimizer_s.any():
-            yield self._compute(number, self.optimizer_s, "optimizer")
+            yield self._compute(number, self.optimizer_s, "optimizer", self.updating)
 
     def _compute(self, step: int, seconds: Floats | float, what: str = "compute", who: Members = None) -> Spans:
         self.now_s, start = self._of(who, self.now_s + seconds, self.now_s), self.now_s
