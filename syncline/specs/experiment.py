@@ -361,7 +361,8 @@ class ProjectSpec(ClockSpec, Experiment):
 
     def _updates_left_out(self) -> list[str]:
         """A warning if updates take a good part of a step by their products, and no part of the clock."""
-        if self.compute.optimizer != 0 or self.layout.made().workers > 1:
+        measured = self.compute.seconds is not None or self.compute.table is not None  # and the update with the step
+        if measured or self.compute.optimizer != 0 or self.layout.made().workers > 1:
             return []
         flops = self.model.flops_per_token * self.tokens_per_worker
         shares = {one.name: COUNTING.optimizer_s(one, self.model.tensors, 1.0, flops, "") for one in self.methods}

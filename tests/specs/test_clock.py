@@ -108,6 +108,7 @@ def test_updates_that_take_a_good_part_of_a_step_and_none_of_the_clock_are_a_war
         f"updates take no time here; their products are {share:.0%} (ddp-muon) of a step's operations"
     )
     assert project(**given, compute={"optimizer": "counted"}).warnings() == []
+    assert project(**given, compute={"seconds": 0.1}).warnings() == []  # which may have it in them
     assert project(**given | {"tokens_per_worker": 2**20}).warnings() == []
 
 
