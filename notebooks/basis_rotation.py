@@ -283,8 +283,8 @@ with figure_style():
             f"tau {tau:2}, from 0 to 45 degrees: {found[-1] / found[0]:.2f} times as large, bound {bound[-1] / bound[0]:.2f}"
         )
     panels[0].set(xlabel="steps T", ylabel=r"least $E\|\nabla f\|_1$")
-    panels[1].set(xlabel=r"$1 + d\tau$")
-    panels[2].set(xlabel="(1,1)-norm C; misaligned to the right")
+    panels[1].set(xlabel=r"$1 + d\tau$", ylabel=r"least $E\|\nabla f\|_1$")
+    panels[2].set(xlabel="(1,1)-norm C; misaligned to the right", ylabel=r"least $E\|\nabla f\|_1$")
     panels[0].legend()
     panels[1].legend()
 figure
@@ -533,6 +533,7 @@ with figure_style():
         ax.axvline(1, color="#999999", linewidth=0.8, zorder=0)
     left.set(xlabel="rotated from both sides / as it is", xlim=(0, None))
     right.set(xlabel="rotated from both sides / least of all rotations", xlim=(0, None))
+    left.set_ylabel("Hessians")
     left.invert_yaxis()
 figure
 

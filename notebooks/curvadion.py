@@ -219,14 +219,14 @@ class Evenly:
         return {}
 
     def fires(self, rows, comm, t):
-        return (t + 1) * self.count // self.steps > t * self.count // self.steps
+        return bool((t + 1) * self.count // self.steps > t * self.count // self.steps)
 
 
 class AtOnce(Evenly):
     """The same number, in the first steps."""
 
     def fires(self, rows, comm, t):
-        return t < self.count
+        return bool(t < self.count)
 
 
 def dion(params, trigger, **options):

@@ -119,6 +119,11 @@ GROWING = ("ddp-muon", "ddp-multi-momentum-muon", "one-bit-adam-mean")
 """Muon's iteration multiplies small singular values by up to 3.4, five times; signs of clipped momenta turn."""
 
 
+ALONE = {"dion-placed-at-random": 1e-4}
+"""Where workers take steps alone until the end, a product of all workers' matrices at once rounds unlike that of one's,
+and no average makes them alike again: on one CPU they were 1.2e-5 apart."""
+
+
 @pytest.fixture(scope="module")
 def short() -> list[dict[bool, dict[str, Outcome]]]:
     return run_processes(text_in_process, 4, SHORT)
@@ -136,7 +141,7 @@ def test_every_row_on_a_transformer(name: str, short: list[dict[bool, dict[str, 
         if reproducible and not multiplies(name):
             assert all(torch.equal(params[k], p) for k, p in expected.params.items())
         if reproducible or (METHODS[name].settled and name not in GROWING):
-            assert relative_difference(params, expected.params) < 1e-6
+            assert relative_difference(params, expected.params) < ALONE.get(name, 1e-6)
 
 
 @pytest.mark.slow
