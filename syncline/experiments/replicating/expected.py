@@ -74,7 +74,8 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
         whose = f"{measured} steps of {spec.labels[0]}"
     number, total = sum(spec.planned()[name] for name in left), sum(steps[name] for name in left)
     methods, knobs = len(spec.methods), len(spec.methods[0].tune)
-    effort = f"equal effort: {spec.search.trials} trials of each of {methods} methods, {knobs} knobs each"
+    trials = f"{spec.search.trials} trial{'s' * (spec.search.trials > 1)}"
+    effort = f"equal effort: {trials} of each of {methods} methods, {knobs} knobs each"
     return Expected(number, total, each_s * total, whose, effort)
 
 
