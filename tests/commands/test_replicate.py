@@ -67,7 +67,7 @@ REFUSED = [
     (("replicate", "mt-dao", "--most", "0"), "error: --most: got 0; expected at least 1 training\n"),
     (
         ("replicate", "mt-dao", "--scale", "tpu"),
-        "error: --scale: got 'tpu'; expected one of 'cpu', 'gpu', 'larger' (did you mean 'gpu'?)\n",
+        "error: --scale: got 'tpu'; expected one of 'cpu', 'gpu', 'larger', 'longer' (did you mean 'gpu'?)\n",
     ),
 ]
 

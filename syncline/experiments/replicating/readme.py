@@ -182,7 +182,8 @@ def _effort(result: Replicated) -> Iterator[str]:
     yield (
         filled(
             f"Equal: {search.trials} trial{'s' * (search.trials > 1)} of each of {len(spec.methods)} methods, over "
-            f"{len(spec.methods[0].tune)} knobs each, on seeds {_listed(search.seeds)}; the first trial is what the spec says. {told}"
+            f"{len(spec.methods[0].tune)} knobs each, on seeds {_listed(search.seeds)}; the first trial is what the "
+            f"spec says. {told}"
         )
         + "\n"
     )
