@@ -267,16 +267,27 @@ def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 
 
+POINTS = 72
+"""Per inch."""
+
+NAME_TALL, NAME_WIDE = 12.0, 50.0
+"""Points that a target's name takes."""
+
+
 def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
     low, high = ax.get_ylim()
-    for target in targets:
-        # A name outside the panel would still claim room for itself.
-        if low <= target <= high:
-            ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
-            # Below the line at the left: curves come from above it.
-            ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3, -2),
-                        textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
-                        bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
+    tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
+    above, across = float("inf"), 0.0
+    # A name outside the panel would still claim room for itself.
+    for target in sorted((one for one in targets if low <= one <= high), reverse=True):
+        ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
+        at = float((ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))[1]) * tall
+        across = across + NAME_WIDE if above - at < NAME_TALL else 0.0  # beside a name that is as low
+        above = at
+        # Below the line at the left: curves come from above it.
+        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + across, -2),
+                    textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
+                    bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
 
 
 def _describe(network: Network | str) -> str:
