@@ -10,6 +10,7 @@ import pytest
 from syncline.analysis import Curve, loss_against_clock, loss_against_steps, time_to_target_s
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
+from tests.analysis.figures.legible import defects
 
 METHODS = {"ddp-adam": 1.0, "local-adam": 0.1, "diloco": 0.01, "mt-dao": 0.1}
 NETWORKS = {"infiniband": Link(2e-6, 12.5e9), "10gbe": Link(50e-6, 1.25e9), "wan": Link(25e-3, 125e6)}
@@ -196,6 +197,13 @@ def test_what_is_missing_is_named():
         loss_against_clock([CURVES[2]], {"lan": NETWORKS["wan"]})
     with pytest.raises(SpecError, match="at least one network"):
         loss_against_clock(CURVES, {})
+
+
+def test_names_of_targets_that_lie_close_stand_beside_each_other():
+    fig = loss_against_clock(CURVES, NETWORKS, target=(2.5, 2.45, 4.0))
+    names = [text.get_text() for text in fig.axes[0].texts if "target" in text.get_text()]
+    assert names == ["target 4", "target 2.5", "target 2.45"]
+    assert not [found for found in defects(fig) if "target" in found and "overlap" in found]
 
 
 def test_each_of_several_targets_has_its_line_and_its_rings():
