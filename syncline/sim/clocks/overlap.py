@@ -151,12 +151,7 @@ def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
     Raises:
         SpecError: a wrong number of times, or one that is negative or not finite.
     """
-    try:
-        times = np.broadcast_to(np.asarray(trigger_s, dtype=np.float64), (steps,))
-    except ValueError:
-        raise SpecError("clock.trigger_s", np.shape(trigger_s), f"one time, or one for each of {steps} steps") from None
-    check_seconds("clock.trigger_s", times)
-    return times
+    return _of_each("clock.trigger_s", trigger_s, steps, "steps")
 
 
 def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
@@ -165,12 +160,16 @@ def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
     Raises:
         SpecError: a wrong number of times, or one that is negative or not finite.
     """
+    return _of_each("clock.optimizer_s", optimizer_s, workers, "workers")
+
+
+def _of_each(field: str, given_s: ArrayLike, count: int, what: str) -> Floats:
+    """One time for all of them, or one for each, as one for each."""
     try:
-        times = np.broadcast_to(np.asarray(optimizer_s, dtype=np.float64), (workers,))
+        times = np.broadcast_to(np.asarray(given_s, dtype=np.float64), (count,))
     except ValueError:
-        expected = f"one time, or one for each of {workers} workers"
-        raise SpecError("clock.optimizer_s", np.shape(optimizer_s), expected) from None
-    check_seconds("clock.optimizer_s", times)
+        raise SpecError(field, np.shape(given_s), f"one time, or one for each of {count} {what}") from None
+    check_seconds(field, times)
     return times
 
 
