@@ -11,6 +11,7 @@ import jaxtyping
 import pytest
 
 from tests import annotations
+from tests.skips import pytest_sessionfinish  # noqa: F401
 
 annotations.install("syncline.comm", "syncline.optim")  # before anything of these rooms is imported
 

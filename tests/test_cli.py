@@ -421,7 +421,7 @@ def test_a_comparison_that_is_killed_leaves_no_process_and_its_steps_on_disk(tmp
 def children(pid: int) -> list[int]:
     """Processes that a process started, as far as the system tells."""
     of = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _stat(int(path.name))[1:2] == [str(pid)]]
-    return of or pytest.skip("no /proc that tells who started whom")
+    return of
 
 
 def runs(pid: int) -> bool:

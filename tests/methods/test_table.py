@@ -20,7 +20,7 @@ from syncline.problems import Digits, Rows
 from syncline.sim import clock
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
-from tests.methods.table import METHODS
+from tests.methods.table import METHODS, Serial
 from tests.methods.worlds import DIGITS, Outcome, in_simulator, relative_difference
 
 rows = pytest.mark.parametrize("name", METHODS)
@@ -46,13 +46,11 @@ SERIAL_STEPS = 32
 """Longer, a training blows the last bit up: at 60 steps NAdam's differed by 1.03e-6 under the kernels of one CPU."""
 
 
-@rows
-def test_one_worker_is_the_serial_optimizer(name: str) -> None:
-    row = METHODS[name]
-    if row.serial is None:
-        pytest.skip("torch has no such optimizer; a literal derivation stands in test_formulas.py")
+@pytest.mark.parametrize(("name", "optimizer"), [(name, row.serial) for name, row in METHODS.items() if row.serial])
+def test_one_worker_is_the_serial_optimizer(name: str, optimizer: Serial) -> None:
+    """Where torch has the optimizer; the others have a literal derivation in test_formulas.py."""
     task = DIGITS.build(Rows.whole_group(1))
-    serial = row.serial(list(task.params.values()))
+    serial = optimizer(list(task.params.values()))
     for t in range(SERIAL_STEPS):
         task.step_gradients(t)
         serial.step()
@@ -128,7 +126,7 @@ def test_float64(name: str) -> None:
         assert relative_difference(single, double.params) < 1e-4
 
 
-@rows
+@pytest.mark.parametrize("name", [name for name, row in METHODS.items() if not row.spec.one_seed_at_a_time])
 @pytest.mark.parametrize(
     "model",
     [
@@ -137,9 +135,10 @@ def test_float64(name: str) -> None:
     ],
 )
 def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
-    """A method stepped on the meta device leaves the calls that its closed form names, at full size."""
-    if METHODS[name].spec.one_seed_at_a_time:
-        pytest.skip("a trigger needs values; its bytes are compared in test_ledger_equals_the_cost_model_on_values")
+    """A method stepped on the meta device leaves the calls that its closed form names, at full size.
+
+    A trigger needs values: test_ledger_equals_the_cost_model_on_values compares its bytes.
+    """
     tensors, spec = SHAPES[model].tensors, METHODS[name].spec
     groups = [
         {"params": [meta(t.shape) for t in tensors if t.is_matrix == matrix], "matrix": matrix}

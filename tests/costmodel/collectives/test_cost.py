@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,8 +22,8 @@ from syncline.costmodel import (
 )
 from syncline.errors import SpecError
 from syncline.specs import network
+from tests.reference import REFERENCE, needs_reference
 
-REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 SIMGRID_ALGORITHMS = {
     "ring_allreduce": ("all_reduce", "ring"),
     "rd_allreduce": ("all_reduce", "recursive-doubling"),
@@ -40,13 +38,11 @@ LINK = Link(0.5, 8.0)
 EVERY_ALGORITHM = [(kind, algorithm) for kind, of in ALGORITHMS.items() for algorithm in of]
 
 
+@needs_reference
 @pytest.mark.parametrize("name", SIMGRID_ALGORITHMS)
 def test_closed_forms_equal_an_independent_simulator(name: str) -> None:
-    table = REFERENCE / "simgrid" / "flat.csv"
-    if not table.exists():
-        pytest.skip(f"no reference timings: {table} is missing (set SYNCLINE_REFERENCE to their folder)")
     kind, algorithm = SIMGRID_ALGORITHMS[name]
-    with table.open() as lines:
+    with (REFERENCE / "simgrid" / "flat.csv").open() as lines:
         rows = [row for row in csv.DictReader(lines) if row["algorithm"] == name]
     assert len(rows) == 105
     for row in rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 from dataclasses import replace
 from functools import cache
@@ -30,11 +29,11 @@ from syncline.experiments.validation.measured_steps import (
 )
 from syncline.experiments.validation.vtrain import error_summary, fitted_to, validate_step_times
 from syncline.specs import StepTimesSpec, load_spec
+from tests.reference import REFERENCE, needs_reference
 from tests.test_docs import documented
 
-REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "vtrain"
+VTRAIN = REFERENCE / "vtrain"
 SINGLE, MULTI = "a100_single_half.csv", "a100_multi_half.csv"
-measured = pytest.mark.skipif(not (REFERENCE / SINGLE).is_file(), reason=f"no measured steps at {REFERENCE}")
 
 TRUTH = replace(STEP_TIMES["a100-megatron-deepspeed"], matmul_flops=2e14, launch_s=2e-3)
 """A machine that is not the preset."""
@@ -292,11 +291,11 @@ def test_the_records_page_names_every_field(command, folder):
 
 @pytest.fixture(scope="module")
 def result():
-    spec = load_spec("vtrain-a100", [f"data={json.dumps(str(REFERENCE))}", "repeats=3"])
+    spec = load_spec("vtrain-a100", [f"data={json.dumps(str(VTRAIN))}", "repeats=3"])
     return validate_step_times(spec)
 
 
-@measured
+@needs_reference
 def test_steps_on_one_node_are_predicted_from_a_fifth(result):
     told = {(row["role"], row["value"]): row for row in result["summary"] if row["by"] == "tensor"}
     assert told["validation", "1"]["points"] + told["calibration", "1"]["points"] == 316
@@ -306,23 +305,23 @@ def test_steps_on_one_node_are_predicted_from_a_fifth(result):
     assert told["validation", "above 1"]["mape"] < 0.085 and told["validation", "all"]["mape"] < 0.055
 
 
-@measured
+@needs_reference
 def test_steps_on_several_nodes_are_extrapolated(result):
     told = {row["value"]: row for row in result["summary"] if row["role"] == "extrapolation"}
     assert told["1"]["points"] == 4 and told["1"]["mape"] < 0.06
     assert told["all"]["points"] == 54 and told["all"]["mape"] < 0.14
 
 
-@measured
+@needs_reference
 def test_the_constants_that_come_with_the_package_are_those(result):
     known = STEP_TIMES["a100-megatron-deepspeed"]
     for row in result["constants"]:
         assert row["value"] == pytest.approx(getattr(known, row["name"]), rel=2e-3), row["name"]
 
 
-@measured
+@needs_reference
 def test_every_fifth_serves_as_well_as_another():
-    points = [point for point in read_points(str(REFERENCE), SINGLE, "single_node") if point.tensor == 1]
+    points = [point for point in read_points(str(VTRAIN), SINGLE, "single_node") if point.tensor == 1]
     for fold in range(1, 5):
         fitted, _ = fitted_to([point for point in points if point.part(5) == fold], HARDWARE["a100"])
         others = [point for point in points if point.part(5) != fold]

@@ -8,8 +8,6 @@ among the messages that queue at their sender, and here they leave one after ano
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,19 +17,20 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import topology
 from syncline.sim import Collective, Round, collective_finish_s, rounds, run_events
 from syncline.sim.lockstep.maps import run_rounds
+from tests.reference import REFERENCE, needs_reference
 
-REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "simgrid"
+SIMGRID = REFERENCE / "simgrid"
 NETWORKS = {"IB": Link(2e-6, 12.5e9), "10GbE": Link(50e-6, 1.25e9), "WAN": Link(25e-3, 125e6)}
 RTOL = 1e-9
 
-pytestmark = pytest.mark.skipif(not REFERENCE.is_dir(), reason=f"no reference data at {REFERENCE}")
+pytestmark = needs_reference
 
 
 def rows(name, wanted=lambda row: True):
     """Rows of a file of the reference; none where it is missing."""
-    if not REFERENCE.is_dir():
+    if not SIMGRID.is_dir():
         return []
-    with (REFERENCE / name).open() as file:
+    with (SIMGRID / name).open() as file:
         return [row for row in csv.DictReader(file) if wanted(row)]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,8 @@ from syncline.commands import completion
 from syncline.errors import SpecError
 from syncline.studies.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, paper_rows, verdict_of
 from syncline.studies.scoreboard.rows import MEASURED, PaperRow, _read, function_named, stored
+from tests.reference import REFERENCE, ROOT, needs_reference
 
-ROOT = Path(__file__).parents[3]
-REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 INVENTORY = REFERENCE.parent / "papers" / "coverage.csv"
 FIELDS = {"paper", "where", "quantity", "paper_value", "ours", "unit", "kind", "tolerance", "verdict", "finding",
           "command", "reason", "follows"}  # fmt: skip
@@ -87,10 +84,9 @@ def test_what_is_stored_comes_out_again(paper):
             assert now == pytest.approx(before, rel=0.1), name
 
 
+@needs_reference
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_item_of_the_inventory_has_a_row(paper):
-    if not INVENTORY.exists() or not paper_rows(paper):
-        pytest.skip(f"{INVENTORY} is missing (SYNCLINE_REFERENCE names the folder beside its own)")
     covered = {words(one) for row in paper_rows(paper) for one in row.covers}
     with INVENTORY.open(encoding="utf-8") as lines:
         items = [line for line in csv.DictReader(lines) if slug(line["paper"]) == paper]

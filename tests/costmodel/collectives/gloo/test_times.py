@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +23,10 @@ from syncline.costmodel.collectives.gloo.times import (
 from syncline.costmodel.fitting.gloo import errors, fit_costs
 from syncline.costmodel.fitting.timed import TimedCall
 from syncline.errors import SpecError
+from tests.reference import REFERENCE, needs_reference
 
 SLOW = Link(1.0, 1.0)  # a second of latency, a second per byte
 FAR = Link(1.0, 1e12)  # latency alone
-REFERENCE = Path(os.environ.get("SYNCLINE_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 SWEEP = REFERENCE / "shaped" / "sweep.csv"
 
 links = st.builds(Link, st.floats(1e-5, 0.1), st.floats(1e5, 1e10))
@@ -163,8 +161,6 @@ def test_a_fit_finds_the_costs_in_spite_of_outliers():
 
 def sweep() -> dict[tuple[float, float], list[TimedCall]]:
     """What was measured at rates up to 1 Gbit/s and a millisecond one way or more, by rate and latency."""
-    if not SWEEP.exists():
-        pytest.skip(f"reference measurements are not here: {SWEEP}")
     settings: dict[tuple[float, float], list[TimedCall]] = {}
     for row in csv.DictReader(SWEEP.open()):
         rate, latency_s, workers = float(row["rate"]), float(row["delay_s"]), int(row["hosts"])
@@ -177,6 +173,7 @@ def sweep() -> dict[tuple[float, float], list[TimedCall]]:
     return settings
 
 
+@needs_reference
 def test_costs_learned_at_one_setting_predict_the_others():
     settings = sweep()
     learned = fit_costs(settings.pop((1e9, 1e-3)))
@@ -196,6 +193,7 @@ def test_costs_learned_at_one_setting_predict_the_others():
         assert SHAPED.per_byte(kind) == pytest.approx(byte_s, abs=1e-11)
 
 
+@needs_reference
 def test_fixed_latency_and_bandwidth_tell_the_forms_apart():
     """Without any fit the real forms are several times nearer than the textbook's."""
     points = [point for of in sweep().values() for point in of]
