@@ -22,7 +22,7 @@ from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
 from syncline.optim.scalings import check_unit
 from syncline.optim.sync import EveryStep
-from syncline.optim.triggers import MOMENTUM, Every, Trigger, trigger_trace
+from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger, trigger_trace
 from syncline.seeds import seed64
 
 RIGHT = "right"
@@ -187,6 +187,8 @@ class DionMethod(Method):
         for row in matrices:
             if any(name not in row.state for name in self.trigger.init(row.x)):
                 row.state.update(self.trigger.init(row.x))
+        if isinstance(self.trigger, RMMC) and not any(isinstance(rule, DionRule) for rule, _ in self._rules):
+            raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
         self._exchanging = self.trigger.fires(matrices, self.comm, t)
         if not self._exchanging:
             return [] if self.hold else rows

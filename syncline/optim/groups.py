@@ -79,15 +79,35 @@ def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
     return {**group, **other, **moved}
 
 
-def check_dense(gradient: Tensor, number: int, names: Callable[[], list[str]]) -> None:
-    """Refuse a sparse gradient: all that is exchanged here is dense, or a method's own compression.
+def check_gradient(gradient: Tensor, number: int, names: Callable[[], list[str]]) -> None:
+    """Refuse a gradient that is sparse or not of real numbers: what is exchanged is dense, or a method's compression.
 
     Raises:
-        SpecError: which parameter has one.
+        SpecError: which parameter has such a gradient.
     """
+    if gradient.layout == torch.strided and gradient.is_floating_point():
+        return
+    field = f"gradient of {names()[number] or f'parameter {number}'}"
     if gradient.layout != torch.strided:
-        field = f"gradient of {names()[number] or f'parameter {number}'}"
         raise SpecError(field, str(gradient.layout), "a dense one, as of an embedding with sparse=False")
+    raise SpecError(field, str(gradient.dtype), "floating-point numbers")
+
+
+def check_real(group: dict[str, Any], first: int) -> None:
+    """Refuse a group with a complex parameter: no method here takes the modulus where it squares.
+
+    Args:
+        group: the parameter group, with its parameters as a list.
+        first: the number of its first parameter.
+
+    Raises:
+        SpecError: which parameter is complex.
+    """
+    for i, p in enumerate(group["params"]):
+        if isinstance(p, Tensor) and p.is_complex():
+            name = group["param_names"][i] if "param_names" in group else first + i
+            expected = "real numbers: train torch.view_as_real of it instead, which has its real and imaginary parts"
+            raise SpecError(f"parameter {name}", str(p.dtype), expected)
 
 
 def unzipped(params: Any) -> dict[str, list]:

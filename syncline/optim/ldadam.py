@@ -13,6 +13,7 @@ from syncline.costmodel import dion_rank, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.bases import exact_basis
+from syncline.optim.dion import random_columns
 from syncline.optim.low_rank import nothing
 from syncline.optim.matrices import MatrixSplit, as_matrix
 from syncline.optim.orthogonal import orthonormal_columns
@@ -34,7 +35,9 @@ class LowRankAdam(UpdateRule):
         E <- A - P' P'^T A + beta1 / (1 - beta1) (P m_old - P' m~)
 
     Hats are corrected for their start at zero. A matrix with more rows than columns is worked on transposed, so that P
-    has the length of the smaller side. The first P has singular vectors of the first gradient.
+    has the length of the smaller side. The first P has singular vectors of the first step's gradient. Of a gradient of
+    zero every orthonormal basis has singular vectors: until a gradient comes, P is random, the same on all workers, so
+    that the power iteration reaches any subspace from there.
 
     Args:
         rank_fraction: rank over ``min(m, n)``, in (0, 1].
@@ -74,13 +77,14 @@ class LowRankAdam(UpdateRule):
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Zeros: moments ``(R, r, n)``, the projection ``(R, m, r)``, and E ``(R, m, n)``, with ``m <= n``."""
+        """Return a random projection ``(R, m, r)``, and zero moments ``(R, r, n)`` and E ``(R, m, n)``, ``m <= n``."""
         m, n = sorted(matrix_sides(x.shape[1:]))
         rank = dion_rank(m, n, self.rank_fraction)
-        shapes = {MOMENTUM: (rank, n), SECOND_MOMENT: (rank, n), PROJECTION: (m, rank)}
+        shapes = {MOMENTUM: (rank, n), SECOND_MOMENT: (rank, n)}
         if self.error_feedback:
             shapes[ERROR] = (m, n)
-        return {name: x.new_zeros(len(x), *shape) for name, shape in shapes.items()}
+        projection = orthonormal_columns(random_columns(x, m, rank, "ldadam", number))
+        return {PROJECTION: projection, **{name: x.new_zeros(len(x), *shape) for name, shape in shapes.items()}}
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
@@ -101,13 +105,14 @@ class LowRankAdam(UpdateRule):
         return (d if rows <= columns else d.mT).reshape(g.shape)
 
     def _moved(self, a: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """The next projection: singular vectors at first, then one power iteration from the last one.
+        """Return the next projection: in the first step singular vectors, then one power iteration from the last one.
 
-        As in ``power_basis``, a shift of a few rounding errors leaves columns along which B has nothing where they are.
+        Where nothing has come yet, the projection stays. As in ``power_basis``, a shift of a few rounding errors leaves
+        columns along which B has nothing where they are.
         """
         old = state[PROJECTION]
         if t == 0:
-            return exact_basis(a @ a.mT)[..., : old.shape[-1]]
+            return torch.where(nothing(a), old, exact_basis(a @ a.mT)[..., : old.shape[-1]])
         momentum = old @ state[MOMENTUM] * (1 / (1 - h["betas"][0] ** t))
         b = torch.lerp(a, momentum, h["rho"])
         shift = 8 * torch.finfo(b.dtype).eps * b.square().sum((-2, -1), keepdim=True)

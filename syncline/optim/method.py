@@ -31,7 +31,7 @@ from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPoli
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
-from syncline.optim.groups import check_dense, checked, joined_groups, placed, unzipped
+from syncline.optim.groups import check_gradient, check_real, checked, joined_groups, placed, unzipped
 from syncline.optim.sharing import Shared, move, take_back
 from syncline.optim.sync import EveryStep, Periodic
 from syncline.optim.watching.base import Watch
@@ -166,6 +166,7 @@ class Method(torch.optim.Optimizer):
         """Torch's; of a rule that shares the parameters among two, see ``syncline.optim.groups``."""
         fallback = {"lr": self.defaults["lr"], "other_lr": self._other_lr}
         group = {**fallback, **param_group, **unzipped(param_group["params"])}
+        check_real(group, len(self._rules))
         parts = self.rule.parts(group, int(self.worker_axis))
         if not parts:
             return
@@ -207,7 +208,7 @@ class Method(torch.optim.Optimizer):
             if (p.grad is None and not (without_gradient and p.requires_grad)) or not p.numel():
                 continue
             gradient = p if p.grad is None else p.grad
-            check_dense(gradient, number, lambda: self.names)
+            check_gradient(gradient, number, lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:

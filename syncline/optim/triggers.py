@@ -129,12 +129,14 @@ class RMMC(Trigger):
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
         """Whether the largest change over workers and matrices is above the threshold.
 
+        Without a matrix that has a gradient there is nothing to compare with, which counts as an infinite change.
+
         Raises:
-            SpecError: for replicas side by side, which would have to agree, and for a model without matrices.
+            SpecError: for replicas side by side, which would have to agree.
         """
         check_one_seed(comm)
         if not rows:
-            raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
+            return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
         comm.ledger.read_back(changes.shape[1])  # the public code asks for each matrix's norm
@@ -182,20 +184,25 @@ class GradientChange(Trigger):
 
     def change(self, rows: list[Row]) -> Tensor:
         """Delta of each worker ``(R,)``, over all rows together; moves what is remembered on."""
-        before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
+        before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
             kept, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
             kept.copy_(torch.where(kept < 0, square, torch.lerp(kept, square, self.smoothing)))
         after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
-        return torch.where(before < 0, torch.inf, (after - before).abs() / before.clamp(min=1e-30))
+        total = before.clamp(min=0).sum(0)  # a tensor whose gradient begins in this step had none before
+        return torch.where((before < 0).all(0), torch.inf, (after - total).abs() / total.clamp(min=1e-30))
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
         """Whether the largest change over the workers reaches the threshold.
+
+        Without a tensor that has a gradient there is nothing to compare with, which counts as an infinite change.
 
         Raises:
             SpecError: for replicas side by side, which would have to agree.
         """
         check_one_seed(comm)
+        if not rows:
+            return self.threshold < float("inf")
         comm.ledger.read_back(1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
         self.decided.append(largest[:1])

@@ -200,6 +200,54 @@ def test_a_clock_does_not_read_labels(name: str) -> None:
             np.testing.assert_array_equal(getattr(told, field.name), getattr(again, field.name))
 
 
+LATE_STEPS, STEPS_AFTER = 3, 12
+
+
+def late_matrices(name: str, late_steps: int) -> tuple[list[float], float]:
+    """Return the distance that two matrices move once their gradients begin, and the largest error that is fed back.
+
+    In the first ``late_steps`` steps the gradient of the first matrix is zero and that of the second is None; a vector
+    trains from the first step on.
+    """
+    matrices = [torch.nn.Parameter(torch.zeros(2, 5, 6)) for _ in range(2)]
+    vector = torch.nn.Parameter(torch.zeros(2, 5))
+    groups = [{"params": matrices, "matrix": True}, {"params": [vector], "matrix": False}]
+    method = METHODS[name].spec.build(groups, SimulatedCommunicator(2))
+    source = torch.Generator().manual_seed(0)
+    for t in range(late_steps + STEPS_AFTER):
+        if t == late_steps:
+            starts = [p.detach().clone() for p in matrices]
+        for p in (*matrices, vector):
+            p.grad = torch.randn(p.shape, generator=source)
+        if t < late_steps:
+            matrices[0].grad, matrices[1].grad = torch.zeros_like(matrices[0]), None
+        method.step()
+    errors = [float(x.abs().max()) for state in method.state.values() for key, x in state.items() if "error" in key]
+    return [float((p.detach() - x).norm()) for p, x in zip(matrices, starts, strict=True)], max(errors, default=0.0)
+
+
+@rows
+def test_a_matrix_whose_gradient_begins_late_trains_from_then_on(name: str) -> None:
+    """The matrix moves as far as one that trains from the first step, to a factor of 4, and its error stays as small.
+
+    The second moment of a one-bit method stays from ``freeze_step`` on, and where it is zero nothing moves.
+    """
+    (moved, error), (punctual, punctual_error) = late_matrices(name, LATE_STEPS), late_matrices(name, 0)
+    if METHODS[name].spec.model_dump().get("freeze_step", LATE_STEPS + 1) <= LATE_STEPS:
+        assert moved == [0.0, 0.0]
+        return
+    assert min(moved) > min(punctual) / 4
+    assert error <= 4 * punctual_error + 1e-6
+
+
+@rows
+def test_complex_parameters_are_refused(name: str) -> None:
+    p = torch.nn.Parameter(torch.ones(2, 3, 4, dtype=torch.complex64))
+    with pytest.raises(SpecError, match=r"^parameter weight: got 'torch.complex64'; expected real numbers") as caught:
+        METHODS[name].spec.build([("weight", p)], SimulatedCommunicator(2))
+    assert "\n" not in str(caught.value)
+
+
 @rows
 def test_memory_of_states_equals_the_cost_model(name: str) -> None:
     """Bytes of the states that each of 4 workers really keeps on digits; what errors are is told by their names."""

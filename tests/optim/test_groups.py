@@ -66,6 +66,24 @@ def test_a_sparse_gradient_is_refused_by_the_parameters_name(named: bool, field:
         method.step()
 
 
+def test_a_gradient_of_integers_is_refused_by_the_parameters_name() -> None:
+    count = torch.nn.Parameter(torch.ones(3, dtype=torch.int64), requires_grad=False)
+    method = DDP([("weight", parameter(2)), ("count", count)], 0.1, adam())
+    method.step()  # as in torch, a parameter that has no gradient takes no part
+    count.grad = torch.ones_like(count)
+    with pytest.raises(SpecError, match=r"gradient of count: got 'torch.int64'; expected floating-point numbers"):
+        method.step()
+
+
+@pytest.mark.parametrize(("named", "field"), [(True, "table"), (False, "1")])
+def test_a_complex_parameter_is_refused_when_its_group_is_added(named: bool, field: str) -> None:
+    method = DDP([("first", parameter(2)) if named else parameter(2)], 0.1, adam())
+    table = torch.nn.Parameter(torch.ones(2, dtype=torch.complex128))
+    expected = rf"parameter {field}: got 'torch.complex128'; expected real numbers: train torch.view_as_real of it"
+    with pytest.raises(SpecError, match=expected):
+        method.add_param_group({"params": [("table", table)] if named else [table]})
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_empty_parameters_take_no_part(name: str) -> None:
     """They send nothing and keep nothing, and the others step as without them."""

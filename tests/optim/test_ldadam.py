@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import DDP, LDAdam, method_of
 from syncline.optim import LowRankAdam, adam
@@ -21,12 +22,17 @@ def subspace(p: Tensor) -> Tensor:
     return p @ p.mT
 
 
-def by_hand(gs: list[Tensor], rank: int, rho: float, b1: float, b2: float, owes: bool) -> list[Tensor]:
-    """Algorithms 1 and 2 on one matrix with at most as many rows as columns, in the paper's order."""
+def by_hand(
+    gs: list[Tensor], rank: int, rho: float, b1: float, b2: float, owes: bool, u: Tensor | None = None
+) -> list[Tensor]:
+    """Algorithms 1 and 2 on one matrix with at most as many rows as columns, in the paper's order.
+
+    ``u`` has singular vectors of the first gradient, where these are not unique, as of a gradient of zero.
+    """
     rows, columns = gs[0].shape
     x, error = torch.zeros(rows, columns).double(), torch.zeros(rows, columns).double()
     m, v = torch.zeros(rank, columns).double(), torch.zeros(rank, columns).double()
-    u = torch.linalg.svd(gs[0], full_matrices=False)[0][:, :rank]
+    u = torch.linalg.svd(gs[0], full_matrices=False)[0][:, :rank] if u is None else u
     out = []
     for t, g in enumerate(gs, start=1):
         a = g + error if owes else g
@@ -35,7 +41,7 @@ def by_hand(gs: list[Tensor], rank: int, rho: float, b1: float, b2: float, owes:
         else:
             m_hat, v_hat = m / (1 - b1 ** (t - 1)), v / (1 - b2 ** (t - 1))
             b = rho * u @ m_hat + (1 - rho) * a
-            new = torch.linalg.qr(b @ b.T @ u)[0]
+            new = torch.linalg.qr(b @ b.T @ u)[0] if bool(b.any()) else u
             change = new.T @ u
             turned_m = change @ m
             spread = (change * change) @ (v_hat - m_hat * m_hat)
@@ -68,10 +74,64 @@ def test_ldadam_from_its_algorithms(shape: tuple[int, int], fraction: float, owe
             torch.testing.assert_close(worker, expected.T if tall else expected, rtol=1e-7, atol=1e-8)
 
 
+def begun_late(given: list[list[Tensor]], late_steps: int) -> list[list[Tensor]]:
+    """Return the gradients, with zeros in the first steps."""
+    return [[torch.zeros_like(g) if t < late_steps else g for g in step] for t, step in enumerate(given)]
+
+
+def test_a_gradient_that_begins_late_follows_the_algorithms_from_any_singular_vectors_of_zero() -> None:
+    given = begun_late(gradients(T, M, (4, 6)), 3)
+    got = trained(given, rank_fraction=0.5, rho=0.6, beta1=0.8, beta2=0.9)
+    start = LowRankAdam(0.5).init(torch.zeros(1, 4, 6).double(), 0)["projection"][0]
+    torch.testing.assert_close(start.T @ start, torch.eye(2).double(), rtol=0, atol=1e-12)
+    literal = by_hand([g.mean(0) for (g,) in given], 2, 0.6, 0.8, 0.9, True, start)
+    for step, expected in zip(got.path, literal, strict=True):
+        torch.testing.assert_close(step[0][0], expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("first", ["zero", "none"])
+def test_a_matrix_that_begins_late_comes_as_near_to_its_optimum_as_one_that_trains_from_the_start(first: str) -> None:
+    """Of a quadratic, with a rank of 2 of 8; what is owed stays as small, where it once grew in every step."""
+
+    def distance_and_error(late_steps: int) -> tuple[float, float]:
+        x = torch.nn.Parameter(torch.zeros(1, 8, 12).double())
+        optimum = gradients(1, 1, (8, 12))[0][0]
+        method = LDAdam([x], lr=0.02, comm=SimulatedCommunicator(1), worker_axis=True)
+        for t in range(late_steps + 150):
+            late = t < late_steps
+            x.grad = None if late and first == "none" else torch.zeros_like(x) if late else x.detach() - optimum
+            method.step()
+        return float((x.detach() - optimum).norm()), float(method.state[x]["projection_error"].abs().max())
+
+    (late, owed), (punctual, owed_punctual) = distance_and_error(20), distance_and_error(0)
+    assert late < 1.2 * punctual < 0.6 * float(gradients(1, 1, (8, 12))[0][0].norm())
+    assert owed < 2 * owed_punctual
+
+
+def test_rows_that_begin_at_different_steps_are_as_alone() -> None:
+    """Of a seed whose gradient begins in the first step and one whose begins in the fifth, and never mixed up."""
+    rule, group = LowRankAdam(0.5), {"betas": (0.9,), "beta2": 0.99, "eps": EPS, "rho": 0.6}
+    gs = [g for (g,) in gradients(T, 2, (4, 6))]
+    for t in range(4):
+        gs[t][1] = 0
+
+    def path(of_rows: list[Tensor]) -> list[Tensor]:
+        state = rule.init(of_rows[0], 0)
+        return [rule.direction(g, state, group, t) for t, g in enumerate(of_rows)]
+
+    both = path(gs)
+    for row in (0, 1):
+        alone = path([g[row : row + 1] for g in gs])
+        for together, by_itself in zip(both, alone, strict=True):
+            torch.testing.assert_close(together[row : row + 1], by_itself, rtol=1e-9, atol=1e-12)
+    assert not bool(both[3][1].any()) and bool(both[4][1].any())
+
+
+@pytest.mark.parametrize("late_steps", [0, 3])
 @pytest.mark.parametrize("shape", [(1, 6), (6, 1)])
-def test_a_matrix_of_one_row_or_column_is_adams(shape: tuple[int, int]) -> None:
+def test_a_matrix_of_one_row_or_column_is_adams(shape: tuple[int, int], late_steps: int) -> None:
     """Its subspace is all that there is, and has one direction up to a sign."""
-    given = gradients(T, M, shape)
+    given = begun_late(gradients(T, M, shape), late_steps)
     got = trained(given, beta1=0.9, beta2=0.99)
     assert_same(got, run(partial(DDP, lr=LR, rule=adam(0.9, 0.99, EPS)), given))
 

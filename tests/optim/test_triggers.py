@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from syncline.methods import PlacedDion, method_of
 from syncline.methods.placed_dion import placed_steps
 from syncline.optim import RMMC, DionRule, Every
 from syncline.optim.base import Row
+from syncline.optim.triggers import GradientChange
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
 from tests.optim.given import dion, gradients, run
@@ -132,3 +134,18 @@ def test_a_training_keeps_which_steps_averaged_and_what_decided(name: str) -> No
     else:
         value, reaches = history.trace["trigger"][:, 0], np.greater if name == "curvadion" else np.greater_equal
         assert (reaches(value, 0.2) == history.trace["averaged"][:, 0]).all() and np.isinf(value[0])
+
+
+def test_a_tensor_whose_gradient_begins_later_adds_nothing_to_what_was_before() -> None:
+    """Squares of 4 and none, then of 4 and 4: the sum of the squares doubles from 4 to 8."""
+    trigger = GradientChange(0.1, smoothing=1.0)
+    g = torch.full((1, 4), 1.0)
+    first, second = (Row(g, g, trigger.init(g), {}, RULE, number) for number in (0, 1))
+    assert trigger.change([first]).tolist() == [math.inf]
+    assert trigger.change([first, second]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("trigger", [RMMC(1.0), GradientChange(1.0)])
+def test_without_a_gradient_to_look_at_a_trigger_fires(trigger: RMMC | GradientChange) -> None:
+    assert trigger.fires([], SimulatedCommunicator(2), 0)
+    assert not replace(trigger, threshold=math.inf).fires([], SimulatedCommunicator(2), 0)
