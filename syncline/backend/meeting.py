@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -39,14 +40,29 @@ class Place(NamedTuple):
 
 
 def host_store(port: int = 0) -> dist.TCPStore:
-    """A store in this process, at a port of its own or one that the system gives.
+    """Return a store in this process that only this machine reaches; port 0 is any free one.
+
+    Raises:
+        SpecError: a port that is in use, or may not be used.
+    """
+    with open_listener(port) as listener:
+        # A store that opens its own socket listens on every interface, whatever its address says. Torch's other
+        # implementation, libuv, takes no open socket in all versions.
+        port = listener.getsockname()[1]
+        return dist.TCPStore(
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
+        )
+
+
+def open_listener(port: int) -> socket.socket:
+    """Return a socket that listens on this machine's loopback address; 0 is any free port.
 
     Raises:
         SpecError: a port that is in use, or may not be used.
     """
     try:
-        return dist.TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False)
-    except (dist.DistError, RuntimeError, ValueError) as error:
+        return socket.create_server((LOOPBACK, port), backlog=128)
+    except (OSError, OverflowError) as error:
         raise SpecError("port", port, f"a free port ({reason_of(error)})") from None
 
 
@@ -56,7 +72,9 @@ def join_store(port: int, timeout_s: float) -> Store:
 
 
 def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
-    """The store and place that torchrun's environment tells.
+    """Return the store and the place that torchrun's environment tells.
+
+    If rank 0 hosts the store and all ranks are on its machine, only this machine reaches the store.
 
     Raises:
         SpecError: without such an environment, or with a port that is in use.
@@ -67,7 +85,14 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         if name not in os.environ:
             raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.torchrun SPEC")
     try:
-        store, rank, processes = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
+        if _hosts_local_store():
+            store: Store = host_store(int(os.environ["MASTER_PORT"]))
+            store.set_timeout(timedelta(seconds=timeout_s))
+            rank, processes = 0, int(os.environ["WORLD_SIZE"])
+        else:
+            store, rank, processes = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
+    except SpecError as error:
+        raise SpecError("MASTER_PORT", os.environ["MASTER_PORT"], error.expected) from None
     except ValueError as error:
         raise SynclineError(f"torchrun's environment: {error}") from None
     except (dist.DistError, RuntimeError) as error:
@@ -77,6 +102,12 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         raise SynclineError(f"no store at {os.environ['MASTER_ADDR']}:{port}: {reason}") from None
     local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return store, Place(rank, processes, *local)
+
+
+def _hosts_local_store() -> bool:
+    """Return whether this process hosts the store, for processes of its machine alone."""
+    is_hosted_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost") and not is_hosted_by_agent
 
 
 def reason_of(error: Exception) -> str:

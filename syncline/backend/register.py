@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-DRAWN, LOST, GONE = range(3)
+DRAWN, LOST, GONE, ENDED = range(4)
 
 
 class StepNumber(NamedTuple):
@@ -26,7 +26,9 @@ class StepNumber(NamedTuple):
 
 
 class Register:
-    """Words of each worker, in a file that all processes map: steps drawn, steps lost, whether it is gone for good.
+    """Words of each worker, in a file that all processes map.
+
+    They are steps drawn, steps lost, whether the worker is gone for good, and how often its process has ended.
 
     A number is drawn under a lock of the file, which the system takes from whoever dies.
 
@@ -37,8 +39,8 @@ class Register:
 
     def __init__(self, path: Path, workers: int) -> None:
         if not path.exists():
-            np.zeros((3, workers), dtype=np.int64).tofile(path)
-        self.words = np.memmap(path, dtype=np.int64, mode="r+", shape=(3, workers))
+            np.zeros((4, workers), dtype=np.int64).tofile(path)
+        self.words = np.memmap(path, dtype=np.int64, mode="r+", shape=(4, workers))
         self._file = path.open("r+b")
 
     @contextmanager
@@ -67,6 +69,14 @@ class Register:
             lost = int(self.words[DRAWN, worker]) - arrived - int(self.words[LOST, worker])
             self.words[LOST, worker] += lost
         return lost
+
+    def end(self, worker: int) -> None:
+        """Note that a worker's process has ended before the training; nobody but the process that watches does."""
+        self.words[ENDED, worker] += 1
+
+    def ends(self, worker: int) -> int:
+        """Return how often a worker's process has ended."""
+        return int(self.words[ENDED, worker])
 
     def leave(self, worker: int) -> None:
         """A worker does not come back."""

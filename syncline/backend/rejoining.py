@@ -57,11 +57,10 @@ class ServedProcesses:
     """A server's process and those of its workers.
 
     Args:
-        server: an importable function; called as ``server(P, *args)``.
-        worker: likewise, as ``worker(rank, *args)``.
-        workers: P.
-        server_args: of the one.
-        worker_args: of each of the others.
+        server: an importable function; called as ``server(P, *server_args)``.
+        worker: likewise, as ``worker(rank, *worker_args[rank])``.
+        server_args: of the server.
+        worker_args: likewise, of each worker.
         progress: of P + 1, the server last.
         register: of the workers.
         folder: where processes leave word of a failure.
@@ -74,9 +73,8 @@ class ServedProcesses:
         self,
         server: Callable[..., Any],
         worker: Callable[..., Any],
-        workers: int,
         server_args: tuple,
-        worker_args: tuple,
+        worker_args: Sequence[tuple],
         progress: Progress,
         register: Register,
         folder: Path,
@@ -84,8 +82,8 @@ class ServedProcesses:
         rejoins: int,
         preload: Sequence[str] = (),
     ) -> None:
-        self.targets = [(worker, worker_args)] * workers + [(server, server_args)]
-        self.workers, self.progress, self.register, self.folder = workers, progress, register, folder
+        self.targets = [*((worker, args) for args in worker_args), (server, server_args)]
+        self.workers, self.progress, self.register, self.folder = len(worker_args), progress, register, folder
         self.timeout_s, self.rejoins = timeout_s, rejoins
         self.context: BaseContext = get_context("forkserver")
         get_context("forkserver").set_forkserver_preload([*PRELOAD, *preload])
@@ -152,16 +150,17 @@ class ServedProcesses:
             connection.wait(running, POLL_S)
 
     def _left(self, rank: int) -> None:
-        """A worker died: start it again, or tell the server that it is gone."""
+        """A worker died: tell the server, and start the worker again unless it is gone for good."""
         before = sum(one.worker == rank for one in self.ended.departures)
         returns = before < self.rejoins
         how = how_it_ended(self.processes[rank].exitcode)
         self.ended.departures.append(Departure(rank, time.monotonic() - self.begun_s, how, returns))
-        if returns:
-            self._start(rank)
-        else:
+        if not returns:
             self.over.add(rank)
             self.register.leave(rank)
+        self.register.end(rank)  # the server looks for this
+        if returns:
+            self._start(rank)
 
     def _still(self) -> Failure | None:
         """End the process of a worker that stands still; it is a failure where the server does, or all wait."""

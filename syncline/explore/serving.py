@@ -11,7 +11,9 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from nicegui import ui
+from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from syncline.errors import SpecError, SynclineError
 from syncline.explore import page
@@ -25,11 +27,33 @@ ICON = (
 )
 
 
+class SameOriginMiddleware:
+    """Refuses requests, and handshakes of WebSockets, that a browser sends for the page of another origin.
+
+    Any page may open a WebSocket to this machine; its browser says in ``Origin`` which page it was. A request without
+    ``Origin`` is of the page itself, a link to it, or no browser's.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on to the application."""
+        if scope["type"] in ("http", "websocket"):
+            headers = Headers(scope=scope)
+            origins, host = headers.getlist("origin"), headers.get("host", "")
+            if any(origin != f"http://{host}" for origin in origins):
+                await PlainTextResponse("Origin: not this page\n", status_code=403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
 def application() -> FastAPI:
     """The page and its files."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     # Another site's script may find a name that leads to this machine; it has that name as its host.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    app.add_middleware(SameOriginMiddleware)
 
     def answered(request: Request, kind: str, of: Callable[[PageSettings], str]) -> Response:
         fields = {name: text for name, text in request.query_params.items() if name != "theme"}

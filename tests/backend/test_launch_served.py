@@ -6,6 +6,9 @@ import io
 import json
 import os
 import signal
+import socket
+import struct
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,3 +207,23 @@ def test_what_it_does_not_know_is_refused(tmp_path: Path, fields: Any, how: Any,
     with pytest.raises(SpecError, match=f"^{line}") as told:
         launch_served(spec_of(**fields), tmp_path / "out", Launch(device="cpu", **how))
     assert "\n" not in str(told.value) and not (tmp_path / "out").exists()
+
+
+BABBLE = [struct.pack("!i", 20) + b'{"secret": "\\ud800"}', struct.pack("!i", 4090) + b"[" * 4090, b"\xff" * 1000, b""]
+
+
+def test_strangers_at_its_port_disturb_no_training(tmp_path: Path) -> None:
+    """Connections that babble or say nothing, before it begins and while it trains."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ExitStack() as stack:
+
+        def strangers(done: int) -> None:
+            for sent in BABBLE * (len(stack._exit_callbacks) < 100):  # type: ignore[attr-defined]
+                with suppress(OSError):
+                    stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                    stranger.sendall(sent)
+
+        how = Launch(device="cpu", timeout_s=60.0, port=port)
+        told = launch_served(spec_of({}, eval_every=0), tmp_path / "out", how, exact=True, on_progress=strangers)
+    assert told["failed"] is None and told["departures"] == [] and told["rows"][0]["steps"] == STEPS

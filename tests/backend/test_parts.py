@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,16 @@ import torch
 import torch.distributed as dist
 
 from syncline.backend.devices import devices
-from syncline.backend.meeting import Place, agree, clock_offset_ns, group, host_store, join_store
+from syncline.backend.meeting import (
+    LOOPBACK,
+    Place,
+    agree,
+    clock_offset_ns,
+    group,
+    host_store,
+    join_store,
+    store_of_environment,
+)
 from syncline.backend.pipeline import _Sender
 from syncline.backend.progress import CHANGED_NS, PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
@@ -210,6 +220,23 @@ def sleep_on_one(rank: int, how: str, folder: Path) -> None:
     if rank == 0:
         progress.enter()
     time.sleep(60)
+
+
+def test_a_store_is_reached_from_its_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback has many addresses, of which a socket that listens on every interface has all."""
+    store = host_store()
+    with socket.create_server((LOOPBACK, 0)) as free:
+        port = free.getsockname()[1]
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": LOOPBACK, "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    mine, place = store_of_environment(5.0)
+    assert place == Place(0, 1)
+    for host, known in ((store, store.port), (mine, port)):
+        host.set("key", "value")
+        assert join_store(known, 5.0).get("key") == b"value"
+        with pytest.raises(OSError, match=r"refused|timed out|reach"):
+            socket.create_connection(("127.0.0.2", known), timeout=5.0)
 
 
 def test_a_port_that_is_taken() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -13,7 +12,8 @@ from typing import Any
 import cloudpickle
 
 from syncline.backend.devices import training_device
-from syncline.backend.letters import opened_door
+from syncline.backend.meeting import open_listener
+from syncline.backend.messages import check_encryption, make_keys
 from syncline.backend.progress import DONE, Progress
 from syncline.backend.register import Register
 from syncline.backend.rejoining import ServedEnd, ServedProcesses
@@ -52,7 +52,9 @@ def check_served(spec: RunSpec, how: Launch) -> None:
 
     Raises:
         SpecError: which field, or which option.
+        SynclineError: a libzmq that cannot encrypt.
     """
+    check_encryption()
     check_kept(spec.problem)
     asynchronous = asynchronous_of(spec.method)
     assert asynchronous is not None
@@ -108,17 +110,18 @@ def launch_served(
     check_training(spec, spec.method)
     how.devices(spec.workers + 1)
     spec, step_s = with_measured_step(spec)
-    door = opened_door(how.port)
-    with RunFolder(out, exact) as folder, door:
+    listener = open_listener(how.port)
+    with RunFolder(out, exact) as folder, listener:
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
         progress = Progress.shared(parts / "progress", spec.workers + 1, spec.workers)
-        packed, secret, port = cloudpickle.dumps(spec), secrets.token_hex(), door.getsockname()[1]
+        packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
+        server_keys, worker_keys = make_keys(spec.workers)  # these go to the processes through pipes alone
         processes = ServedProcesses(
-            server_process, worker_process, spec.workers, (packed, how, door, secret, parts),
-            (packed, how, port, secret, parts), progress, Register(parts / "register", spec.workers), parts,
-            how.timeout_s, how.rejoins, PRELOAD,
+            server_process, worker_process, (packed, how, listener, server_keys, parts),
+            [(packed, how, port, keys, parts) for keys in worker_keys], progress,
+            Register(parts / "register", spec.workers), parts, how.timeout_s, how.rejoins, PRELOAD,
         )  # fmt: skip
 
         def on_poll(seen: Progress) -> None:
@@ -127,7 +130,7 @@ def launch_served(
 
         started_s, interrupted = time.perf_counter(), False
         try:
-            processes.run(door.close, on_poll)
+            processes.run(listener.close, on_poll)
         except KeyboardInterrupt:
             interrupted = True
         ended = processes.ended

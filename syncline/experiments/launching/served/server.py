@@ -10,7 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from multiprocessing import connection
+from contextlib import suppress
 from pathlib import Path
 
 import cloudpickle
@@ -18,11 +18,17 @@ import torch
 from torch import Tensor
 
 from syncline.backend.devices import name_of_device
-from syncline.backend.letters import Line, LineLost, admitted
 from syncline.backend.meeting import machine
+from syncline.backend.messages import (
+    ConnectionLost,
+    MalformedMessage,
+    Message,
+    ServerKeys,
+    ServerSocket,
+    unpack_tensors,
+)
 from syncline.backend.progress import Progress
 from syncline.backend.register import Register
-from syncline.backend.watchdog import POLL_S
 from syncline.experiments.elastic.clock_apart import plan_apart
 from syncline.experiments.elastic.rates import lr_factors
 from syncline.experiments.elastic.servers import OneServer
@@ -30,6 +36,7 @@ from syncline.experiments.elastic.workers_apart import batches_of
 from syncline.experiments.launching.parts import written_tensors
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.events import Written
+from syncline.experiments.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
 from syncline.experiments.plain import plain
 from syncline.experiments.trained import base_s, build_task, task_tensors
 from syncline.files import whole_file
@@ -40,16 +47,22 @@ from syncline.sim.online.serving import Serving
 from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
 
+POLL_S = 0.01
+"""How often the server looks whether a worker's process has ended, where no message comes."""
 
-def server_process(rank: int, packed: bytes, how: Launch, door: socket.socket, secret: str, folder: Path) -> None:
+
+def server_process(
+    rank: int, packed: bytes, how: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
+) -> None:
     """The server's process; the spec is packed by cloudpickle, as it may hold what a notebook made."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     device = how.devices(spec.workers + 1).of(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    server = _Server(spec, how, device, door, secret, folder)
+    server = _Server(spec, how, device, listener, keys, folder)
     server.run()
+    server.socket.close()
     if how.keep_parameters:
         kept = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
         with whole_file(folder / "server.pt") as working:
@@ -57,12 +70,12 @@ def server_process(rank: int, packed: bytes, how: Launch, door: socket.socket, s
 
 
 class _Server:
-    """Lines to workers, and what the simulator's servers decide and compute."""
+    """Connections to workers, and what the simulator's servers decide and compute."""
 
     def __init__(
-        self, spec: RunSpec, how: Launch, device: torch.device, door: socket.socket, secret: str, folder: Path
+        self, spec: RunSpec, how: Launch, device: torch.device, listener: socket.socket, keys: ServerKeys, folder: Path
     ) -> None:
-        self.spec, self.how, self.door, self.secret = spec, how, door, secret
+        self.spec = spec
         workers = spec.workers
         self.progress = Progress.shared(folder / "progress", workers + 1, workers)
         self.progress.step(0, 0)
@@ -79,13 +92,17 @@ class _Server:
         self.sent_as = self.math.params
         if not self.math.wire.exact_dtype:
             self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
-        self.lines: dict[int, Line] = {}
+        head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
+        longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.sent_as))
+        self.socket = ServerSocket(listener, keys, longest_bytes, how.timeout_s)
+        self.connections: dict[int, bytes] = {}  # of the workers that have joined and not been lost
+        self.ends = [0] * workers  # ended processes of each worker, when it joined
         self.busy: set[int] = set()  # who has a model and steps
         self.going: deque[int] = deque()  # whose models leave next
         self.timers: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = itertools.count()
         self.made = [0] * workers  # steps of each that have arrived
-        self.letter: tuple[list[Tensor], int] = ([], 0)
+        self.latest: tuple[list[Tensor], int] = ([], 0)
         self.place = 0  # of the next step, when what is told was begun
         self.evaluated = -1  # before the beginning
         self.waiting = False
@@ -101,12 +118,12 @@ class _Server:
 
     def run(self) -> None:
         """The whole training."""
-        while len(self.lines) + len(self.register.gone() - self.lines.keys()) < self.spec.workers:
+        while len(self.connections.keys() | self.register.gone()) < self.spec.workers:
             self._hear()
         self.zero_ns = time.monotonic_ns()
         self.written.line(self.facts | {"zero_ns": self.zero_ns})
         self._evaluate(0)
-        for worker in self.register.gone() - self.lines.keys():
+        for worker in self.register.gone() - self.connections.keys():
             self.serving.leave(worker)
         for worker in self.serving.begin():
             self.reply(worker)
@@ -121,11 +138,9 @@ class _Server:
         if self.serving.left and not self._diverged():
             stuck = no_progress(self.failed_s)
         self.written.line({"versions": sum(desk.versions for desk in self.serving.desks), "stuck": stuck})
-        for line in self.lines.values():
-            try:
-                line.send({"end": True})
-            except LineLost:
-                continue
+        for connection in self.connections.values():
+            with suppress(ConnectionLost):
+                self.socket.send(connection, {"end": True})
 
     # Who comes, speaks and goes.
 
@@ -136,15 +151,14 @@ class _Server:
             timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
         if self.timers or not self.waiting:  # for an instant, while nobody else need come; else once
             self.progress.enter()
-        speaking = {line.fileno(): worker for worker, line in self.lines.items()}
-        ready = connection.wait([self.door.fileno(), *speaking], timeout_s)
-        self.waiting = not ready
-        if ready:
+        messages = self.socket.receive(timeout_s)
+        self.waiting = not messages
+        if messages:
             self.progress.leave()
-        for worker in [worker for fileno, worker in speaking.items() if fileno in ready]:
-            self._read(worker)
-        if self.door.fileno() in ready:
-            self._admit()
+        for message in messages:
+            self._take(message)
+        for worker in [worker for worker in self.connections if self.register.ends(worker) > self.ends[worker]]:
+            self._lose(worker)
         if self.evaluated >= 0:
             self._note_the_gone()
         while self.timers and self.timers[0][0] <= time.monotonic():
@@ -152,17 +166,30 @@ class _Server:
             heapq.heappop(self.timers)[2]()
         self._go()
 
-    def _admit(self) -> None:
-        found = admitted(self.door, self.secret, self.how.timeout_s)
-        if found is None:
-            return
-        line, hello = found
-        worker = int(hello["worker"])
-        if worker in self.lines:  # whose end was not heard yet
+    def _take(self, message: Message) -> None:
+        """Take a worker's message; whoever sends a malformed one counts as lost."""
+        is_joined = self.connections.get(message.worker) == message.connection
+        try:
+            if is_joined:
+                self._update(message)
+            else:
+                self._join(message)
+        except MalformedMessage as error:
+            if is_joined:
+                self._lose(message.worker)
+            with suppress(ConnectionLost):
+                self.socket.send(message.connection, {"refused": str(error)})
+
+    def _join(self, message: Message) -> None:
+        """A worker's process has started, for the first time or again."""
+        worker, request = message.worker, read_head(JoinRequest, message.head)
+        unpack_tensors(message.frames, ())
+        if worker in self.connections:  # whose end was not noticed yet
             self._lose(worker)
-        self.lines[worker] = line
+        self.connections[worker] = message.connection
+        self.ends[worker] = self.register.ends(worker)
         self._now()
-        self.written.event("join", self, worker=worker, pid=int(hello["pid"]))
+        self.written.event("join", self, worker=worker, pid=request.pid)
         if worker in self.serving.failed:
             self.serving.take([worker])
         elif not self._is_known_idle(worker):
@@ -173,30 +200,29 @@ class _Server:
         desk = self.serving.of[worker]
         return worker in desk.idle or worker in desk.buffered or worker in self.going
 
-    def _read(self, worker: int) -> None:
-        """A worker's letter."""
-        try:
-            head = self.lines[worker].head()
-            tensors = self.lines[worker].tensors(self.sent_as)
-        except LineLost:
-            self._lose(worker)
-            return
+    def _update(self, message: Message) -> None:
+        """A worker has made its local steps: take its update."""
+        worker, report = message.worker, read_head(RoundReport, message.head)
+        if worker not in self.busy:
+            raise MalformedMessage("an update of a worker that has no model")
+        first, count = self.made[worker], self.serving.granted[worker]
+        report.check(range(first, first + count), self.register.now().place, len(self.spec.seeds), self.zero_ns)
+        tensors = unpack_tensors(message.frames, self.sent_as)
         self._now()
-        steps = head["steps"]
-        self.written.line({"worker": worker, **head})
-        self.made[worker] += len(steps)
-        self.losses += head["losses"]
+        self.written.line({"worker": worker, **report.model_dump()})
+        self.made[worker] += count
+        self.losses += map(list, report.losses)
         self.busy.discard(worker)
-        self.serving.begun_s[worker] = (head["begun_ns"] - self.zero_ns) / 1e9
-        self.serving.sent_s[worker] = (steps[-1][-1] - self.zero_ns) / 1e9
-        self.letter = tensors, len(steps)
+        self.serving.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
+        self.serving.sent_s[worker] = (report.steps[-1][-1] - self.zero_ns) / 1e9
+        self.latest = tensors, count
         self.serving.take([worker])
         done = sum(self.made) // self.spec.workers
         self.progress.step(done, done * len(self.spec.seeds))
 
     def _lose(self, worker: int) -> None:
         """A worker has gone: what it has not sent is lost."""
-        self.lines.pop(worker).close()
+        del self.connections[worker]
         self._now()
         self.serving.asleep.discard(worker)
         self.failed_s = self.time_s()
@@ -209,7 +235,7 @@ class _Server:
 
     def _note_the_gone(self) -> None:
         """Who is said not to come back, and has left."""
-        for worker in self.register.gone() - self.serving.gone - self.lines.keys():
+        for worker in self.register.gone() - self.serving.gone - self.connections.keys():
             self._now()
             if worker in self.serving.failed:
                 self.serving.gone.add(worker)
@@ -231,10 +257,10 @@ class _Server:
             if worker in self.serving.gone:
                 continue
             if not self.serving.granted[worker]:
-                if worker in self.lines:
+                if worker in self.connections:
                     self.serving.asleep.add(worker)
                     self._wake()
-            elif worker in self.lines:
+            elif worker in self.connections:
                 self._send(worker)
             else:  # it has what it was given as soon as it is back
                 self.serving.fail(worker, for_good=False)
@@ -248,8 +274,8 @@ class _Server:
         self.busy.add(worker)
         start_s = self.time_s()
         try:
-            self.lines[worker].send(head, self.math.params)
-        except LineLost:
+            self.socket.send(self.connections[worker], head, self.math.params)
+        except ConnectionLost:
             self._lose(worker)
             return
         self.written.event("sent", self, worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
@@ -283,7 +309,7 @@ class _Server:
 
     def arrive(self, worker: int, age: int) -> None:
         """What came of a worker's steps."""
-        sent, steps = self.letter
+        sent, steps = self.latest
         if not self.math.wire.exact_dtype:
             pairs = zip(sent, self.math.params, strict=True)
             sent = [self.math.wire.decode(u, p.dtype) for u, p in pairs]

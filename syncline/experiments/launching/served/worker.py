@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from syncline.backend.letters import Line, LineLost, knock
+from syncline.backend.messages import ConnectionLost, MalformedMessage, WorkerKeys, WorkerSocket, unpack_tensors
 from syncline.backend.progress import Progress
 from syncline.backend.register import Register
 from syncline.backend.stopwatch import Stopwatch
@@ -23,10 +23,10 @@ from syncline.problems import Rows
 from syncline.specs import RunSpec
 
 WITHOUT_SERVER = 4
-"""The exit code of a worker whose line to the server is gone."""
+"""The exit code of a worker whose connection to the server is gone, or whose message the server has refused."""
 
 
-def worker_process(rank: int, packed: bytes, how: Launch, port: int, secret: str, folder: Path) -> None:
+def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: WorkerKeys, folder: Path) -> None:
     """A worker's process; the spec is packed by cloudpickle, as it may hold what a notebook made."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
@@ -44,10 +44,11 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, secret: str
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     work = _Work(one, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
     progress.enter()
+    server = WorkerSocket(port, keys, how.timeout_s)
     try:
-        hello = {"worker": rank, "pid": os.getpid()}
-        work.go(knock(port, secret, hello, how.timeout_s), progress)
-    except LineLost:
+        server.send({"pid": os.getpid()})
+        work.go(server, progress)
+    except (ConnectionLost, MalformedMessage):
         os._exit(WITHOUT_SERVER)
 
 
@@ -65,15 +66,21 @@ class _Work:
     def __init__(self, one: OneWorker, rank: int, watch: Stopwatch, register: Register, slower: float) -> None:
         self.one, self.rank, self.watch, self.register, self.slower = one, rank, watch, register, slower
 
-    def go(self, line: Line, progress: Progress) -> None:
-        """Until the server says that it is over."""
+    def go(self, server: WorkerSocket, progress: Progress) -> None:
+        """Work until the server says that the training is over.
+
+        Raises:
+            ConnectionLost: the server is gone, or has refused a message.
+            MalformedMessage: a model of another shape.
+        """
         while True:
             waited_ns = self.watch.now_ns()
-            line.wait()
-            head = line.head()
+            head, frames = server.receive()
             if "end" in head:
                 return
-            model = line.tensors(self.one.params)
+            if "refused" in head:
+                raise ConnectionLost(head["refused"])
+            model = unpack_tensors(frames, self.one.params)
             progress.leave()
             self.one.take(model)
             begun_ns = self.watch.now_ns()
@@ -82,7 +89,7 @@ class _Work:
             update = self.one.update()
             if not self.one.wire.exact_dtype:
                 update = [self.one.wire.encode(u) for u in update]
-            line.send({"begun_ns": begun_ns, **told}, update)
+            server.send({"begun_ns": begun_ns, **told}, update)
             self.one.since = 0
             progress.enter()
 
