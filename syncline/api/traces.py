@@ -37,6 +37,8 @@ def trace(
     algorithm: str | None = None,
     host: str | None = None,
     target_loss: float | None = None,
+    gpu: str = "auto",
+    clock: str = "refuse",
     out: str | Path | None = None,
     exact: bool = True,
 ) -> Result:
@@ -53,6 +55,8 @@ def trace(
         algorithm: of all collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
         host: ``ahead`` of its device, as a GPU's, or ``waits``, as a CPU; by the hardware unless given.
         target_loss: whose time is told; of several scripts the highest final loss unless given.
+        gpu: ``none``: the script sees no GPU; ``auto``: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank.
+        clock: ``allow`` a script to decide by the clock of the recording, or ``refuse``.
         out: see `sl.compare`.
         exact: see `sl.compare`.
 
@@ -62,6 +66,7 @@ def trace(
     Raises:
         SynclineError: what is wrong, where, and what would be accepted; a rank that failed, whose traceback is told.
     """
+    from syncline.backend.tracing.ranks import TraceOptions
     from syncline.experiments.tracing.apart import traced_apart
     from syncline.experiments.tracing.scenario import ReplayedOn
     from syncline.experiments.tracing.trace import trace as experiment
@@ -70,8 +75,11 @@ def trace(
     programs = [program_of(one) for one in several]
     with as_arguments():
         question = ReplayedOn.of(listed(networks or list(NETWORKS)), hardware, algorithm, host, target_loss=target_loss)
+        options = TraceOptions(gpu, clock)
     with place(out, folder_name(programs)) as (path, scratch), as_arguments():
-        told = experiment(programs, workers, question, path, exact=exact and out is not None, run=traced_apart)
+        told = experiment(
+            programs, workers, question, path, exact=exact and out is not None, run=traced_apart, options=options
+        )
     return replayed("trace", told, question, scratch)
 
 

@@ -82,6 +82,24 @@ def trace_command(
     algorithm: AlgorithmOption = None,
     host: HostOption = None,
     target_loss: TargetOption = None,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu",
+            metavar="auto|none",
+            help="none: the script sees no GPU; auto: CUDA_VISIBLE_DEVICES', else one for each rank.",
+            autocompletion=completion.among("auto", "none"),
+        ),
+    ] = "auto",
+    clock: Annotated[
+        str,
+        typer.Option(
+            "--clock",
+            metavar="refuse|allow",
+            help="Whether the script may decide by the clock, as it is during the recording.",
+            autocompletion=completion.among("refuse", "allow"),
+        ),
+    ] = "refuse",
     shapes: Annotated[
         bool, typer.Option("--shapes", help="By shapes alone: no values and no losses, of hundreds of ranks.")
     ] = False,
@@ -97,7 +115,7 @@ def trace_command(
     What the script prints goes to standard error. Its operations are counted, and timed on the hardware.
     """
     from syncline.api.traces import HARDWARE, NETWORKS, folder_name, replayed
-    from syncline.backend.tracing.ranks import script_of, traced
+    from syncline.backend.tracing.ranks import TraceOptions, script_of, traced
     from syncline.backend.tracing.shapes import Shaping, ranks_named
     from syncline.experiments.tracing.scenario import ReplayedOn
     from syncline.experiments.tracing.trace import MOST_SHAPED, MOST_WORKERS, trace
@@ -106,6 +124,7 @@ def trace_command(
     asked = ReplayedOn.of(
         each_network(network) or list(NETWORKS), hardware or HARDWARE, algorithm, host=host, target_loss=target_loss
     )
+    options = TraceOptions(gpu, clock)
     target = out or Path("runs") / folder_name(programs)
     if ranks is not None and not shapes:
         from syncline.errors import SpecError
@@ -113,7 +132,7 @@ def trace_command(
         raise SpecError("--ranks", ranks, "--shapes beside it, as with real math all ranks are recorded")
     run = Shaping(ranks_named(ranks)) if shapes else traced
     most = MOST_SHAPED if shapes else MOST_WORKERS
-    told = trace(programs, workers, asked, target, exact=out is not None, run=run, most=most)
+    told = trace(programs, workers, asked, target, exact=out is not None, run=run, most=most, options=options)
     result = replayed("trace", told, asked)
     _show(result, as_json)
     if not as_json:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from syncline.backend.tracing import watch
-from syncline.backend.tracing.ranks import ForeignScript, traced
-from syncline.errors import SynclineError
+from syncline.backend.tracing.ranks import ForeignScript, TraceOptions, traced
+from syncline.backend.tracing.record import Started
+from syncline.errors import SpecError, SynclineError
 from tests.trace.launched import SCRIPTS
 
 ASKS = SCRIPTS / "asks.py"
@@ -43,22 +44,66 @@ def ended(name: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
 def test_refused_with_the_line(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     error, said = ended(name, capfd)
     sentence, line = REFUSED[name]
-    assert "of 2 exited with code 1; its own words are above" in error
-    assert sentence in said
     number = next(at for at, text in enumerate(ASKS.read_text().splitlines(), 1) if line in text)
-    assert f"{ASKS}:{number}" in said or f'"{ASKS}", line {number}' in said
+    assert error.startswith(f"{ASKS}:{number}: ") and sentence in error
+    assert "Traceback" not in said
 
 
 def test_the_first_that_fails_tells_why_once(capfd: pytest.CaptureFixture[str]) -> None:
     error, said = ended("fails", capfd)
-    assert error == "rank 1 of 2 exited with code 1; its own words are above"
+    number = 1 + ASKS.read_text().splitlines().index('        raise RuntimeError("this rank has had enough")')
+    assert error == f"rank 1 of 2 exited with code 1 at {ASKS}:{number}; its own words are above"
     assert said.count("Traceback") == 1 and said.count("RuntimeError: this rank has had enough") == 1
     assert said.splitlines()[1].strip().startswith(f'File "{ASKS}"')  # no frame of ours before the script's
 
 
 def test_a_code_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     error, said = ended("exits", capfd)
-    assert "exited with code 7" in error and "Traceback" not in said
+    assert error in {f"rank {rank} of 2 exited with code 7" for rank in range(2)}
+    assert not said
+
+
+def test_a_record_is_kept_where_a_script_ends_at_once() -> None:
+    ranks = traced(ForeignScript(str(ASKS), ("exits_at_once",)), 2)
+    assert all(sum(isinstance(event, Started) for event in rank.events) == 1 for rank in ranks)
+
+
+def test_a_process_that_becomes_another_has_no_record(capfd: pytest.CaptureFixture[str]) -> None:
+    error, said = ended("becomes_another", capfd)
+    assert error.startswith("rank 0 of 2 left no record: ") and "Traceback" not in said
+
+
+STARTED = {"process": 'dist.init_process_group("gloo")', "elastic_launch": "launcher.elastic_launch(config, joins)()"}
+"""How a script starts its ranks, and the line that is named."""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [*STARTED.items(), pytest.param("process_anew", STARTED["process"], marks=pytest.mark.slow)],  # imports torch again
+)
+def test_ranks_that_a_script_starts_end_in_a_sentence(name: str, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    error, said = ended(name, capfd)
+    number = next(at for at, text in enumerate(ASKS.read_text().splitlines(), 1) if line in text)
+    assert error.startswith(f"{ASKS}:{number}: ") and "--workers" in error and "Traceback" not in said
+
+
+def test_a_script_may_decide_by_the_clock(capfd: pytest.CaptureFixture[str]) -> None:
+    ranks = traced(ForeignScript(str(ASKS), ("clock_decides",)), 2, TraceOptions(clock="allow"))
+    line = REFUSED["clock_decides"][1]
+    number = next(at for at, text in enumerate(ASKS.read_text().splitlines(), 1) if line in text)
+    assert all(rank.notes[0].startswith(f"{ASKS}:{number}: decides by the clock") for rank in ranks)
+
+
+def test_a_script_sees_no_gpu(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SynclineError, match="got 'nccl'; expected 'gloo' or none, as the script sees no GPU"):
+        traced(ForeignScript(str(ASKS), ("sees_no_gpu",)), 2, TraceOptions(gpu="none"))
+
+
+@pytest.mark.parametrize(("options", "path"), [({"gpu": "two"}, "--gpu"), ({"clock": "maybe"}, "--clock")])
+def test_other_words_are_refused(options: dict[str, str], path: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        TraceOptions(**options)
+    assert refused.value.path == path
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nobody tells what processes compute")

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from syncline.backend.tracing import cuda_calls
-from syncline.backend.tracing.cuda_devices import CPU, CudaOnCpu, Current, cuda_of, from_torch, on_cpu
+from syncline.backend.tracing.cuda_devices import (
+    CPU,
+    CudaOnCpu,
+    Current,
+    cuda_of,
+    device_count,
+    from_torch,
+    marked,
+    on_cpu,
+)
 
 
-def install_cuda() -> CudaOnCpu:
-    """Let this process believe that it has GPUs.
+def install_cuda() -> AbstractContextManager[object]:
+    """Let this process believe that it has GPUs, if it is to see any.
 
     Returns:
         The mode in which the script is to run.
     """
+    if not device_count():
+        return nullcontext()
+    dist.is_nccl_available = lambda: True
     cuda_calls.install_cuda_calls()
     torch._C._nn._parse_to = parsing(torch._C._nn._parse_to)
-    replace(DistributedDataParallel, "__init__", without_devices)
+    replace(torch.nn.parallel.DistributedDataParallel, "__init__", without_devices)
     replace(DeviceMesh, "__init__", meshed)
     replace(DataLoader, "__init__", unpinned)
     replace(torch.amp.autocast_mode.autocast, "__init__", autocasting)
@@ -60,10 +73,14 @@ def parsing(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_devices(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``DistributedDataParallel(module, device_ids, output_device)``: a rank has one device, where its module is."""
+    """``DistributedDataParallel(module, device_ids, output_device)``: a rank has one device, where its module is.
+
+    Of a module on the CPU torch refuses both arguments, so it is handed them.
+    """
 
     def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
-        plain(self, module, None, None, *args, **kw)
+        on_gpu = any(marked(parameter) is not None for parameter in module.parameters())
+        plain(self, module, *((None, None) if on_gpu else (device_ids, output_device)), *args, **kw)
 
     return init
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from syncline.backend.tracing import cuda_streams
-from syncline.backend.tracing.cuda_devices import Current, cuda_of, from_torch, marked
-from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.cuda_devices import Current, cuda_of, device_count, from_torch, marked
+from syncline.backend.tracing.recorder import RECORDER, Refusal, user_line
 
 GPU = SimpleNamespace(
     name="NVIDIA A100-SXM4-80GB", major=8, minor=0, total_memory=80 * 2**30, multi_processor_count=108, warp_size=32,
@@ -57,20 +56,25 @@ def set_device(device: Any) -> None:
         Current.index = meant.index
 
 
-def device_count() -> int:
-    """One for each rank of the machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+class CurrentDevice:
+    """``torch.cuda.device``: the GPU that ``cuda`` means inside."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        self.before = Current.index
+        set_device(self.device)
+
+    def __exit__(self, *_: object) -> None:
+        Current.index = self.before
 
 
-@contextmanager
-def device(device: Any) -> Any:
-    """The GPU that ``cuda`` means inside."""
-    before = Current.index
-    set_device(device)
-    try:
-        yield
-    finally:
-        set_device(before)
+class DeviceOfTensor(CurrentDevice):
+    """``torch.cuda.device_of``: the GPU of a tensor, if it is on one."""
+
+    def __init__(self, obj: torch.Tensor) -> None:
+        super().__init__(marked(obj))
 
 
 def manual_seed(seed: int) -> None:
@@ -84,8 +88,8 @@ def manual_seed(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
     elif torch.initial_seed() != seed:
         RECORDER.remark(
-            f"{site()}: torch.cuda.manual_seed({seed}) after torch.manual_seed({torch.initial_seed()}): one generator"
-            " draws for the CPU and the GPU here, with the latter seed"
+            f"{user_line()}: torch.cuda.manual_seed({seed}) after torch.manual_seed({torch.initial_seed()}): one"
+            " generator draws for the CPU and the GPU here, with the latter seed"
         )
 
 
@@ -97,13 +101,13 @@ def memory_stats(*_: Any, **__: Any) -> dict[str, int]:
 def cuda_answers() -> dict[str, Any]:
     """Of ``torch.cuda``, by name; torch's own files are told the truth of those in `truths`."""
     return {
-        "is_available": lambda: True,
+        "is_available": lambda: device_count() > 0,
         "is_initialized": lambda: True,
         "device_count": device_count,
         "current_device": lambda: Current.index,
         "set_device": set_device,
-        "device": device,
-        "device_of": lambda x: device(marked(x)) if marked(x) is not None else nullcontext(),
+        "device": CurrentDevice,
+        "device_of": DeviceOfTensor,
         "get_device_name": lambda *_, **__: GPU.name,
         "get_device_capability": lambda *_, **__: (GPU.major, GPU.minor),
         "get_device_properties": lambda *_, **__: GPU,
@@ -137,13 +141,13 @@ TRUTHS = frozenset({"is_available", "is_initialized", "device_count", "current_d
 """On which torch's own files decide which path they take: that of a CPU."""
 
 
-def refusing(sentence: str) -> Callable[..., Any]:
-    """A function that cannot be had."""
+def refusing(plain: Any, sentence: str) -> Any:
+    """Return what stands for a function or class of torch and refuses the call; a class can be named as a type."""
 
     def refused(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{site()}: {sentence}")
+        raise Refusal(sentence)
 
-    return refused
+    return type(plain.__name__, (plain,), {"__new__": refused}) if isinstance(plain, type) else refused
 
 
 def truthful(answer: Callable[..., Any], truth: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +170,7 @@ def install_cuda_calls() -> None:
         for name in ZERO:
             setattr(module, name, lambda *_, **__: 0)
     for name, sentence in REFUSED.items():
-        setattr(torch.cuda, name, refusing(sentence))
+        setattr(torch.cuda, name, refusing(getattr(torch.cuda, name, None), sentence))
     for name in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"):
         setattr(torch.cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
@@ -186,7 +190,7 @@ def install_cuda_calls() -> None:
 def accelerator() -> None:
     """``torch.accelerator``, by the same answers."""
     answers: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
+        "is_available": lambda: device_count() > 0,
         "device_count": device_count,
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
         "current_device_index": lambda: Current.index,
@@ -194,7 +198,11 @@ def accelerator() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.accelerator, name, truthful(answer, getattr(torch.accelerator, name)))
-    for name, answer in {"set_device_index": set_device, "set_device_idx": set_device, "device_index": device}.items():
+    for name, answer in {
+        "set_device_index": set_device,
+        "set_device_idx": set_device,
+        "device_index": CurrentDevice,
+    }.items():
         setattr(torch.accelerator, name, answer)
     for name in ("synchronize", "current_stream", "set_stream", "memory_stats", "get_device_capability",
                  "get_memory_info"):  # fmt: skip

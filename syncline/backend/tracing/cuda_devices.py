@@ -6,8 +6,10 @@ so that they take the paths of a CPU; all other files are told what a GPU would 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from itertools import takewhile
 from types import FrameType
 from typing import Any
 
@@ -34,8 +36,21 @@ class Current:
     default: torch.device | None = None
 
 
+def device_count() -> int:
+    """Return the number of GPUs that a rank sees: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    names = (name.strip() for name in visible.split(","))
+    return sum(1 for _ in takewhile(lambda name: name[:1].isdigit() or name.startswith(("GPU-", "MIG-")), names))
+
+
 def cuda_of(device: Any) -> torch.device | None:
-    """The GPU that is meant: ``"cuda:1"``, a device, a number; None if it is not one."""
+    """The GPU that is meant: ``"cuda:1"``, a device, a number; None if it is not one.
+
+    Raises:
+        RuntimeError: a GPU that the rank does not see.
+    """
     if isinstance(device, str):
         if not device.startswith("cuda"):
             return None
@@ -44,8 +59,11 @@ def cuda_of(device: Any) -> torch.device | None:
         device = torch.device("cuda", device)
     if not isinstance(device, torch.device) or device.type != "cuda":
         return None
+    index, count = Current.index if device.index is None else device.index, device_count()
+    if index >= count:
+        raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{index}, where {count} GPUs are visible")
     Current.touched = True
-    return device if device.index is not None else torch.device("cuda", Current.index)
+    return torch.device("cuda", index)
 
 
 def on_cpu(device: Any) -> Any:

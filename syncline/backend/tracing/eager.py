@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed.launcher.api
 import torch.multiprocessing
 
+from syncline.backend.tracing.child_ranks import ADVICE, install_child_ranks
 from syncline.backend.tracing.forks import draw_anew
-from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.recorder import RECORDER, Refusal
 
 
 def install_eager() -> None:
@@ -20,8 +21,9 @@ def install_eager() -> None:
     torch.compile = uncompiled
     torch.nn.Module.compile = compile_module  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
-        module.spawn = spawned  # type: ignore[attr-defined]
-    dist.is_nccl_available = lambda: True
+        module.spawn = module.start_processes = spawned  # type: ignore[attr-defined]
+    torch.distributed.launcher.api.launch_agent = launching
+    install_child_ranks()
 
 
 def uncompiled(model: Any = None, **options: Any) -> Any:
@@ -39,15 +41,23 @@ def compile_module(self: torch.nn.Module, *_: Any, **__: Any) -> None:
     uncompiled(self)
 
 
-def spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+def launching(*_: Any, **__: Any) -> None:
+    """Refuse ``elastic_launch``, and torchrun itself."""
+    raise Refusal(f"elastic_launch starts ranks; {ADVICE}")
+
+
+def spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any) -> None:
     """``torch.multiprocessing.spawn``: this rank becomes the process of its number, from a fresh generator.
 
     Raises:
+        Refusal: another number of processes than ranks, or ``join=False``.
         SystemExit: in all ranks but the first, which goes on alone as the process that spawned.
     """
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if nprocs != workers:
-        raise NotImplementedError(f"{site()}: spawns {nprocs} processes, of {workers} ranks: use --workers {nprocs}")
+        raise Refusal(f"spawns {nprocs} processes, of {workers} ranks: use --workers {nprocs}")
+    if not join:
+        raise Refusal("spawns with join=False; a rank is the process that it would spawn: use join=True")
     draw_anew()
     fn(rank, *args)
     if rank:

@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import (
 )
 
 from syncline.backend.tracing.record import MessageAwaited, MessageSent, Started, Waited
-from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.recorder import RECORDER, Refusal, site
 
 NAME = "syncline"
 """Of the backend."""
@@ -51,7 +51,7 @@ class TracedWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Refused: an answer would depend on the time that the recording took."""
-        raise NotImplementedError(f"{site()}: is_completed() asks when; a record cannot know that. Use wait()")
+        raise Refusal("is_completed() asks when; a record cannot know that. Use wait()")
 
     def is_success(self) -> bool:
         """Nothing failed so far."""

@@ -12,14 +12,18 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from syncline.backend.tracing.cuda_devices import from_torch
+from syncline.backend.tracing.child_ranks import end_if_child
+from syncline.backend.tracing.cuda_devices import device_count, from_torch
 from syncline.backend.tracing.group import NAME, traced_group
 from syncline.backend.tracing.record import Lost, Stepped
-from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.recorder import RECORDER, Refusal
 from syncline.backend.tracing.streams import install_streams
 
-KNOWN = ("gloo", "nccl", "undefined", "cpu:gloo", "cuda:nccl", "cpu:gloo,cuda:nccl", NAME)
-"""Backends that a script may ask for: it gets ours."""
+ON_CPU = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", NAME)
+"""Backends that a script may ask for without a GPU: it gets ours."""
+
+ON_GPU = ("nccl", "cuda:nccl")
+"""Backends that need a GPU."""
 
 FOR_NCCL = ("device_id", "pg_options")
 """Arguments that mean nothing to gloo."""
@@ -75,8 +79,11 @@ ASKED: dict[str, str] = {}
 
 def check_backend(backend: Any) -> None:
     """Refuse a backend of which nothing is known here."""
-    if backend is not None and str(backend).lower() not in KNOWN:
-        raise ValueError(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
+    name = "undefined" if backend is None else str(backend).lower()
+    if name in ON_GPU and not device_count():
+        raise Refusal(f"backend: got {name!r}; expected 'gloo' or none, as the script sees no GPU")
+    if name not in (*ON_CPU, *ON_GPU):
+        raise Refusal(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
 
 
 def starting(init: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,11 +91,12 @@ def starting(init: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        end_if_child()
         check_backend(backend)
         for name in FOR_NCCL:
             kwargs.pop(name, None)
         RECORDER.worlds += 1
-        ASKED["default"] = str(backend or "nccl").lower()
+        ASKED["default"] = str(backend or "undefined").lower()
         with RECORDER.silence():
             return init(NAME, *args, **kwargs)
 
@@ -121,7 +129,7 @@ def told_backend(get: Callable[..., Any]) -> Callable[..., Any]:
         if told != NAME or from_torch(1):
             return told
         asked = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
-        return "nccl" if asked == "undefined" else asked.rpartition(":")[2]
+        return "nccl" if asked == "undefined" and device_count() else asked.rpartition(":")[2]
 
     return get_backend
 
@@ -130,7 +138,7 @@ def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
     """``monitored_barrier``, which is refused: who is late is what a record cannot know."""
 
     def monitored_barrier(*_: Any, **__: Any) -> None:
-        raise NotImplementedError(f"{site()}: monitored_barrier() asks who is late; a record cannot know that")
+        raise Refusal("monitored_barrier() asks who is late; a record cannot know that")
 
     return monitored_barrier
 

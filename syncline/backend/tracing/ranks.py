@@ -14,15 +14,18 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from syncline.backend.tracing.child_ranks import Identity, TracedRank, leave_words
 from syncline.backend.tracing.columns import read_rank, write_rank
 from syncline.backend.tracing.forks import begin_alike, begin_as_a_process, forked
 from syncline.backend.tracing.record import RankRecord, say_notes
-from syncline.backend.tracing.watch import leave_words, tells_where, watched_ranks
-from syncline.errors import SpecError
+from syncline.backend.tracing.recorder import Refusal, is_library
+from syncline.backend.tracing.watch import tells_where, watched_ranks
+from syncline.errors import SpecError, SynclineError, one_of
 
 
 class ForeignScript(NamedTuple):
@@ -53,7 +56,32 @@ class ForeignScript(NamedTuple):
         return (*(("-m",) if self.is_module else ()), self.target, *self.args)
 
 
-def traced(program: ForeignScript, workers: int) -> list[RankRecord]:
+@dataclass(frozen=True)
+class TraceOptions:
+    """How a script is recorded.
+
+    Args:
+        gpu: ``none``: the script sees no GPU; ``auto``: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank.
+        clock: ``refuse``: a script that decides by the clock is refused; ``allow``: its decisions are those of the
+            recording.
+
+    Raises:
+        SpecError: other words.
+    """
+
+    gpu: str = "auto"
+    clock: str = "refuse"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("--gpu", self.gpu, ("auto", "none")), ("--clock", self.clock, ("refuse", "allow"))):
+            if value not in known:
+                raise SpecError(name, value, one_of(known, str(value)))
+
+
+DEFAULT_OPTIONS = TraceOptions()
+
+
+def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT_OPTIONS) -> list[RankRecord]:
     """Run a program on so many ranks and note what each does; what it prints goes to standard error.
 
     Raises:
@@ -68,9 +96,12 @@ def traced(program: ForeignScript, workers: int) -> list[RankRecord]:
         for rank in range(workers):
             pid = forked()
             if not pid:
-                be_rank(program, rank, workers, port, Path(folder))
+                be_rank(program, rank, workers, port, Path(folder), options)
             ranks[pid] = rank
         watched_ranks(dict(ranks), Path(folder))
+        for rank in range(workers):
+            if not (Path(folder) / f"{rank}").exists():
+                raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
         records = [read_rank(Path(folder) / f"{rank}", rank) for rank in range(workers)]
     share_medians(records)
     return say_notes(records)
@@ -97,27 +128,52 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path) -> None:
+NO_RECORD = "left no record: it ended by other means than its last line, sys.exit() or os._exit(), such as os.execv()"
+"""What a rank did whose process ended with 0."""
+
+
+def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path, options: TraceOptions) -> None:
     """The life of a rank, from its birth to its end."""
     code = 1
+    Identity.rank = TracedRank(folder, rank, os.getpid())
     try:
         begin_as_a_process()
         where = tells_where(folder, rank)
-        rank_environment(rank, workers, port)
-        record = run_recorded(program, rank)
-        write_rank(folder / f"{rank}", rank, record)
+        rank_environment(rank, workers, port, options)
+        keep_at_exit(lambda: write_rank(folder / f"{rank}", rank, finished_record()))
+        run_recorded(program, rank, options)
+        write_rank(folder / f"{rank}", rank, finished_record())
         end_as_python_does()
         where.close()
         code = 0
     except SystemExit as asked:
         code = asked.code if isinstance(asked.code, int) else 1
         leave_words(folder, rank, f"{asked.code}\n" if isinstance(asked.code, str) else "")
+    except Refusal as refused:
+        leave_words(folder, rank, reason=str(refused))
     except BaseException as error:
-        leave_words(folder, rank, "".join(traceback.format_exception(without_our_frames(error))))
+        words = "".join(traceback.format_exception(without_our_frames(error)))
+        leave_words(folder, rank, words, line=failing_line(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        _exit(code)
+
+
+_exit = os._exit
+"""Ends a process at once, also where a script's ``os._exit`` keeps the record first."""
+
+
+def keep_at_exit(keep: Callable[[], None]) -> None:
+    """Let ``os._exit(0)`` of this process, and not of its children, keep the record first."""
+    pid = os.getpid()
+
+    def exit_at_once(status: int) -> None:
+        if status == 0 and os.getpid() == pid:
+            keep()
+        _exit(status)
+
+    os._exit = exit_at_once  # type: ignore[assignment]
 
 
 def end_as_python_does() -> None:
@@ -136,8 +192,19 @@ def without_our_frames(error: BaseException) -> BaseException:
     return error
 
 
-def rank_environment(rank: int, workers: int, port: int) -> None:
-    """As torchrun sets it on one machine."""
+def failing_line(error: BaseException) -> str:
+    """Return the innermost line of the user's files in a traceback; empty if there is none."""
+    stack = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f"{at.filename}:{at.lineno}" for at in stack if not at.filename.startswith("<") and not is_library(at.filename)
+    ]
+    return lines[-1] if lines else ""
+
+
+def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) -> None:
+    """As torchrun sets it on one machine; without GPUs, if the script is to see none."""
+    if options.gpu == "none":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
         "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
@@ -150,7 +217,7 @@ def rank_environment(rank: int, workers: int, port: int) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
 
 
-def run_recorded(program: ForeignScript, rank: int) -> RankRecord:
+def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
     """Run the program as ``python`` would, and listen."""
     from syncline.backend.tracing import clocks, cuda, eager, hooks, measured, operations
     from syncline.backend.tracing.recorder import RECORDER
@@ -159,12 +226,18 @@ def run_recorded(program: ForeignScript, rank: int) -> RankRecord:
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
     eager.install_eager()
-    clocks.install_clocks()
+    clocks.install_clocks(options.clock == "allow")
     operations.register_attention()
     RECORDER.clock.begin(measured.counting_s())
     counter = operations.OperationCounter(RECORDER.operation, RECORDER.listens, RECORDER.host_waits)
     with counter.know_steps(RECORDER.known_operations, RECORDER.others), cuda.install_cuda():
         run_script(program)
+
+
+def finished_record() -> RankRecord:
+    """Return what this process has recorded, with what it took."""
+    from syncline.backend.tracing.recorder import RECORDER
+
     RECORDER.flush()
     RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
     RECORDER.record.cpu_s = time.process_time()
@@ -178,11 +251,11 @@ it then waits for a thread of its group, which waits for Python. Where Python en
 
 def run_script(program: ForeignScript) -> None:
     """Run a program as ``python`` would, in this process; one that exits with 0 has ended well."""
-    if program.function is not None:
-        pickle.loads(program.function)()
-        return
-    sys.argv = [program.target, *program.args]
     try:
+        if program.function is not None:
+            pickle.loads(program.function)()
+            return
+        sys.argv = [program.target, *program.args]
         if program.is_module:
             sys.path.insert(0, os.getcwd())
             _LEFT.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,19 @@ from syncline.backend.tracing.record import (
     RankRecord,
     Waited,
 )
+from syncline.errors import SynclineError
 
 OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
 """Folders of libraries whose lines are nobody's: the package's, whose optimizers a script may use, and torch's."""
+
+LIBRARY = (OURS, TORCHS, f"{sysconfig.get_path('stdlib')}/", "<frozen")
+"""How the files of libraries begin: torch's, Python's and ours."""
+
+DECORATORS = "/typing_extensions.py"
+"""The package that wraps what torch deprecates."""
+
+INSTALLED = ("/site-packages/", "/dist-packages/")
+"""Folders of packages that are installed, wherever the environment is."""
 
 
 class RankRecorder:
@@ -161,15 +172,38 @@ class RankRecorder:
 
 
 def site() -> str:
-    """The line of the script, or of a library that is not torch, which called; where C++ has, the last that did."""
+    """Return the line of the script, or of a package but torch, which called; where C++ has, the last that did."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((OURS, TORCHS, "<")):
+        if not name.startswith((*LIBRARY, "<")) and not name.endswith(DECORATORS):
             RECORDER.last_site = f"{name}:{frame.f_lineno}"
             break
         frame = frame.f_back
     return RECORDER.last_site
+
+
+def is_library(file: str) -> bool:
+    """Return whether a file is of Python, torch, an installed package or this package, and not of the script."""
+    return file.startswith(LIBRARY) or any(folder in file for folder in INSTALLED)
+
+
+def user_line() -> str:
+    """Return the innermost line of the user's files that led here; of a library's, as `site` does, if there is none."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith("<") and not is_library(file):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return site()
+
+
+class Refusal(SynclineError, NotImplementedError):
+    """A script asks for what a record cannot know or a trace does not do; the message begins with the user's line."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"{user_line()}: {sentence}")
 
 
 RECORDER = RankRecorder()

@@ -17,9 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from syncline.backend.tracing.group import size_of
-from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.recorder import RECORDER, Refusal
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES
-from syncline.errors import SynclineError
 
 SYNC_BYTES = 250 * 2**20
 """That the first rank's parameters are sent in. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
@@ -51,7 +50,8 @@ class ShapedDataParallel(nn.Module):
     """A module whose gradients are averaged over a group, with the arguments of DDP.
 
     Raises:
-        SynclineError: a communication hook, or an uneven number of batches (``join``), which need values.
+        ValueError: ``device_ids`` of a module that is not on a GPU.
+        Refusal: a communication hook, or an uneven number of batches (``join``), which need values.
     """
 
     def __init__(
@@ -70,6 +70,10 @@ class ShapedDataParallel(nn.Module):
         **rest: Any,
     ) -> None:
         super().__init__()
+        if device_ids or output_device:
+            raise ValueError(
+                f"device_ids: got {device_ids} with a module on the CPU; expected None, or a module on a GPU"
+            )
         self.module = module
         self.process_group: Any = process_group or dist.group.WORLD
         self.broadcast_buffers, self.as_view = broadcast_buffers, gradient_as_bucket_view
@@ -147,11 +151,11 @@ class ShapedDataParallel(nn.Module):
 
     def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
         """Refused."""
-        raise SynclineError(f"{site()}: a communication hook of DDP is not known with --shapes; trace without it")
+        raise Refusal("a communication hook of DDP is not known with --shapes; trace without it")
 
     def join(self, *args: Any, **kwargs: Any) -> Any:
         """Refused."""
-        raise SynclineError(f"{site()}: join() needs what other ranks say, of which --shapes has none")
+        raise Refusal("join() needs what other ranks say, of which --shapes has none")
 
 
 def replace_ddp() -> None:

@@ -24,8 +24,7 @@ from torch.distributed.pipelining.stage import InferenceMode, PipelineStage
 from syncline.backend.tracing.group import TracedGroup, size_of
 from syncline.backend.tracing.operations import OperationCounter
 from syncline.backend.tracing.record import Started, Waited
-from syncline.backend.tracing.recorder import RECORDER, site
-from syncline.errors import SynclineError
+from syncline.backend.tracing.recorder import RECORDER, Refusal, site
 
 POLL_S, PATIENCE_S = 0.02, 300.0
 
@@ -90,13 +89,13 @@ ASKING = {"local_scalar_dense": ".item(), float() or if", "index": "a mask as an
 """What a script writes that asks for values, by torch's name of it."""
 
 
-class NeedsValues(SynclineError):
+class NeedsValues(Refusal):
     """A script asks for a value where there are shapes alone."""
 
     def __init__(self, func: Any) -> None:
         name = func._overloadpacket.__name__.strip("_")
         super().__init__(
-            f"{site()}: asks for values ({ASKING.get(name, name)}), of which --shapes has none. "
+            f"asks for values ({ASKING.get(name, name)}), of which --shapes has none. "
             "Leave it out of what is recorded, name ranks that do not ask (--ranks), or trace without --shapes"
         )
 
@@ -128,7 +127,7 @@ def note_functional(func: Any, args: tuple[Any, ...], out: Any) -> None:
         return
     kind = FUNCTIONAL.get(name.removesuffix("_out").removesuffix("_coalesced_").removesuffix("_coalesced").rstrip("_"))
     if kind is None:
-        raise SynclineError(f"{site()}: {name} is not known with --shapes")
+        raise Refusal(f"{name} is not known with --shapes")
     group: Any = next(x for x in reversed(args) if isinstance(x, str | dist.ProcessGroup))
     if isinstance(group, str):
         group = distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
@@ -176,14 +175,14 @@ class Objects:
         """As ``recv_object_list``.
 
         Raises:
-            SynclineError: nothing came.
+            Refusal: nothing came.
         """
         source = peer(src, rest.get("group_src"), group)
         file, until_s = self._file(source, self.rank), time.monotonic() + PATIENCE_S
         self.want(source)
         while not file.exists():
             if time.monotonic() > until_s:
-                raise SynclineError(f"{site()}: rank {self.rank} waits for an object that rank {source} never sends")
+                raise Refusal(f"rank {self.rank} waits for an object that rank {source} never sends")
             time.sleep(POLL_S)
         with unset_fake_temporarily(), RECORDER.silence():
             objects[:] = pickle.loads(file.read_bytes())
@@ -202,7 +201,7 @@ def refused(name: str) -> Callable[..., Any]:
     """A function that hands objects to several ranks, which only real ranks can."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        raise SynclineError(f"{site()}: {name}() needs what other ranks say, of which --shapes has none")
+        raise Refusal(f"{name}() needs what other ranks say, of which --shapes has none")
 
     return call
 
@@ -223,7 +222,7 @@ def starting_alone(init: Callable[..., Any], rank: int, workers: int) -> Callabl
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         asked = kwargs.get("world_size", -1)
         if asked not in (-1, workers):
-            raise SynclineError(f"{site()}: asks for {asked} ranks where --workers says {workers}")
+            raise Refusal(f"asks for {asked} ranks where --workers says {workers}")
         kept = {name: kwargs[name] for name in ("group_name", "pg_options") if name in kwargs}
         with unset_fake_temporarily():
             return init(backend, store=dist.HashStore(), rank=rank, world_size=workers, **kept)

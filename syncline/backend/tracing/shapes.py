@@ -20,7 +20,17 @@ from pathlib import Path
 
 from syncline.backend.tracing.alike import Families, stand_ins
 from syncline.backend.tracing.forks import begin_alike, begin_as_a_process, forked
-from syncline.backend.tracing.ranks import ForeignScript, import_before_forking, rank_environment, run_script
+from syncline.backend.tracing.ranks import (
+    DEFAULT_OPTIONS,
+    NO_RECORD,
+    ForeignScript,
+    TraceOptions,
+    finished_record,
+    import_before_forking,
+    keep_at_exit,
+    rank_environment,
+    run_script,
+)
 from syncline.backend.tracing.record import RankRecord, say_notes
 from syncline.errors import SpecError, SynclineError
 
@@ -53,13 +63,16 @@ class ShapedRecord:
         ]
 
 
-def shaped(program: ForeignScript, workers: int, ranks: Sequence[int] = ()) -> ShapedRecord:
+def shaped(
+    program: ForeignScript, workers: int, ranks: Sequence[int] = (), options: TraceOptions = DEFAULT_OPTIONS
+) -> ShapedRecord:
     """Record a script by shapes.
 
     Args:
         program: what is run.
         workers: P.
         ranks: that are recorded, each standing for those of its place up to the next one named; found if none.
+        options: how they are recorded.
 
     Raises:
         SynclineError: the script asks for values, a rank failed, or no rank that is named can stand for another.
@@ -74,7 +87,9 @@ def shaped(program: ForeignScript, workers: int, ranks: Sequence[int] = ()) -> S
     with tempfile.TemporaryDirectory() as folder:
 
         def record(more: Sequence[int]) -> None:
-            for rank in recorded_ranks(program, workers, more, Path(folder), set(recorded)):
+            for rank in recorded_ranks(program, workers, more, Path(folder), set(recorded), options):
+                if not (Path(folder) / f"{rank}").exists():
+                    raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
                 kept, made = pickle.loads((Path(folder) / f"{rank}").read_bytes())
                 recorded[rank] = kept
                 if made != groups and groups:
@@ -106,9 +121,9 @@ class Shaping:
     def __init__(self, ranks: Sequence[int] = ()) -> None:
         self.ranks = tuple(ranks)
 
-    def __call__(self, program: ForeignScript, workers: int) -> list[RankRecord]:
+    def __call__(self, program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
         """What all ranks do."""
-        of = shaped(program, workers, self.ranks)
+        of = shaped(program, workers, self.ranks, options)
         standing = Counter(of.stands_for)
         told = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(standing.items())[:MOST_TOLD])
         more = f" and {len(standing) - MOST_TOLD} more" if len(standing) > MOST_TOLD else ""
@@ -130,7 +145,7 @@ def ranks_named(text: str | None) -> tuple[int, ...]:
 
 
 def recorded_ranks(
-    program: ForeignScript, workers: int, ranks: Sequence[int], folder: Path, known: set[int]
+    program: ForeignScript, workers: int, ranks: Sequence[int], folder: Path, known: set[int], options: TraceOptions
 ) -> list[int]:
     """Record ranks, and those that they send objects to, all at the same time; each leaves a file.
 
@@ -148,7 +163,7 @@ def recorded_ranks(
             for rank in todo:
                 if rank not in started and rank not in known:
                     started.append(rank)
-                    running[_forked(program, rank, workers, folder)] = rank
+                    running[_forked(program, rank, workers, folder, options)] = rank
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid in running:
                 rank = running.pop(pid)
@@ -166,7 +181,7 @@ def recorded_ranks(
     return started
 
 
-def _forked(program: ForeignScript, rank: int, workers: int, folder: Path) -> int:
+def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
     """A process that lives a rank's life, leaves its record or why there is none, and ends."""
     pid = forked()
     if pid:
@@ -174,9 +189,8 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path) -> in
     code = 1
     try:
         begin_as_a_process()
-        rank_environment(rank, workers, 29500)
-        kept = pickle.dumps(_life(program, rank, workers, folder))
-        (folder / f"{rank}").write_bytes(kept)
+        rank_environment(rank, workers, 29500, options)
+        _life(program, rank, workers, folder, options)
         code = 0
     except SynclineError as error:
         (folder / f"refused-{rank}").write_text(str(error))
@@ -188,21 +202,22 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path) -> in
         os._exit(code)
 
 
-def _life(
-    program: ForeignScript, rank: int, workers: int, folder: Path
-) -> tuple[RankRecord, list[tuple[str, tuple[int, ...]]]]:
-    """Run a script as one of its ranks, and listen."""
+def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
+    """Run a script as one of its ranks, listen, and leave the record and the groups in a file of the rank's number."""
     from syncline.backend.tracing import clocks, cuda, eager, operations, shaped_rank
     from syncline.backend.tracing.recorder import RECORDER
 
     begin_alike(threads=1, seed=0)  # which ranks are alike must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     eager.install_eager()
-    clocks.install_clocks()
+    clocks.install_clocks(options.clock == "allow")
     operations.register_attention()
     counter = shaped_rank.ShapedCounter(RECORDER.operation, RECORDER.listens)
+
+    def keep() -> None:
+        (folder / f"{rank}").write_bytes(pickle.dumps((finished_record(), groups.made)))
+
+    keep_at_exit(keep)
     with shaped_rank.fake_mode(), counter, cuda.install_cuda():
         run_script(program)
-    RECORDER.flush()
-    RECORDER.record.cpu_s = time.process_time()
-    return RECORDER.record, groups.made
+    keep()

@@ -16,7 +16,7 @@ import torch
 
 from syncline.backend.tracing.operations import is_of_host
 from syncline.backend.tracing.record import EVERYTHING, HostWaited, StreamWaited
-from syncline.backend.tracing.recorder import RECORDER, site
+from syncline.backend.tracing.recorder import RECORDER, Refusal
 
 
 class VirtualStream:
@@ -68,9 +68,7 @@ class VirtualStream:
 
     def query(self) -> bool:
         """Refused: an answer would depend on the time that the recording took."""
-        raise NotImplementedError(
-            f"{site()}: a stream's query() asks when; a record cannot know that. Use synchronize()"
-        )
+        raise Refusal("a stream's query() asks when; a record cannot know that. Use synchronize()")
 
 
 class VirtualEvent:
@@ -97,9 +95,7 @@ class VirtualEvent:
 
     def query(self) -> bool:
         """Refused: an answer would depend on the time that the recording took."""
-        raise NotImplementedError(
-            f"{site()}: an event's query() asks when; a record cannot know that. Use synchronize()"
-        )
+        raise Refusal("an event's query() asks when; a record cannot know that. Use synchronize()")
 
     def elapsed_time(self, end: VirtualEvent) -> float:
         """Milliseconds between two events as they were recorded here, not on any simulated clock."""

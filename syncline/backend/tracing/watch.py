@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from syncline.backend.tracing.recorder import OURS, TORCHS
+from syncline.backend.tracing.recorder import is_library
 from syncline.errors import SynclineError
 
 GRACE_S = 5.0
@@ -52,9 +53,11 @@ def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None =
                 time.sleep(POLL_S)
                 failed |= ended_badly(running)  # what follows from the first failure may have ended sooner
                 end_ranks(running)
-                rank, words = first_words(failed, folder)
-                sys.stderr.write(words)
-                raise SynclineError(f"rank {rank} of {workers} {failed[rank]}; its own words are above")
+                rank, told = first_words(failed, folder)
+                sys.stderr.write(told["words"])
+                where = f" at {told['line']}" if told["line"] else ""
+                above = "; its own words are above" if told["words"] else ""
+                raise SynclineError(told["reason"] or f"rank {rank} of {workers} {failed[rank]}{where}{above}")
             if running and idle.long(running):
                 where = stuck_at(running, workers, folder)
                 end_ranks(running)
@@ -80,21 +83,16 @@ def ended_badly(running: dict[int, int]) -> dict[int, str]:
     return failed
 
 
-def leave_words(folder: Path, rank: int, words: str) -> None:
-    """Leave a rank's last words, with their time."""
-    (folder / f"failed-{rank}").write_text(f"{time.monotonic()}\n{words}")
-
-
-def first_words(failed: dict[int, str], folder: Path) -> tuple[int, str]:
-    """The rank that failed first, and its words: others fail since it is gone.
+def first_words(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
+    """The rank that failed first, and what `leave_words` has left of it: others fail since it is gone.
 
     A rank that left no words was ended from outside, which comes before what follows from it.
     """
     told = {}
     for rank in failed:
         file = folder / f"failed-{rank}"
-        at, _, words = file.read_text().partition("\n") if file.exists() else ("0", "", "")
-        told[float(at), rank] = words
+        left = json.loads(file.read_text()) if file.exists() else {"at": 0.0, "words": "", "reason": "", "line": ""}
+        told[left.pop("at"), rank] = left
     first = min(told)
     return first[1], told[first]
 
@@ -182,13 +180,13 @@ def stuck_at(running: dict[int, int], workers: int, folder: Path) -> str:
 
 
 def line_in(file: Path) -> str:
-    """The innermost line of a stack that is neither torch's nor ours nor Python's."""
+    """Return the innermost line of a stack that is the user's, not a library's."""
     try:
         text = file.read_text()
     except OSError:
         text = ""
     for line in text.splitlines():
         name, _, rest = line.strip().removeprefix('File "').partition('", line ')
-        if rest and not name.startswith((OURS, TORCHS, "<", str(Path(os.__file__).parent))):
+        if rest and not name.startswith("<") and not is_library(name):
             return f"{name}:{rest.partition(' ')[0]}"
     return "a line unknown"

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from syncline.backend.tracing.ranks import ForeignScript, traced
+from syncline.backend.tracing.ranks import ForeignScript, TraceOptions, traced
 from syncline.backend.tracing.record import RankRecord
 from syncline.errors import SpecError, SynclineError
 
@@ -27,7 +27,7 @@ ENDING_S = 10.0
 """That the process has to end by itself when the asking one is interrupted."""
 
 
-def traced_apart(program: ForeignScript, workers: int) -> list[RankRecord]:
+def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
     """As `syncline.backend.tracing.ranks.traced`, from a process that has imported torch and done nothing else.
 
     What the ranks print goes to ``sys.stderr``, also where that is no file, as in a notebook.
@@ -37,7 +37,7 @@ def traced_apart(program: ForeignScript, workers: int) -> list[RankRecord]:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "asked").write_bytes(pickle.dumps((tuple(program), workers)))
+        (folder / "asked").write_bytes(pickle.dumps((tuple(program), workers, options)))
         words = [sys.executable, "-c", START, json.dumps(sys.path), name]
         sys.stderr.flush()
         straight = sys.stderr is sys.__stderr__
@@ -84,9 +84,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def trace_asked() -> None:
     """Trace what is asked for in a folder, and leave there what was found."""
     folder = Path(sys.argv[1])
-    asked, workers = pickle.loads((folder / "asked").read_bytes())
+    asked, workers, options = pickle.loads((folder / "asked").read_bytes())
     try:
-        told: Any = None, traced(ForeignScript(*asked), workers)
+        told: Any = None, traced(ForeignScript(*asked), workers, options)
     except SpecError as error:
         told = SpecError(error.path, error.value, error.expected), None
     except SynclineError as error:

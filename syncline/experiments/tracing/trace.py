@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from syncline.backend.tracing.ranks import ForeignScript, traced
-from syncline.backend.tracing.record import RankRecord, notes_of
+from syncline.backend.tracing.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, traced
+from syncline.backend.tracing.record import Computed, MessageSent, RankRecord, Started, notes_of
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.tracing.clocks import TraceRecord, sites_of
@@ -39,14 +40,26 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most
     check_joinable(question.networks, workers)
 
 
+def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
+    """Return the ranks of a script as they are.
+
+    Raises:
+        SpecError: none of them has computed or sent anything, so that there is nothing to keep.
+    """
+    if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
+        raise SpecError("script", name, "a script that computes or communicates")
+    return ranks
+
+
 def trace(
     programs: Sequence[ForeignScript],
     workers: int,
     question: ReplayedOn,
     out: Path,
     exact: bool = False,
-    run: Callable[[ForeignScript, int], list[RankRecord]] = traced,
+    run: Callable[[ForeignScript, int, TraceOptions], list[RankRecord]] = traced,
     most: int = MOST_WORKERS,
+    options: TraceOptions = DEFAULT_OPTIONS,
 ) -> TraceAnswer:
     """Run programs on so many ranks, one after another, keep their records, and replay them.
 
@@ -58,6 +71,7 @@ def trace(
         exact: likewise.
         run: what runs a program on so many ranks.
         most: ranks that it can run.
+        options: how programs are recorded.
 
     Returns:
         ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
@@ -71,12 +85,12 @@ def trace(
         check_trace(program, workers, question, most)
     with RunFolder(out, exact) as folder:
         records = [
-            TraceRecord(name, run(program, workers))
+            TraceRecord(name, check_ranks(name, run(program, workers, options)))
             for name, program in zip(script_names(programs), programs, strict=True)
         ]
         write_records(folder, records)
         words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
-        told = _written(folder, "trace", records, question, {"scripts": words})
+        told = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
     return told | {"folder": str(folder.path)}
 
 

@@ -2,11 +2,16 @@
 
 import os
 import sys
+import threading
 import time
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
+from torch.distributed.launcher import api as launcher
+from torch.distributed.launcher.api import LaunchConfig
 
+STARTS_RANKS = "process", "process_anew", "elastic_launch"
 rank = int(os.environ["RANK"])
 
 
@@ -52,11 +57,48 @@ def exits():
     sys.exit(7)
 
 
+def exits_at_once():
+    dist.all_reduce(torch.ones(1))
+    if rank:
+        os._exit(0)
+    threading.Thread(target=os._exit, args=(0,)).start()
+    time.sleep(60)
+
+
+def becomes_another():
+    os.execv(sys.executable, [sys.executable, "-c", ""])
+
+
+def joins():
+    dist.init_process_group("gloo")
+
+
+def process():
+    torch.multiprocessing.Process(target=joins).start()
+
+
+def process_anew():
+    torch.multiprocessing.get_context("spawn").Process(target=joins).start()
+
+
+def elastic_launch():
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2)
+    launcher.elastic_launch(config, joins)()
+
+
+def sees_no_gpu():
+    assert not torch.cuda.is_available() and not torch.cuda.device_count() and not dist.is_nccl_available()
+    dist.all_reduce(torch.ones(1))
+    dist.new_group(backend="nccl")
+
+
 def waits_for_ever():
     if rank:
         dist.recv(torch.ones(1), 0)
     dist.all_reduce(torch.ones(2))
 
 
-dist.init_process_group("gloo")
-globals()[sys.argv[1]]()
+if __name__ == "__main__":
+    if sys.argv[1] not in STARTS_RANKS:
+        dist.init_process_group("gloo")
+    globals()[sys.argv[1]]()

@@ -41,7 +41,14 @@ assert torch.zeros(2).is_cuda and torch.get_default_device() == device
 torch.set_default_device("cpu")
 assert not torch.zeros(2).is_cuda
 
+try:  # torch refuses devices of a module on the CPU
+    nn.parallel.DistributedDataParallel(nn.Linear(4, 4), device_ids=[rank])
+except ValueError as error:
+    assert f"device_ids [{rank}]" in str(error)
+else:
+    raise AssertionError("device_ids of a module on the CPU")
 net = nn.Linear(4, 4).to(rank)
+nn.parallel.DistributedDataParallel(net, device_ids=[rank])
 net(torch.ones(1, 4, device=device)).sum().backward()
 assert net.weight.is_cuda and net.weight.grad.device == device
 assert torch.Generator("cuda").manual_seed(1).initial_seed() == 1
