@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed import Store
 from torch.distributed.rendezvous import rendezvous
 
+from syncline.backend.watchdog import FAILED_NS
 from syncline.errors import SpecError, SynclineError
 from syncline.version import __version__
 
@@ -216,12 +217,19 @@ def clock_offset_ns(
 
 @contextmanager
 def group(store: Store, place: Place, backend: str, timeout_s: float) -> Iterator[None]:
-    """The default group of ``torch.distributed``, for as long as the block lasts."""
+    """The default group of ``torch.distributed``, for as long as the block lasts.
+
+    An error that ends the block is stamped with its time, see `syncline.backend.watchdog.tell_failure`: once the group
+    closes, the others fail too.
+    """
     dist.init_process_group(
         backend, store=dist.PrefixStore("group", store), rank=place.rank, world_size=place.processes,
         timeout=timedelta(seconds=timeout_s),
     )  # fmt: skip
     try:
         yield
+    except BaseException as error:
+        setattr(error, FAILED_NS, time.monotonic_ns())
+        raise
     finally:
         dist.destroy_process_group()

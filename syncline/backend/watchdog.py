@@ -27,6 +27,9 @@ GRACE_S = 1.0
 
 POLL_S = 0.05
 
+FAILED_NS = "failed_ns"
+"""The attribute of an error that has the time at which it was raised, on the monotonic clock of the machine."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -59,7 +62,8 @@ def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
     mistake = isinstance(error, SynclineError)
     text = str(error) if mistake else f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     note = folder / f"{rank}.failing"
-    note.write_text(json.dumps([time.monotonic_ns(), rank, mistake, text, traceback.format_exc()]))
+    failed_ns = getattr(error, FAILED_NS, None) or time.monotonic_ns()
+    note.write_text(json.dumps([failed_ns, rank, mistake, text, traceback.format_exc()]))
     note.replace(folder / f"{rank}.failed")
 
 
@@ -73,8 +77,14 @@ def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) ->
     except BaseException as error:
         tell_failure(folder, rank, error)
         os._exit(1)
+    (folder / f"{rank}.through").touch()
     # Torch may abort while the interpreter shuts down; everything is written by now.
     os._exit(0)
+
+
+def left_early(rank: int, process: BaseProcess, folder: Path) -> bool:
+    """Whether a process ended before its work did, with whatever exit code."""
+    return process.exitcode is not None and not (folder / f"{rank}.through").exists()
 
 
 def _end_with_parent() -> None:
@@ -138,7 +148,7 @@ def _watch(
     begun_s = time.monotonic()
     while True:
         running = [process.sentinel for process in processes if process.is_alive()]
-        if any(process.exitcode not in (None, 0) for process in processes):
+        if any(left_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)
         if on_poll is not None:
             on_poll(progress)
@@ -161,7 +171,7 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
     notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]
     told = {note[1] for note in notes}
     for rank, process in enumerate(processes):
-        if process.exitcode not in (None, 0) and rank not in told:
+        if rank not in told and left_early(rank, process, folder):
             return Failure(rank, _step(progress, rank), f"died ({how_it_ended(process.exitcode)})")
     _, rank, mistake, text, _ = min(notes)
     return Failure(rank, _step(progress, rank), f"failed ({text})" if not mistake else text, mistake)

@@ -22,6 +22,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
 from syncline.experiments.plain import plain
+from syncline.experiments.processor import processor_record
 from syncline.files import whole_file
 from syncline.version import __version__, git_commit
 
@@ -115,12 +116,13 @@ class RunFolder:
 
 
 def environment() -> dict[str, Any]:
-    """What a result depends on beside its spec: versions, the commit of a checkout, the machine's kind."""
+    """Return what a result depends on beside its spec: versions, the commit of a checkout, the processor."""
     return {
         "syncline": __version__,
         "git_commit": git_commit(),
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "processor": processor_record(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
 

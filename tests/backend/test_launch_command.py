@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import torch.distributed as dist
 
 from syncline.backend.measured import MeasuredCommunicator, MeasuredTask
 from syncline.backend.meeting import Place, group, host_store, join_store
@@ -267,6 +268,29 @@ def test_who_dies_or_hangs_is_named(tmp_path: Path, number: int, reason: str) ->
     assert max(table(folder, "metrics")["step"]) == done
     assert set(table(folder, "timeline")["step"]) == set(range(done))
     assert not list(tmp_path.glob(".out*"))
+
+
+def in_group(rank: int, port: int, ending: str) -> None:
+    """Let rank 1 fail, or leave without a word, while rank 0 waits for it in a collective."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    with group(join_store(port, 60.0), Place(rank, 2, rank, 2), "gloo", 60.0):
+        if rank == 1 and ending == "error":
+            raise ValueError("there is no momentum")
+        if rank == 1:
+            os._exit(0)
+        dist.barrier()
+
+
+@pytest.mark.parametrize(
+    ("ending", "line"),
+    [("error", "failed (ValueError: there is no momentum)"), ("exit", "died (exit code 0)")],
+)
+def test_a_rank_whose_own_code_ends_it_is_named(tmp_path: Path, ending: str, line: str) -> None:
+    """It is not the one that lost its peer by that, whichever process reports first, and code 0 is no success."""
+    store = host_store(0)
+    progress = Progress.shared(tmp_path / "progress", 2)
+    failure = watched(in_group, 2, (store.port, ending), progress, tmp_path, 60.0)
+    assert str(failure) == f"rank 1 {line} before the first step"
 
 
 def test_exit_codes(command: Callable, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
+from syncline.experiments.processor import SETTINGS, processor_record
 
 
 def names(folder):
@@ -171,5 +173,17 @@ def test_the_remains_of_a_crash_are_in_nobodys_way(tmp_path):
 
 def test_the_environment_names_what_a_result_depends_on():
     told = environment()
-    assert {"syncline", "git_commit", "python", "machine", "packages"} == told.keys()
+    assert {"syncline", "git_commit", "python", "machine", "processor", "packages"} == told.keys()
     assert {"numpy", "torch"} <= {name for name, version in told["packages"].items() if version}
+
+
+def test_the_processor_and_the_settings_of_code_paths_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    record = processor_record()
+    assert record["settings"] == {"MKL_CBWR": "COMPATIBLE"}
+    assert record["aten"] == torch.backends.cpu.get_cpu_capability()
+    monkeypatch.delitem(sys.modules, "torch")
+    record = processor_record()
+    assert record["aten"] is None and "torch" not in sys.modules
