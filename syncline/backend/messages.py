@@ -8,6 +8,7 @@ in a message is unpickled.
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ class ServerSocket:
     def receive(self, timeout_s: float) -> list[Message]:
         """Return the messages that are there, at most one for each worker; wait for the first one so long."""
         messages: list[Message] = []
-        if not self._socket.poll(1000 * timeout_s):
+        if not self._socket.poll(math.ceil(1000 * timeout_s)):
             return messages
         while len(messages) < self._workers:
             try:
@@ -219,7 +220,7 @@ class WorkerSocket:
 
     def _check_connection(self) -> None:
         """Raise if the connection has ended; until the server has admitted the worker, libzmq connects again."""
-        event = recv_monitor_message(self._events)["event"]
+        event = zmq.Event(recv_monitor_message(self._events)["event"])
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._is_admitted = True
         elif self._is_admitted or event != zmq.EVENT_DISCONNECTED:
@@ -277,4 +278,4 @@ def _frames(head: dict[str, Any], tensors: Sequence[Tensor]) -> list[Any]:
 
 def _memory(tensor: Tensor) -> memoryview:
     """Return the bytes of a contiguous tensor of the CPU, without a copy."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
