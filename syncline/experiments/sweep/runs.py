@@ -162,7 +162,9 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
-    """What ``run.json`` of a finished run says; None if there is none."""
+    """Return what ``run.json`` of a finished run says; None if there is none, or if the name leads out of ``runs``."""
+    if name == ".." or Path(name).name != name:
+        return None
     try:
         told = read_json(runs / name / "run.json")
     except (OSError, ValueError):
