@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.files import as_written, read_json, whole_file
+from syncline.files import as_written, read_json
 
 MANIFEST = "manifest.json"
 
 
 def write_manifest(folder: Path) -> None:
     """Write the hashes of all files in a folder, as the last file of it."""
+    working = folder / f".{MANIFEST}.partial"  # a fixed name, as one process writes a folder: a kill leaves one file
+    working.unlink(missing_ok=True)
     files = {name: _entry(folder / name) for name in _names(folder)}
-    with whole_file(folder / MANIFEST) as target:
-        target.write_text(json.dumps({"hash": "sha256", "files": files}, indent=1) + "\n", encoding="utf-8")
+    working.write_text(json.dumps({"hash": "sha256", "files": files}, indent=1) + "\n", encoding="utf-8")
+    working.replace(folder / MANIFEST)
 
 
 def remove_manifest(folder: Path) -> None:

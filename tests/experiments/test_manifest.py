@@ -11,7 +11,7 @@ import pytest
 
 import syncline as sl
 from syncline.experiments.folder import RunFolder
-from syncline.experiments.manifest import MANIFEST, num_files, verify
+from syncline.experiments.manifest import MANIFEST, num_files, verify, write_manifest
 
 TRAINING = {
     "kind": "run", "name": "tiny", "problem": "rosenbrock", "workers": 2, "steps": 3, "method": "ddp-adam",
@@ -105,6 +105,13 @@ def test_a_sweep_has_a_manifest_and_each_of_its_runs_has_its_own(tmp_path):
     assert [row["state"] for row in verify(out)] == ["missing"]
     sl.sweep(*SWEPT, out=out, jobs=1)
     assert verify(out) == []
+
+
+def test_what_a_kill_left_of_a_manifest_is_written_over(tmp_path):
+    folder = written(tmp_path / "run")
+    (folder / f".{MANIFEST}.partial").write_text('{"files"')
+    write_manifest(folder)
+    assert verify(folder) == [] and num_files(folder) == 3
 
 
 def test_what_is_saved_or_copied_has_its_manifest(tmp_path):
