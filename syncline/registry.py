@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -118,48 +119,79 @@ def is_reference(value: Any) -> bool:
     return dotted and (module.endswith(".py") or all(part.isidentifier() for part in module.split(".")))
 
 
-_reads_alone: ContextVar[bool] = ContextVar("_reads_alone", default=False)
+NO_CODE = "SYNCLINE_NO_CODE"
+"""Environment variable: unless it is empty or 0, specs run no code. Child processes inherit it."""
 
-HARMLESS = ("syncline", "torch.optim")
-"""Modules whose names a folder of results may refer to, and those inside them."""
+_specs_are_data: ContextVar[bool] = ContextVar("_specs_are_data", default=False)
 
 
 @contextmanager
-def nothing_foreign() -> Iterator[None]:
-    """Inside, `imported` refuses what a spec names beyond `HARMLESS`: who reads results runs no code that they name."""
-    before = _reads_alone.set(True)
+def specs_as_data() -> Iterator[None]:
+    """Refuse inside the block all code that a spec names: a folder of results is read, which anybody may have made."""
+    before = _specs_are_data.set(True)
     try:
         yield
     finally:
-        _reads_alone.reset(before)
+        _specs_are_data.reset(before)
 
 
-def reads_alone() -> bool:
-    """Whether this is inside `nothing_foreign`."""
-    return _reads_alone.get()
+def specs_are_data() -> bool:
+    """Return whether a folder of results is being read."""
+    return _specs_are_data.get()
+
+
+@contextmanager
+def no_code() -> Iterator[None]:
+    """Set `NO_CODE` inside the block, for this process and for those that it starts."""
+    before = os.environ.get(NO_CODE)
+    os.environ[NO_CODE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[NO_CODE]
+        else:
+            os.environ[NO_CODE] = before
+
+
+def refuse_code(path: str, value: Any, expected: str = "a name that is built in or installed") -> None:
+    """Refuse code of a user's, before it is imported or called, where none may run.
+
+    Args:
+        path: of the field that names the code.
+        value: the name.
+        expected: what would be accepted.
+
+    Raises:
+        SpecError: a folder of results is being read, or `NO_CODE` is set.
+    """
+    if specs_are_data():
+        raise SpecError(path, value, f"{expected}, because reading results runs no code")
+    if os.environ.get(NO_CODE, "") not in ("", "0"):
+        raise SpecError(path, value, f"{expected}, because --no-code or {NO_CODE} is set")
 
 
 def imported(reference: str, path: str = "name", *, installed: bool = False) -> Any:
-    """What ``module:name`` or ``file.py:name`` refers to.
+    """Return what ``module:name`` or ``file.py:name`` refers to.
 
     Modules of the current folder are found; a file's folder is where Python looks from then on, so that processes that
     are started later find it too.
 
     Args:
-        reference: it.
+        reference: the text.
         path: of the field that names it.
-        installed: whether it is Syncline's or an installed package's own word, and no text of a spec.
+        installed: whether Syncline or an installed package wrote the text, and not a spec.
 
     Raises:
-        SpecError: it cannot be imported, with what Python says, or has no such name.
+        SpecError: no code may run (`refuse_code`); the module cannot be imported, with what Python says, or lacks the
+            name.
 
     >>> imported("math:tau")
     6.283185307179586
     """
     module_name, _, name = reference.rpartition(":")
-    harmless = any(module_name == own or module_name.startswith(f"{own}.") for own in HARMLESS)
-    if reads_alone() and not (installed or harmless):
-        raise SpecError(path, reference, "nothing that has to be imported, where results are read")
+    if not installed:
+        refuse_code(path, reference)
     folder = Path.cwd()
     if module_name.endswith(".py"):
         file = Path(module_name).resolve()
@@ -181,7 +213,7 @@ def imported(reference: str, path: str = "name", *, installed: bool = False) -> 
 
 
 def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
-    """What the callable that ``module:name`` refers to returns: ``{kind: python, target: module:name, ...}`` of a spec.
+    """Return what the callable at ``module:name`` returns: ``{kind: python, target: module:name, ...}`` of a spec.
 
     Args:
         target: ``module:name`` or ``file.py:name`` of a function or a class.
@@ -202,6 +234,7 @@ def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
     'denominator', 'numerator' (did you mean 'denominator'?)
     """
     where = f"{path}." if path else ""
+    refuse_code(f"{where}target", target)
     if not is_reference(target):
         raise SpecError(f"{where}target", target, "module:name or file.py:name of a function or a class")
     return call(imported(target, f"{where}target"), target, arguments, f"{where}target", where)

@@ -15,6 +15,7 @@ from syncline.commands.shell import (
     TIMEOUT,
     BackendOption,
     DeviceOption,
+    NoCodeOption,
     PerProcessOption,
     ReproducibleOption,
     SetOption,
@@ -47,6 +48,7 @@ def torchrun_command(
     window: Annotated[
         str | None, typer.Option("--window", metavar="TIME", help="With --calibrate: for training steps.")
     ] = None,
+    no_code: NoCodeOption = False,
 ) -> None:
     """Run a spec in processes that torchrun started, one worker or more in each; or calibrate their machines."""
     if calibrate:

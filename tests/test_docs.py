@@ -338,7 +338,9 @@ def test_studies_emit_what_is_documented(kind: str, tmp_path: Path, monkeypatch:
     result = emitted(tmp_path, "run", {"kind": kind, "name": "study", **OF_STUDIES[kind]})
     assert set(result) == {"rows", "folder", "interrupted"}
     assert names_of(result["rows"]) == documented(kind)
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == ["metrics.parquet", "run.json", "spec.yaml"]
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == [
+        "manifest.json", "metrics.parquet", "run.json", "spec.yaml",
+    ]  # fmt: skip
 
 
 def test_tables_hold_what_is_documented(

@@ -14,7 +14,7 @@ import method_pages
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "build" / "site"
-FILES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "CITATION.cff"]
+FILES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "NOTICE", "CITATION.cff"]
 FOLDERS = ["docs", "examples", "results", "syncline", "tests/outside"]
 
 

@@ -218,10 +218,12 @@ class Result:
         return f"<{self.command}{name}: {len(self.told['rows'])} rows{ended}{where}>"
 
     def __str__(self) -> str:
-        """The tables as text; where there are none, medians of the summary over the seeds."""
+        """Return the tables as text; without tables medians of the summary over the seeds, or else the rows."""
         if not self.tables and self._has("summary"):
             medians = self.summary.groupby(["network", "method"], sort=False)[list(SHOWN)].median()
             return medians.to_string()
+        if not self.tables and self.rows:
+            return self.summary.to_string()
         from rich.console import Console
 
         written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)

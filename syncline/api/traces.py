@@ -134,10 +134,10 @@ def whatif(
 
 
 def program_of(what: Traceable) -> ForeignScript:
-    """What a user means by a script or a function.
+    """Return the program that a user means by a script or a function.
 
     Raises:
-        SpecError: neither.
+        SpecError: neither; or a script where no code may run.
     """
     from syncline.backend.tracing.ranks import ForeignScript, script_of
 
@@ -146,7 +146,7 @@ def program_of(what: Traceable) -> ForeignScript:
 
         return ForeignScript(getattr(what, "__name__", "function"), function=cloudpickle.dumps(what))
     if isinstance(what, Path) or (isinstance(what, str) and Path(what).is_file()):
-        return ForeignScript(str(what))
+        return script_of([str(what)])
     try:
         words = shlex.split(what)
     except (ValueError, AttributeError):

@@ -106,6 +106,38 @@ def show_command(
 
 
 @app.command(
+    "verify",
+    rich_help_panel="Results",
+    epilog=examples("syncline verify compare-text", "syncline verify runs/compare-text"),
+)
+def verify_command(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A result folder, or the name of a run in runs/.", autocompletion=completion.runs
+        ),
+    ],
+    folder: FolderOption = RUNS,
+) -> None:
+    """Compare a result folder with the hashes in its manifest: which files are missing, changed or added.
+
+    Exit code 1 if a file differs, 2 if the folder has no manifest.
+    """
+    from syncline.experiments.manifest import MANIFEST, num_files, verify
+
+    with_manifest = (path for path in (Path(run), folder / run) if os.path.isfile(path / MANIFEST))
+    path = next(with_manifest, None) or finished_folder(run, folder)
+    rows = verify(path)
+    for row in rows:
+        print(f"{row['state']}: {row['file'] if row['file'].isprintable() else repr(row['file'])}")
+    if rows:
+        differ = "file differs" if len(rows) == 1 else "files differ"
+        say(f"{path}/: {len(rows):,} {differ} from the manifest")
+        raise typer.Exit(1)
+    say(f"{path}/: {num_files(path):,} files are as they were written")
+
+
+@app.command(
     "rm",
     rich_help_panel="Results",
     epilog=examples("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes"),

@@ -17,6 +17,7 @@ import typer
 from syncline.commands import completion
 from syncline.commands.usage import Commands
 from syncline.errors import SpecError
+from syncline.registry import no_code
 from syncline.units import format_seconds
 from syncline.version import version_line
 
@@ -124,6 +125,21 @@ PerProcessOption = Annotated[
     typer.Option("--workers-per-process", metavar="R", help="Workers that share a process, as rows of its tensors."),
 ]
 TIMEOUT = "120 s"
+
+
+def _switch_code_off(context: typer.Context, is_given: bool) -> None:
+    if is_given:
+        context.with_resource(no_code())
+
+
+# The callback acts until the command ends; no function takes the value.
+NoCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_switch_code_off,
+        help="Refuse whatever names code: module:name, file.py:name, {kind: python}.",
+    ),
+]  # fmt: skip
 
 
 def examples(*commands: str) -> str:
@@ -312,6 +328,7 @@ def show_result(console: Console, result: Result, as_json: bool, columns: str | 
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
+    no_code: NoCodeOption = False,
 ) -> None:
     if version:
         print(version_line(), flush=True)

@@ -27,7 +27,13 @@ PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
 
 class Commands(TyperGroup):
-    """The commands, which refuse a name that none of them has."""
+    """The commands, which refuse a name that none of them has; every command takes the group's option ``--no-code``."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        option = next(option for option in self.params if option.name == "no_code")
+        for command in self.commands.values():
+            command.params.append(option)
 
     def invoke(self, ctx: Context) -> Any:
         """Run the command that is meant."""

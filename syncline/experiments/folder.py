@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments import streams
 from syncline.experiments.claims import claimed, free_path
+from syncline.experiments.manifest import write_manifest
 from syncline.experiments.plain import plain
 from syncline.experiments.processor import processor_record
 from syncline.files import whole_file
@@ -63,15 +64,20 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        where = f"what was finished until then is in {self.working}"
         try:
             if kind is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have it all
+                write_manifest(self.working)
                 self.path = free_path(self.path)  # who knows of no claims may have taken the name meanwhile
                 self.working.rename(self.path)
             elif issubclass(kind, SynclineError | KeyboardInterrupt) and not _worth_keeping(self.working):
                 shutil.rmtree(self.working, ignore_errors=True)  # a training beside may still write
             elif error is not None:
-                error.add_note(f"what was finished until then is in {self.working}")
+                error.add_note(where)
+        except OSError as failure:  # of the manifest, or of the renaming
+            failure.add_note(where)
+            raise
         finally:
             self._claim.release()
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import refusal
-from syncline.registry import PYTHON, called, is_reference, reads_alone, reference_to
+from syncline.registry import PYTHON, called, is_reference, reference_to, specs_are_data
 
 _WRITTEN = "_written"
 """Attribute of a problem that was made so: what the spec said."""
@@ -51,7 +51,7 @@ def _problem(value: Any) -> Any:
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if reads_alone() and (kind == PYTHON or is_reference(kind)):
+    if specs_are_data() and (kind == PYTHON or is_reference(kind)):
         named = fields.get("name") if kind == PYTHON else kind
         return LostProblem(str(fields.get("target") or named))
     if kind == PYTHON:

@@ -136,6 +136,6 @@ def deferred(reference: str) -> Callable[..., Any]:
     """The function at ``module:name``, which is imported when it is called."""
 
     def call(*arguments: Any) -> Any:
-        return imported(reference)(*arguments)
+        return imported(reference, installed=True)(*arguments)
 
     return call

@@ -11,7 +11,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-import yaml
 
 import syncline as sl
 from syncline.costmodel import Link
@@ -287,21 +286,3 @@ def test_a_program_on_the_command_line_sends_lambdas_to_other_processes():
         [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=600
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
-
-
-def test_reading_results_runs_no_code_that_they_name(tmp_path, monkeypatch) -> None:
-    """A problem that a function makes, and a network: the function would leave a folder."""
-    monkeypatch.chdir(tmp_path)
-    made = sl.compare(problem="rosenbrock", methods=["ddp-sgdm"], networks=["wan"], workers=2, steps=2, jobs=1,
-                      compute={"seconds": 1e-3}).save("made")  # fmt: skip
-    fields = yaml.safe_load((made / "spec.yaml").read_text())
-    fields["problem"] = {"kind": "python", "target": "os:mkdir", "path": str(tmp_path / "problem")}
-    (made / "spec.yaml").write_text(yaml.safe_dump(fields))
-    read = sl.load(made)
-    assert read.spec is not None and read.spec.problem.name == "os:mkdir" and read.tables
-    fields["networks"] = [{"kind": "python", "target": "os:mkdir", "path": str(tmp_path / "network")}]
-    (made / "spec.yaml").write_text(yaml.safe_dump(fields))
-    assert sl.load(made).spec is None and len(sl.load(made).summary) == 1
-    assert not list(tmp_path.glob("[pn]*"))
-    with pytest.raises(sl.SpecError, match=r"problem.target: .*os:mkdir"):
-        sl.compare(read.spec, steps=3)

@@ -21,9 +21,9 @@ REFUSED = [
     (("compare", "--jobs", "0"), "--jobs: got '0'; expected at least 1"),
     (("pipeline", "--jitter", "much"), "--jitter: got 'much'; expected a number"),
     (("compare", "--job", "3"), "option: got '--job'; expected one of '--columns', '--help', '--jobs', '--json', "
-     "'--network', '--out', '--set', '--text' (did you mean '--jobs'?); see 'syncline compare --help'"),
-    (("--quiet",), "option: got '--quiet'; expected one of '--help', '--install-completion', '--show-completion', "
-     "'--version'; see 'syncline --help'"),
+     "'--network', '--no-code', '--out', '--set', '--text' (did you mean '--jobs'?); see 'syncline compare --help'"),
+    (("--quiet",), "option: got '--quiet'; expected one of '--help', '--install-completion', '--no-code', "
+     "'--show-completion', '--version'; see 'syncline --help'"),
     (("collectives", "--workers"), "--workers: got nothing; expected a value"),
     (("run",), "spec: got nothing; expected a bundled spec (see 'syncline list specs'), a YAML file, or - for standard "
      "input"),

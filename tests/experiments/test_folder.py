@@ -27,7 +27,7 @@ def test_a_folder_appears_under_its_name_only_when_it_is_whole(tmp_path):
         folder.json("run", {"a": 1})
         assert names(tmp_path) == [".run.lock", f".run.partial-{os.getpid()}"]
     assert names(tmp_path) == ["run"]
-    assert names(tmp_path / "run") == ["figures", "run.json"]
+    assert names(tmp_path / "run") == ["figures", "manifest.json", "run.json"]
 
 
 def test_results_are_never_overwritten(tmp_path):
@@ -168,7 +168,7 @@ def test_the_remains_of_a_crash_are_in_nobodys_way(tmp_path):
     (tmp_path / f".run.partial-{os.getpid()}").mkdir()
     with RunFolder(tmp_path / "run") as folder:
         folder.json("run", {})
-    assert names(tmp_path / "run") == ["figures", "run.json"]
+    assert names(tmp_path / "run") == ["figures", "manifest.json", "run.json"]
 
 
 def test_the_environment_names_what_a_result_depends_on():

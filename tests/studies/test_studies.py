@@ -154,7 +154,14 @@ def test_a_study_leaves_a_folder_with_records_rows_and_figures(tmp_path):
     folder = tmp_path / "out"
     assert result["folder"] == str(folder) and not result["interrupted"]
     files = sorted(path.name for path in folder.rglob("*.*"))
-    assert files == ["loss_over_tails.png", "metrics.parquet", "run.json", "sign_shares.png", "spec.yaml"]
+    assert files == [
+        "loss_over_tails.png",
+        "manifest.json",
+        "metrics.parquet",
+        "run.json",
+        "sign_shares.png",
+        "spec.yaml",
+    ]
     assert json.loads((folder / "run.json").read_text())["rows"] == json.loads(json.dumps(result["rows"]))
     assert load_spec(folder / "spec.yaml", (), QuantisersSpec) == spec
     table = pq.read_table(folder / "metrics.parquet").to_pylist()

@@ -26,6 +26,7 @@ from syncline.backend.tracing.record import RankRecord, say_notes
 from syncline.backend.tracing.recorder import Refusal, is_library
 from syncline.backend.tracing.watch import tells_where, watched_ranks
 from syncline.errors import SpecError, SynclineError, one_of
+from syncline.registry import refuse_code
 
 
 class ForeignScript(NamedTuple):
@@ -268,11 +269,12 @@ def run_script(program: ForeignScript) -> None:
 
 
 def script_of(words: Sequence[str]) -> ForeignScript:
-    """What stands behind ``--``: a file and its arguments, or ``-m`` and a module and its arguments.
+    """Return the script behind ``--``: a file and its arguments, or ``-m`` and a module and its arguments.
 
     Raises:
-        SpecError: ``-m`` alone.
+        SpecError: ``-m`` alone; or no code may run (`refuse_code`).
     """
+    refuse_code("script", " ".join(words), "no script")
     if words[0] == "-m":
         if len(words) < 2:
             raise SpecError("script", "-m", "a module's name behind it")

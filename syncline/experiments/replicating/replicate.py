@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.folder import environment
+from syncline.experiments.manifest import remove_manifest, write_manifest
 from syncline.experiments.replicating.along import ALONG, measured_rows
 from syncline.experiments.replicating.averages import averages_rows, keep_averages, read_averages
 from syncline.experiments.replicating.choosing import check_effort, chosen_trials, method_with
@@ -196,6 +197,7 @@ def replicate(
         from syncline.experiments.replicating.readme import write_readme
 
         write_readme(result, command, claims or {})
+    write_manifest(out)
     return result
 
 
@@ -279,5 +281,6 @@ def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
 def _made(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
+        remove_manifest(out)
     except OSError as error:
         raise SpecError("--out", str(out), f"a place that can be written to ({error.strerror})") from None

@@ -13,6 +13,7 @@ from typing import Any
 
 from syncline.errors import SpecError
 from syncline.experiments.claims import Claim, claimed
+from syncline.experiments.manifest import remove_manifest, write_manifest
 from syncline.experiments.plain import plain
 from syncline.experiments.sweep.runs import failed_record, read_run
 from syncline.files import read_json
@@ -44,7 +45,8 @@ class SweepFolder:
     """A folder that one sweep writes at a time; the same sweep, or another, goes on in it later.
 
     ``runs/`` has a folder per finished run, ``sweep.json`` what was asked for last, and its rows; ``sweep.parquet`` the
-    same rows. Both are made anew of the run folders.
+    same rows. Both are made anew of the run folders. The manifest is written at the end, and removed while a sweep
+    writes.
 
     Args:
         path: the folder. One that exists must be a sweep's, or empty.
@@ -63,6 +65,7 @@ class SweepFolder:
             self.runs.mkdir(parents=True, exist_ok=True)
             for left in self.runs.glob(".*.partial-*"):  # of processes that died: nobody else writes here
                 shutil.rmtree(left, ignore_errors=True)
+            remove_manifest(self.path)
         except OSError as error:
             self._claim.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
@@ -72,7 +75,11 @@ class SweepFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._claim.release()
+        try:
+            if (self.path / NAME).is_file():
+                write_manifest(self.path)
+        finally:
+            self._claim.release()
 
     def about(self) -> dict[str, Any]:
         """What ``sweep.json`` says of the sweep that was here last; nothing if there was none."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.manifest import write_manifest
 from syncline.experiments.plain import plain
 from syncline.files import read_json
 from syncline.specs import RunSpec
@@ -153,6 +154,7 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
         working = working or begin(runs, outcome.name)
         for name, content in outcome.files.items():
             (working / name).write_bytes(content)
+        write_manifest(working)
         if read_run(runs, outcome.name) is None:
             shutil.rmtree(runs / outcome.name, ignore_errors=True)  # in which somebody has deleted files
             working.rename(runs / outcome.name)
@@ -162,7 +164,9 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
-    """What ``run.json`` of a finished run says; None if there is none."""
+    """Return what ``run.json`` of a finished run says; None if there is none, or if the name leads out of ``runs``."""
+    if name == ".." or Path(name).name != name:
+        return None
     try:
         told = read_json(runs / name / "run.json")
     except (OSError, ValueError):

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"
 
+NAMES = (
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop",
+    "SGD",
+)  # fmt: skip
+"""Torch's own optimizers that can be a rule."""
+
+BUILT_IN = frozenset(f"torch.optim{module}:{name}" for name in NAMES for module in ("", f".{name.lower()}"))
+"""What specs call them, by `torch.optim` or by the module of the class. A spec may name these where no code may run."""
+
 
 class TorchRuleSpec(Spec):
     """An optimizer of torch's kind, by anybody: ``{kind: torch, target: "torch.optim:AdamW", betas: [0.9, 0.95]}``.
@@ -142,7 +151,7 @@ def _found(target: str) -> Any:
     if not is_reference(target) or target.startswith("__main__:"):
         expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
         raise SpecError("rule.target", target, expected)
-    found = imported(target, "rule.target")
+    found = imported(target, "rule.target", installed=target in BUILT_IN)
     if not callable(found):
         raise SpecError("rule.target", target, CLASS)
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from syncline.errors import SpecError
-from syncline.registry import PYTHON
+from syncline.registry import PYTHON, specs_are_data
 from syncline.yamls import parse_yaml
 
 SECTIONS = ("network", "hardware")
@@ -22,6 +22,9 @@ AS_IN = {
 }
 
 SUFFIXES = (".yaml", ".yml")
+
+PACKAGE = Path(__file__).resolve().parents[2]
+"""Where the files are that come with Syncline."""
 
 
 def is_file(value: Any) -> TypeGuard[str | Path]:
@@ -55,17 +58,28 @@ def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:
 
 
 def text_in(file: Path, path: str) -> str:
-    """What stands in a file.
+    """Return what stands in a file.
 
     Raises:
         SpecError: it cannot be read, or is no text.
     """
+    check_file(file, path)
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
     except ValueError as error:  # bytes that are no text
         raise SpecError(path, str(file), f"a file of text ({error})") from error
+
+
+def check_file(file: Path, path: str) -> None:
+    """Refuse a file that a folder of results names: the folder holds all that is read of it.
+
+    Raises:
+        SpecError: a folder of results is being read, and the file does not come with Syncline.
+    """
+    if specs_are_data() and not file.is_relative_to(PACKAGE):
+        raise SpecError(path, str(file), "no file, because reading results reads their folder alone")
 
 
 def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mapping[str, Any]:

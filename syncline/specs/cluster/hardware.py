@@ -15,7 +15,7 @@ from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, Registry, called_as, is_reference
-from syncline.specs.cluster.files import AS_IN, is_file, section_of
+from syncline.specs.cluster.files import AS_IN, check_file, is_file, section_of
 from syncline.specs.cluster.reading import Bandwidth, Described, Name, users_fields
 from syncline.units import parse_bytes
 
@@ -89,6 +89,7 @@ def hardware_fields(given: Hardware) -> dict[str, Any] | str:
 def _measured(kind: str, given: Any, gpu: str, path: str) -> MeasuredTimes:
     """A table's file, or its rows: ranks, bytes, seconds."""
     if isinstance(given, str):
+        check_file(Path(given), path)
         return read_times(Path(given), kind, gpu, path)
     try:
         points = tuple((int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in given)

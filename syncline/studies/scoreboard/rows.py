@@ -100,7 +100,8 @@ def function_named(paper: str, name: str) -> Callable[..., Any]:
     """The function that computes a value: of the paper's module, of another one here, or of any by ``module:name``."""
     module, _, attribute = name.rpartition(":")
     module = module or paper.replace("-", "_")
-    function: Callable[..., Any] = imported(f"{module if '.' in module else f'{_PACKAGE}.{module}'}:{attribute}")
+    where = module if "." in module else f"{_PACKAGE}.{module}"
+    function: Callable[..., Any] = imported(f"{where}:{attribute}", installed=True)  # the register is Syncline's own
     return function
 
 

@@ -92,7 +92,9 @@ def test_nodes_are_what_astra_sim_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     folder = given_to(tmp_path, ranks)
     assert json.loads((folder / "comm_groups.json").read_text()) == {"1": [1, 2]}
-    assert sorted(path.name for path in folder.iterdir()) == ["comm_groups.json", *(f"trace.{i}.et" for i in range(3))]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "comm_groups.json", "manifest.json", *(f"trace.{i}.et" for i in range(3)),
+    ]  # fmt: skip
     head, *nodes = read_messages(folder / "trace.0.et")
     assert head.version == "1.0.0"
     assert [node.type for node in nodes] == [COMPUTE, COLLECTIVE, COMPUTE, SEND, COMPUTE, METADATA, METADATA]
