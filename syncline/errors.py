@@ -34,8 +34,13 @@ MOST_SHOWN = 200
 
 
 def _shown(value: object) -> str:
-    """A value as Python writes it, or its beginning."""
-    text = repr(value)
+    """Return a value as Python writes it, or its beginning, in one line; or its type if Python cannot write it."""
+    try:
+        text = repr(value)
+    except Exception:  # whatever a user's own object raises; a list that is too deep
+        text = f"<{type(value).__name__}>"
+    if "\n" in text:
+        text = " ".join(text.split())
     return text if len(text) <= MOST_SHOWN + 100 else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from syncline import costmodel
+from syncline.api.arguments import checked
 from syncline.specs import network
 
 
+@checked
 def Link(latency: str | float, bandwidth: str | float, name: str | None = None) -> costmodel.Link:
     """A network of one link that each worker has.
 

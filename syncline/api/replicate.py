@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.errors import SpecError, one_of
 from syncline.experiments.sweep.grid import seeds_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from syncline.experiments.sweep.listener import Listener
 
 
+@checked
 def replicate(
     name: str | Path,
     *,

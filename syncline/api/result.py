@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
 from syncline.experiments.projection.columns import ColumnRows
@@ -165,6 +166,7 @@ class Result:
             parts.append(f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">')
         return "\n".join(parts)
 
+    @checked
     def save(self, folder: str | Path) -> Path:
         """Keep it under a name, which `sl.load` reads again; a calibration is one file.
 
@@ -197,6 +199,7 @@ class Result:
             raise SpecError("save", str(target), f"a place that can be written to ({said})") from None
         return target
 
+    @checked
     def report(self, out: str | Path | None = None, *, title: str = "") -> ReportPage:
         """One page of it, which anybody can open; `sl.report` makes one of several results.
 
