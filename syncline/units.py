@@ -11,6 +11,7 @@ import contextlib
 import math
 import re
 from decimal import Decimal
+from numbers import Integral
 
 from syncline.errors import SpecError
 
@@ -81,6 +82,15 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
     if rate == 0:
         raise SpecError(path, value, expected)
     return rate
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is a whole number, of Python or NumPy, and no truth value.
+
+    >>> is_whole(3), is_whole(3.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 _COUNTS = {**{name: float(factor) for name, factor in _DECIMAL.items()}, "B": 1e9}
@@ -163,8 +173,8 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 def _parse(value: str | float, path: str, units: dict[str, float], expected: str) -> float:
     quantity = math.nan
-    # ArithmeticError: an exponent that no decimal number can have. TypeError, ValueError: not a number at all.
-    with contextlib.suppress(ArithmeticError, TypeError, ValueError):
+    # An exponent that no decimal number can have; no number at all; a user's own object that raises what it likes.
+    with contextlib.suppress(Exception):
         if isinstance(value, str):
             match = _QUANTITY.fullmatch(value.strip())
             if match and (match[2] or "") in units:

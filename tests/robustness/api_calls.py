@@ -18,10 +18,10 @@ import torch
 
 import syncline as sl
 from syncline import comm, methods
+from syncline.backend.tracing.ranks import ForeignScript
 from syncline.costmodel import HARDWARE, Link
 from syncline.experiments.tracing.scenario import ReplayedOn
 from syncline.experiments.tracing.trace import trace
-from syncline.backend.tracing.ranks import ForeignScript
 from syncline.methods.makers import kinds
 from tests.experiments.tracing.records import both
 from tests.robustness.hostile import NAMES, hostile
@@ -207,8 +207,8 @@ CALLS: dict[str, Call] = {
         _function("calibrate"),
         lambda: {"workers": [2]},
         lambda: {
-            "spec": None, "network": "10gbe", "sizes": ["4 B", 1024], "budget": "10 ms", "window": "10 ms", "out": "out",
-            "device": "cpu", "backend": "gloo", "timeout": "10 s",
+            "spec": None, "network": "10gbe", "sizes": ["4 B", 1024], "budget": "10 ms", "window": "10 ms",
+            "out": "out", "device": "cpu", "backend": "gloo", "timeout": "10 s",
         },
         weight=2,
     ),
@@ -311,8 +311,9 @@ CALLS: dict[str, Call] = {
             "loss": torch.nn.functional.mse_loss,
         },
         lambda: {
-            "evaluate": torch.nn.functional.mse_loss, "batch_size": 4, "validation": (torch.ones(4, 2), torch.ones(4, 2)),
-            "accumulate": 1, "shuffle": True, "drop_last": True, "name": "mine", "how": "loop", "buffers": "own",
+            "evaluate": torch.nn.functional.mse_loss, "batch_size": 4, "accumulate": 1,
+            "validation": (torch.ones(4, 2), torch.ones(4, 2)),
+            "shuffle": True, "drop_last": True, "name": "mine", "how": "loop", "buffers": "own",
             "matrices": ["weight"],
         },
         weight=2,
@@ -342,9 +343,11 @@ for _name, _more in {
     CALLS[f"Communicator.{_name}"] = Call(
         _collective(_name),
         lambda more=_more: {"x": _tensors()} | {name: value for name, value in more.items() if name == "size"},
-        lambda more=_more, name=_name: (more if "size" not in more else {})
-        | ({"wire": comm.BF16} if name in ("all_reduce", "all_gather", "gather", "broadcast") else {})
-        | {"label": "x", "details": comm.PLAIN},
+        lambda more=_more, name=_name: (
+            (more if "size" not in more else {})
+            | ({"wire": comm.BF16} if name in ("all_reduce", "all_gather", "gather", "broadcast") else {})
+            | {"label": "x", "details": comm.PLAIN}
+        ),
         weight=0.3,
     )
 for _name, _more in {"all_to_all": {}, "reduce_scatter": {"op": "sum"}}.items():
