@@ -59,7 +59,7 @@ def within(path: str) -> Iterator[None]:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
-def one_of(options: Iterable[str], given: str) -> str:
+def one_of(options: Iterable[str], given: object) -> str:
     """The end of an error line: what would be accepted, with the closest match first.
 
     >>> one_of(["infiniband", "10gbe", "wan"], "10gb")
@@ -67,7 +67,7 @@ def one_of(options: Iterable[str], given: str) -> str:
     """
     names = sorted(options)
     line = "one of " + ", ".join(repr(name) for name in names)
-    close = difflib.get_close_matches(given, names, n=1)
+    close = difflib.get_close_matches(given, names, n=1) if isinstance(given, str) else []
     return line + (f" (did you mean {close[0]!r}?)" if close else "")
 
 

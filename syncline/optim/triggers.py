@@ -196,6 +196,8 @@ class GradientChange(Trigger):
             SpecError: for replicas side by side, which would have to agree.
         """
         check_one_seed(comm)
+        if not rows:
+            raise SpecError("method", "selsync", "parameters with gradients for its trigger; matrices of Dion")
         comm.ledger.read_back(1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
         self.decided.append(largest[:1])

@@ -26,6 +26,16 @@ from syncline.methods.makers import kinds
 from tests.experiments.tracing.records import both
 from tests.robustness.hostile import NAMES, hostile
 
+BESIDE: dict[str, tuple[str, ...]] = {
+    "search": ("tune", "trials"),
+    "tune": ("trials",),
+    "trials": ("tune",),
+    "deadline": ("tokens",),
+    "budget": ("tokens", "prices"),
+    "best": ("deadline", "tokens"),
+}
+"""Arguments that are refused without these."""
+
 
 class Call(NamedTuple):
     """A callable of the API, with arguments that it takes.
@@ -60,6 +70,8 @@ class Case(NamedTuple):
         call = CALLS[self.name]
         others = call.more()
         arguments = call.needed() | {name: others[name] for name in self.more}
+        if "cluster" in self.more:
+            arguments.pop("networks")
         for (*parents, last), value in self.changes.items():
             at: Any = arguments
             for key in parents:
@@ -91,16 +103,20 @@ def _projection() -> dict[str, Any]:
     return {
         "spec": "project-gpt-160m", "hardware": "h100", "model": "gpt-160m", "overlap": "ddp", "algorithm": "ring",
         "sequence": 128, "precision": "bf16", "layout": "tensor=2", "tokens": "1B", "target_loss": 3.0,
-        "prices": {"devices": {"a100": 2.0}, "currency": "USD"}, "extrapolate": True, "failures": "llama-3",
+        "prices": {"accelerator_hour": 2.0}, "extrapolate": True, "failures": "llama-3",
         "cluster": "two-sites-a100", "tokens_per_worker": 1024,
     }  # fmt: skip
+
+
+def _solved() -> dict[str, Any]:
+    return {name: value for name, value in _projection().items() if name != "failures"}
 
 
 def _targets() -> dict[str, Any]:
     return {
         "deadline": "30d", "budget": "50k", "step_time": "2 s", "utilisation": 0.4, "compute_utilisation": 0.4,
-        "exposed": "5%", "loss_penalty": "1%", "over": "ddp-adam", "level": 0, "among": "10gbe,wan", "most": 8,
-        "batch_tokens": "1M", "best": True, "fits": True,
+        "exposed": "5%", "loss_penalty": "1%", "over": "ddp-adam", "level": 0, "batch_tokens": "1M", "best": True,
+        "fits": True,
     }  # fmt: skip
 
 
@@ -180,7 +196,8 @@ CALLS: dict[str, Call] = {
     "compare": Call(
         _function("compare"),
         lambda: _small() | {"methods": ["ddp-adam", {"kind": "local", "lr": 0.01}], "networks": ["10gbe"], "jobs": 1},
-        lambda: _training_fields() | {"spec": {"kind": "compare", "name": "x"}, "methods.1.lr": 0.1},
+        lambda: {name: value for name, value in _training_fields().items() if name not in ("method.lr", "scale")}
+        | {"spec": {"kind": "compare", "name": "x"}, "methods.1.lr": 0.1},
         weight=4,
     ),
     "run": Call(_function("run"), _one_of_each, _training_fields, weight=4),
@@ -221,8 +238,24 @@ CALLS: dict[str, Call] = {
     "solve": Call(
         _function("solve"),
         lambda: {"variable": "bandwidth", "workers": 4, "methods": "diloco", "networks": "10gbe", "speedup": 2},
-        lambda: _projection() | _targets(),
+        lambda: _solved() | _targets(),
         weight=4,
+    ),
+    "solve.workers": Call(
+        _function("solve"),
+        lambda: {
+            "variable": "workers", "workers": 4, "methods": "diloco", "networks": "10gbe",
+            "step_time": "2 s", "most": 8,
+        },
+        _solved,
+    ),
+    "solve.network": Call(
+        _function("solve"),
+        lambda: {
+            "variable": "network", "workers": 4, "methods": "diloco", "networks": "10gbe", "step_time": "2 s",
+            "among": ["10gbe", "wan"],
+        },
+        _solved,
     ),
     "advise": Call(
         _function("advise"),
@@ -231,7 +264,7 @@ CALLS: dict[str, Call] = {
         },
         lambda: {
             "tokens": "1B", "target_loss": 3.0, "batch_tokens": "1M", "sequence": 128, "budget": "50k",
-            "deadline": "30d", "prices": {"devices": {"a100": 2.0}, "currency": "USD"}, "extrapolate": True,
+            "deadline": "30d", "prices": {"accelerator_hour": 2.0}, "extrapolate": True,
             "failures": "llama-3",
         },
         weight=4,
@@ -265,10 +298,10 @@ CALLS: dict[str, Call] = {
     ),
     "loss": Call(
         _function("loss"),
-        lambda: {"method": ["ddp-adam", "diloco"], "parameters": ["1.3B"]},
+        lambda: {"method": ["ddp-adam", "diloco"], "parameters": ["1.3B"], "extrapolate": True},
         lambda: {
             "tokens": "26B", "replicas": [2, 4], "period": [30], "batch_tokens": "1M", "fit": None, "target_loss": 2.5,
-            "extrapolate": True, "every_fit": True,
+            "every_fit": True,
         },
         weight=3,
     ),
@@ -335,7 +368,6 @@ for _name, _more in {
     "all_gather": {},
     "gather": {"root": 0},
     "broadcast": {"root": 0},
-    "all_reduce_max": {},
     "start_all_gather": {},
     "all_gather_within": {"size": 2},
     "all_gather_across": {"size": 2},
@@ -372,7 +404,7 @@ for _name in sorted(methods._constructors):
     CALLS[f"methods.{_name}"] = Call(
         lambda name=_name: _stepped(getattr(methods, name)),
         lambda: {"params": _parameters(), "lr": 0.01},
-        lambda name=_name: _knobs(name) | {"comm": None, "worker_axis": True},
+        lambda name=_name: _knobs(name) | {"comm": None, "worker_axis": False},
         weight=0.3,
     )
 
@@ -382,17 +414,18 @@ def case(number: int) -> Case:
     draw = random.Random(f"call {number}")
     name = draw.choices(list(CALLS), [call.weight for call in CALLS.values()])[0]
     needed, others = CALLS[name].needed(), CALLS[name].more()
-    more = tuple(draw.sample(list(others), min(len(others), draw.choice([0, 0, 1, 2]))))
+    drawn = draw.sample(list(others), min(len(others), draw.choice([0, 0, 1, 2])))
+    more = tuple(dict.fromkeys(other for one in drawn for other in (one, *BESIDE.get(one, ())) if other in others))
     changes: dict[tuple[Any, ...], str] = {}
     for _ in range(draw.choice([1, 1, 1, 2])):
         everything = needed | others
-        place: tuple[Any, ...] = (draw.choice(list(everything)),)
+        place: tuple[Any, ...] = (draw.choice([*needed, *(more or others)]),)
         inner = everything[place[0]]
         while isinstance(inner, list | dict) and inner and draw.random() < 0.4:
             key = draw.choice(list(inner if isinstance(inner, dict) else range(len(inner))))
             place, inner = (*place, key), inner[key]
         if place[0] in others and place[0] not in more:
-            more = (*more, place[0])
+            more = (*more, place[0], *(one for one in BESIDE.get(place[0], ()) if one in others))
         if not any(place[: len(other)] == other or other[: len(place)] == place for other in changes):
             changes[place] = draw.choice(NAMES)
     if draw.random() < 0.01:
