@@ -138,8 +138,9 @@ def number_or_text(text: str | float) -> str | float:
     >>> number_or_text("4"), number_or_text("4 KiB")
     (4.0, '4 KiB')
     """
-    with contextlib.suppress(ValueError):
-        return float(text)
+    if isinstance(text, str):
+        with contextlib.suppress(ValueError):
+            return float(text)
     return text
 
 

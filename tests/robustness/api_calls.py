@@ -70,7 +70,7 @@ class Case(NamedTuple):
         call = CALLS[self.name]
         others = call.more()
         arguments = call.needed() | {name: others[name] for name in self.more}
-        if "cluster" in self.more:
+        if "cluster" in self.more and not any(place[0] == "networks" for place in self.changes):
             arguments.pop("networks")
         for (*parents, last), value in self.changes.items():
             at: Any = arguments
