@@ -101,17 +101,15 @@ def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
 
 
 def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
-    """Return a value whose numbers, texts and containers are Python's own; other objects stay what they are.
-
-    Arrays in lists or fields stay arrays, because a user's own function may be called with them.
-    """
+    """Return a value whose numbers, texts and containers are Python's own; other objects stay what they are."""
     if isinstance(value, str):
-        return str.__str__(value)
-    if hasattr(type(value), "tolist") and not (around and getattr(value, "ndim", 1)):
+        return str(value.encode(), "utf-8")  # half a character, which no file can hold, ends here
+    if hasattr(type(value), "tolist"):
         value = value.tolist()
     if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
         return value
     if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
+        bool(value == "")  # raises of an object that no check could compare with a name
         return value
     if id(value) in around or len(around) == DEEPEST:
         raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")

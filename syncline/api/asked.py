@@ -62,5 +62,7 @@ def told(lines: list[str]) -> None:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return one or several, as several."""
+    """Return one or several, as several; none of None."""
+    if value is None:
+        return []
     return list(value) if isinstance(value, list | tuple | range) else [value]

@@ -90,8 +90,8 @@ def project(
         several, machines, workers = asked_of(cluster, several, machines, workers)
         loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project", studies_of="project")
         options = projections.Options(
-            None if workers is None else listed(workers), listed(model or []), machines or [],
-            listed(methods or []), overlap, algorithm, sequence, precision, listed(layout or []),
+            None if workers is None else listed(workers), listed(model), machines or [],
+            listed(methods), overlap, algorithm, sequence, precision, listed(layout),
         )  # fmt: skip
         spec = projections.variants(loaded, options)
         told(projections.left_out(spec))

@@ -174,7 +174,7 @@ class Result:
             SpecError: the name exists, or cannot be written.
         """
         target = Path(folder)
-        if target.exists():
+        if os.path.lexists(target):  # which takes a name that is too long for a file as what it is
             raise SpecError("save", str(target), "a name that does not exist yet")
         if self.folder is None:
             from syncline.experiments.folder import RunFolder, environment

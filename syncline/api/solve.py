@@ -124,8 +124,8 @@ def solve(
         several, machines, workers = asked_of(cluster, several, machines, workers)
         loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project")
         options = Options(
-            None if workers is None else listed(workers), listed(model or []), machines or [],
-            listed(methods or []), overlap, algorithm, sequence, precision, listed(layout or []),
+            None if workers is None else listed(workers), listed(model), machines or [],
+            listed(methods), overlap, algorithm, sequence, precision, listed(layout),
         )  # fmt: skip
         specs = inputs.specs(loaded, options, own_methods=spec != DEFAULT)
         told(left_out(specs))

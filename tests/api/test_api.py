@@ -120,7 +120,7 @@ def test_what_is_surely_not_meant_is_a_warning_of_python(small):
         (lambda: sl.collectives(nbytes="3 potatoes"), "^nbytes: got '3 potatoes'"),
         (lambda: sl.project(hardware="a10"), "^hardware: got 'a10'; expected one of"),
         (lambda: sl.project(workers=[8, 0]), "^workers: got .8, 0.; expected whole numbers"),
-        (lambda: sl.Link("20 metres", "1 Gbit/s"), "link.latency: got '20 metres'"),
+        (lambda: sl.Link("20 metres", "1 Gbit/s"), "^latency: got '20 metres'"),
         (lambda: sl.load("nowhere"), "folder: got 'nowhere'; expected a run folder"),
     ],
 )
