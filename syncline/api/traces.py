@@ -70,9 +70,8 @@ def trace(
 
     several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
     programs = [program_of(one) for one in several]
-    question = ReplayedOn.of(
-        listed(NETWORKS if networks is None else networks), hardware, algorithm, host, target_loss=target_loss
-    )
+    joined = listed(NETWORKS if networks is None else networks)
+    question = ReplayedOn.of(joined, hardware, algorithm, host, target_loss=target_loss)
     with place(out, folder_name(programs)) as (path, scratch):
         told = experiment(programs, workers, question, path, exact=exact and out is not None, run=traced_apart)
     return replayed("trace", told, question, scratch)
@@ -122,9 +121,8 @@ def whatif(
     several = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]
     folders = [Path(one.folder or "") if isinstance(one, Result) else Path(one) for one in several]
     changes = Changes(scale_bandwidth, scale_latency, scale_compute, overlap)
-    question = ReplayedOn.of(
-        listed(NETWORKS if networks is None else networks), hardware, algorithm, host, changes, target_loss
-    )
+    joined = listed(NETWORKS if networks is None else networks)
+    question = ReplayedOn.of(joined, hardware, algorithm, host, changes, target_loss)
     with place(out, "whatif") as (path, scratch):
         told = experiment(folders, question, path, exact=exact and out is not None)
     return replayed("whatif", told, question, scratch)

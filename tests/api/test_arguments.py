@@ -57,7 +57,7 @@ def test_a_wrong_argument_is_one_line(call, line, unchecked):
     assert str(refused.value).startswith(line)
 
 
-@pytest.mark.parametrize("name", ["Raises", "NoRepr", "10**5000"])
+@pytest.mark.parametrize("name", ["NoRepr", "[NoRepr]", "10**5000"])
 def test_a_value_that_cannot_be_shown_is_refused_all_the_same(name):
     with pytest.raises(sl.SynclineError, match=r"^workers: got <\w+>; expected a whole number$"):
         sl.collectives(workers=hostile(name))
