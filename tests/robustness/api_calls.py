@@ -24,7 +24,7 @@ from syncline.experiments.tracing.scenario import ReplayedOn
 from syncline.experiments.tracing.trace import trace
 from syncline.methods.makers import kinds
 from tests.experiments.tracing.records import both
-from tests.robustness.hostile import NAMES, hostile
+from tests.robustness.hostile import NAMES, hostile, like
 
 BESIDE: dict[str, tuple[str, ...]] = {
     "search": ("tune", "trials"),
@@ -427,7 +427,7 @@ def case(number: int) -> Case:
         if place[0] in others and place[0] not in more:
             more = (*more, place[0], *(one for one in BESIDE.get(place[0], ()) if one in others))
         if not any(place[: len(other)] == other or other[: len(place)] == place for other in changes):
-            changes[place] = draw.choice(NAMES)
+            changes[place] = draw.choice(like(inner) if draw.random() < 0.5 else NAMES)
     if draw.random() < 0.01:
         changes["no_such_argument",] = "0"
     return Case(number, name, more, changes)

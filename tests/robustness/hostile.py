@@ -161,6 +161,21 @@ CONSTANTS: dict[str, Any] = {
     "Decimal nan": Decimal("nan"),
     "Decimal sNaN": Decimal("sNaN"),
     "Fraction": Fraction(1, 3),
+    "7": 7,
+    "1000": 1000,
+    "10**6": 10**6,
+    "10**9": 10**9,
+    "10**12": 10**12,
+    "1e-9": 1e-9,
+    "1 - 1e-12": 1 - 1e-12,
+    "'0 s'": "0 s",
+    "'1e-300 s'": "1e-300 s",
+    "'1000 d'": "1000 d",
+    "'50%'": "50%",
+    "'1B'": "1B",
+    "'1e30'": "1e30",
+    "'1e300 B'": "1e300 B",
+    "'1e-9 bit/s'": "1e-9 bit/s",
     "''": "",
     "' '": " ",
     "'yes'": "yes",
@@ -287,6 +302,21 @@ MADE: dict[str, Callable[[], Any]] = {
 """Values that are made anew for each call."""
 
 NAMES = (*CONSTANTS, *MADE)
+
+NUMBERS = tuple(name for name, value in CONSTANTS.items() if isinstance(value, int | float | np.number))
+
+TEXTS = tuple(name for name, value in CONSTANTS.items() if isinstance(value, str))
+
+CONTAINERS = tuple(name for name, value in CONSTANTS.items() if isinstance(value, list | dict | tuple | range))
+
+
+def like(value: Any) -> tuple[str, ...]:
+    """Return names of values of the same kind, whose type a parameter takes: only their ranges can be wrong."""
+    if isinstance(value, int | float):
+        return NUMBERS
+    if isinstance(value, str):
+        return TEXTS + NUMBERS
+    return CONTAINERS if isinstance(value, list | dict | tuple) else NAMES
 
 
 def hostile(name: str) -> Any:
