@@ -27,6 +27,9 @@ DEEPEST = 50
 MOST_ITEMS = 1_000_000
 """Items that an iterator may yield: one that does not end would fill the memory."""
 
+LARGEST = 2**63
+"""More than any whole number that a table can hold."""
+
 WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -159,7 +162,7 @@ def _is_of(value: Any, option: Any) -> bool:
         return callable(value)
     if kind in (int, float):
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and _is_finite(value) and (kind is float or value == int(value))
+        return number and _is_finite(value) and (kind is float or (value == int(value) and abs(value) < LARGEST))
     if kind in (Sequence, Iterable):
         return isinstance(value, list | tuple | range)
     return isinstance(value, kind)

@@ -118,8 +118,8 @@ def several_of(params: Any) -> list[Any]:
         given = [params] if isinstance(params, Tensor) else list(params)
     except Exception as error:  # whatever a user's iterator raises
         raise SpecError("params", params, f"{PARAMETERS} ({said(error)})") from None
-    groups = [isinstance(one, dict) and "params" in one for one in given]
-    if not given or any(groups) != all(groups):
+    groups = [isinstance(one, dict) for one in given]
+    if not given or any(groups) != all(groups) or any("params" not in one for one in given if isinstance(one, dict)):
         raise SpecError("params", params, PARAMETERS)
     return given
 

@@ -91,6 +91,8 @@ class TorchProblem:
         for field in ("make_model", *(f for f in ("loss", "evaluate") if getattr(self, f) is not None)):
             if not callable(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a function")
+        if not isinstance(self.name, str):
+            raise SpecError("problem.name", self.name, "text")
         if not self.name:
             word = word_for(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
