@@ -34,8 +34,13 @@ MOST_SHOWN = 200
 
 
 def _shown(value: object) -> str:
-    """A value as Python writes it, or its beginning."""
-    text = repr(value)
+    """Return a value as Python writes it, or its beginning, in one line; or its type if Python cannot write it."""
+    try:
+        text = repr(value)
+    except Exception:  # whatever a user's own object raises; a list that is too deep
+        text = f"<{type(value).__name__}>"
+    if "\n" in text:
+        text = " ".join(text.split())
     return text if len(text) <= MOST_SHOWN + 100 else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
@@ -54,7 +59,7 @@ def within(path: str) -> Iterator[None]:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
-def one_of(options: Iterable[str], given: str) -> str:
+def one_of(options: Iterable[str], given: object) -> str:
     """The end of an error line: what would be accepted, with the closest match first.
 
     >>> one_of(["infiniband", "10gbe", "wan"], "10gb")
@@ -62,7 +67,7 @@ def one_of(options: Iterable[str], given: str) -> str:
     """
     names = sorted(options)
     line = "one of " + ", ".join(repr(name) for name in names)
-    close = difflib.get_close_matches(given, names, n=1)
+    close = difflib.get_close_matches(given, names, n=1) if isinstance(given, str) else []
     return line + (f" (did you mean {close[0]!r}?)" if close else "")
 
 

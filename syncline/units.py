@@ -11,6 +11,7 @@ import contextlib
 import math
 import re
 from decimal import Decimal
+from numbers import Integral
 
 from syncline.errors import SpecError
 
@@ -83,6 +84,15 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
     return rate
 
 
+def is_whole(value: object) -> bool:
+    """Return whether a value is a whole number, of Python or NumPy, and no truth value.
+
+    >>> is_whole(3), is_whole(3.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 _COUNTS = {**{name: float(factor) for name, factor in _DECIMAL.items()}, "B": 1e9}
 
 
@@ -128,8 +138,9 @@ def number_or_text(text: str | float) -> str | float:
     >>> number_or_text("4"), number_or_text("4 KiB")
     (4.0, '4 KiB')
     """
-    with contextlib.suppress(ValueError):
-        return float(text)
+    if isinstance(text, str):
+        with contextlib.suppress(ValueError):
+            return float(text)
     return text
 
 
@@ -163,8 +174,8 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 def _parse(value: str | float, path: str, units: dict[str, float], expected: str) -> float:
     quantity = math.nan
-    # ArithmeticError: an exponent that no decimal number can have. TypeError, ValueError: not a number at all.
-    with contextlib.suppress(ArithmeticError, TypeError, ValueError):
+    # An exponent that no decimal number can have; no number at all; a user's own object that raises what it likes.
+    with contextlib.suppress(Exception):
         if isinstance(value, str):
             match = _QUANTITY.fullmatch(value.strip())
             if match and (match[2] or "") in units:

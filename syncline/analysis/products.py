@@ -123,7 +123,7 @@ def cauchy_norm_11(
     if draws < 2:
         raise SpecError("draws", draws, "at least 2")
     if how not in HOW:
-        raise SpecError("how", how, one_of(HOW, str(how)))
+        raise SpecError("how", how, one_of(HOW, how))
     logs, kept = torch.zeros(products.dimension, dtype=torch.float64), []
     for _ in range(draws):
         uniform = torch.rand(products.dimension, dtype=torch.float64, generator=generator)

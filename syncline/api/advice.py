@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncline.api.asked import as_arguments, listed
+from syncline.api.arguments import checked
+from syncline.api.asked import listed
 from syncline.api.result import Result
 
 
+@checked
 def advise(
     model: Any,
     cluster: Any = None,
@@ -64,25 +66,24 @@ def advise(
     from syncline.experiments.advice.advised import advised
     from syncline.experiments.advice.question import advice_question
 
-    with as_arguments():
-        question = advice_question(
-            model,
-            cluster,
-            network=network,
-            hardware=hardware,
-            workers=workers,
-            tokens=tokens,
-            target_loss=target_loss,
-            batch_tokens=batch_tokens,
-            sequence=sequence,
-            budget=budget,
-            deadline=deadline,
-            prices=prices,
-            extrapolate=extrapolate,
-            methods=None if methods is None else listed(methods),
-            failures=failures,
-        )
-        advice = advised(question)
+    question = advice_question(
+        model,
+        cluster,
+        network=network,
+        hardware=hardware,
+        workers=workers,
+        tokens=tokens,
+        target_loss=target_loss,
+        batch_tokens=batch_tokens,
+        sequence=sequence,
+        budget=budget,
+        deadline=deadline,
+        prices=prices,
+        extrapolate=extrapolate,
+        methods=None if methods is None else listed(methods),
+        failures=failures,
+    )
+    advice = advised(question)
 
     def tables() -> Any:
         from syncline.experiments.advice.tables import advice_tables  # only here: JSON needs no rich

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from syncline.errors import SpecError
 from syncline.fields import kind_of_model
 from syncline.specs import STUDIES, Experiment, load_spec, study_of
 
-Asked: TypeAlias = "str | Path | Mapping[str, Any] | Experiment | None"
+Asked: TypeAlias = str | Path | Mapping[str, Any] | Experiment | None
 """A bundled spec's name, a YAML file, a spec's fields, a spec, or nothing: all is said by keywords."""
 
 
@@ -53,22 +53,16 @@ def spec_of(
 
 
 def told(lines: list[str]) -> None:
-    """Tell each line as a warning about the user's call."""
+    """Warn of each line at the place outside this package that called it."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("syncline."):
+        level, frame = level + 1, frame.f_back
     for line in lines:
-        warnings.warn(line, stacklevel=4)
-
-
-@contextmanager
-def as_arguments() -> Iterator[None]:
-    """Refusals of options of the command line call them as Python does: ``--bytes`` is ``bytes``."""
-    try:
-        yield
-    except SpecError as error:
-        raise SpecError(error.path.removeprefix("--").replace("-", "_"), error.value, error.expected) from None
+        warnings.warn(line, stacklevel=level)
 
 
 def listed(value: Any) -> list[Any]:
-    """One or several, as several: lists, tuples, ranges, arrays."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    """Return one or several, as several; none of None."""
+    if value is None:
+        return []
     return list(value) if isinstance(value, list | tuple | range) else [value]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.api.asked import Asked, as_arguments, listed, spec_of, told
+from syncline.api.arguments import checked
+from syncline.api.asked import Asked, listed, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, asked_of, network_fields
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from syncline.experiments.projection.answers import WholeTraining
 
 
+@checked
 def project(
     spec: Asked | Sequence[Experiment] = "project-gpt-160m",
     *,
     model: Any = None,
-    workers: Any = None,
+    workers: int | Iterable[int] | None = None,
     hardware: Any = None,
     methods: Any = None,
     networks: Any = None,
@@ -83,28 +85,25 @@ def project(
     from syncline.experiments.projection import projections
 
     if not isinstance(spec, Sequence) or isinstance(spec, str):
-        with as_arguments():
-            several = None if networks is None else listed(networks)
-            machines = None if hardware is None else listed(hardware)
-            several, machines, workers = asked_of(cluster, several, machines, workers)
+        several = None if networks is None else listed(networks)
+        machines = None if hardware is None else listed(hardware)
+        several, machines, workers = asked_of(cluster, several, machines, workers)
         loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project", studies_of="project")
         options = projections.Options(
-            None if workers is None else listed(workers), listed(model or []), machines or [],
-            listed(methods or []), overlap, algorithm, sequence, precision, listed(layout or []),
+            None if workers is None else listed(workers), listed(model), machines or [],
+            listed(methods), overlap, algorithm, sequence, precision, listed(layout),
         )  # fmt: skip
-        with as_arguments():
-            spec = projections.variants(loaded, options)
+        spec = projections.variants(loaded, options)
         told(projections.left_out(spec))
     from syncline.experiments.projection.answers import WholeTraining
 
-    with as_arguments():
-        asked = WholeTraining(
-            None if tokens is None else parse_count(tokens, "tokens"),
-            target_loss,
-            None if prices is None else prices_of(prices),
-            extrapolate,
-            None if failures is None else failures_of(failures),
-        )
+    asked = WholeTraining(
+        None if tokens is None else parse_count(tokens, "tokens"),
+        target_loss,
+        None if prices is None else prices_of(prices),
+        extrapolate,
+        None if failures is None else failures_of(failures),
+    )
     return projected(spec, thresholds=thresholds, asked=asked)
 
 
@@ -137,14 +136,15 @@ def projected(
     )
 
 
+@checked
 def collectives(
     workers: int | None = None,
     nbytes: str | float = "619 MiB",
     networks: Any = None,
     *,
     cluster: Any = None,
-    collectives: Any = None,
-    algorithms: Any = None,
+    collectives: str | Iterable[str] | None = None,
+    algorithms: str | Iterable[str] | None = None,
     rule: str = "eager",
     starts: Sequence[str | float] | None = None,
 ) -> Result:
@@ -176,11 +176,8 @@ def collectives(
     def names(given: Any) -> list[Any] | None:
         return None if given is None else listed(given)
 
-    with as_arguments():
-        several, _, count = asked_of(cluster, names(networks), None, workers)
-        question = experiment.CostQuestion.of(
-            count, nbytes, several, names(collectives), starts, names(algorithms), rule
-        )
+    several, _, count = asked_of(cluster, names(networks), None, workers)
+    question = experiment.CostQuestion.of(count, nbytes, several, names(collectives), starts, names(algorithms), rule)
     return priced(question)
 
 
@@ -200,6 +197,7 @@ def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Resu
     return Result("collectives", answer, tables=tables, figure=figure, asked=lambda: {"question": asked})
 
 
+@checked
 def pipeline(
     spec: Asked = "pipeline-schedules",
     *,

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.api.arguments import checked
 from syncline.api.clocks import played, priced, projected
 from syncline.api.processes import launched
 from syncline.api.replicate import replicated_in
@@ -23,6 +24,7 @@ from syncline.registry import specs_as_data
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
 
+@checked
 def load(folder: str | Path) -> Result:
     """Return the result in a run folder, as the commands and `Result.save` write it; of a sweep's folder that of
     `sl.sweep`, of a replication's that of `sl.replicate`, as far as it is.

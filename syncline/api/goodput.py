@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from syncline.api.asked import as_arguments, listed
+from syncline.api.arguments import checked
+from syncline.api.asked import listed
 from syncline.api.result import Result
 from syncline.units import parse_seconds
 
 
+@checked
 def goodput(
     failures: Any = "llama-3",
-    workers: Any = 1024,
+    workers: int | Iterable[int] = 1024,
     step_time: str | float = "10 s",
     *,
-    recovery: Any = None,
+    recovery: str | Iterable[str] | None = None,
     interval: Any = None,
     duration: str | float = "30 d",
     steps: int | None = None,
@@ -50,21 +53,20 @@ def goodput(
     from syncline.experiments.goodput.tables import goodput_tables
     from syncline.specs.failures import failures_of
 
-    with as_arguments():
-        given = failures_of(failures)
-        if fields:
-            given = failures_of(given.model_dump(mode="json", exclude_unset=True) | fields)
-        question = GoodputQuestion(
-            given,
-            listed(workers),
-            parse_seconds(step_time, "--step-time"),
-            [given.recovery] if recovery is None else listed(recovery),
-            [given.checkpoint.interval] if interval is None else [interval_of(one) for one in listed(interval)],
-            parse_seconds(duration, "--duration"),
-            steps,
-            seeds,
-            period,
-        )
+    given = failures_of(failures)
+    if fields:
+        given = failures_of(given.model_dump(mode="json", exclude_unset=True) | fields)
+    question = GoodputQuestion(
+        given,
+        listed(workers),
+        parse_seconds(step_time, "--step-time"),
+        [given.recovery] if recovery is None else listed(recovery),
+        [given.checkpoint.interval] if interval is None else [interval_of(one) for one in listed(interval)],
+        parse_seconds(duration, "--duration"),
+        steps,
+        seeds,
+        period,
+    )
     rows = goodput_rows(question)
     said = notes(question, rows)
     asked = {"failures": given.model_dump(mode="json")}

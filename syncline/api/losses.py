@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from syncline.api.asked import as_arguments, listed
+from syncline.api.arguments import checked
+from syncline.api.asked import listed
 from syncline.api.result import Result
 from syncline.errors import SpecError
 from syncline.units import parse_count
 
 
+@checked
 def loss(
-    method: Any = ("ddp-adam", "diloco"),
+    method: str | Iterable[str] = ("ddp-adam", "diloco"),
     parameters: Any = None,
     *,
     tokens: str | float | None = None,
-    replicas: Any = 2,
-    period: Any = None,
+    replicas: float | Iterable[float] = 2,
+    period: float | Iterable[float] | None = None,
     batch_tokens: str | float | None = None,
     fit: str | None = None,
     target_loss: float | None = None,
@@ -48,30 +51,29 @@ def loss(
     from syncline.experiments.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
 
     methods, many, periods = listed(method), listed(replicas), [None] if period is None else listed(period)
-    with as_arguments():
-        if parameters is None:
-            if target_loss is None:
-                raise SpecError("parameters", None, "how many the model has, or a target loss")
-            told = [
-                model_for_loss(one, target_loss, m, h, fit, extrapolate)
-                for one in methods
-                for m in (many if one != "ddp-adam" else many[:1])
-                for h in (periods if one != "ddp-adam" else [None])
-            ]
-        else:
-            asked = [
-                TrainingAtScale(
-                    one,
-                    parse_count(size, "parameters"),
-                    None if tokens is None else parse_count(tokens, "tokens"),
-                    m,
-                    h,
-                    None if batch_tokens is None else parse_count(batch_tokens, "batch_tokens"),
-                )
-                for size in listed(parameters)
-                for one in methods
-                for m in (many if one != "ddp-adam" else many[:1])
-                for h in (periods if one != "ddp-adam" else [None])
-            ]
-            told = losses_at_scale(asked, fit, target_loss, extrapolate, every_fit)
+    if parameters is None:
+        if target_loss is None:
+            raise SpecError("parameters", None, "how many the model has, or a target loss")
+        told = [
+            model_for_loss(one, target_loss, m, h, fit, extrapolate)
+            for one in methods
+            for m in (many if one != "ddp-adam" else many[:1])
+            for h in (periods if one != "ddp-adam" else [None])
+        ]
+    else:
+        asked = [
+            TrainingAtScale(
+                one,
+                parse_count(size, "parameters"),
+                None if tokens is None else parse_count(tokens, "tokens"),
+                m,
+                h,
+                None if batch_tokens is None else parse_count(batch_tokens, "batch_tokens"),
+            )
+            for size in listed(parameters)
+            for one in methods
+            for m in (many if one != "ddp-adam" else many[:1])
+            for h in (periods if one != "ddp-adam" else [None])
+        ]
+        told = losses_at_scale(asked, fit, target_loss, extrapolate, every_fit)
     return Result("loss", {"rows": told}, tables=lambda: loss_tables(told))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from syncline import costmodel
+from syncline.api.arguments import checked
+from syncline.errors import SpecError
 from syncline.specs import network
 
 
+@checked
 def Link(latency: str | float, bandwidth: str | float, name: str | None = None) -> costmodel.Link:
     """A network of one link that each worker has.
 
@@ -27,6 +30,9 @@ def Link(latency: str | float, bandwidth: str | float, name: str | None = None) 
     >>> Link(0.02, 125e6, name="dsl") == Link("20 ms", "125 MB/s", name="dsl")
     True
     """
-    made = network({"latency": latency, "bandwidth": bandwidth}, "link")
+    try:
+        made = network({"latency": latency, "bandwidth": bandwidth}, "")
+    except SpecError as error:
+        raise SpecError(error.path.strip("."), error.value, error.expected) from None
     assert isinstance(made, costmodel.Link)
     return made if name is None else dataclasses.replace(made, name=name)

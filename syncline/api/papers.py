@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from syncline.api.arguments import checked
 from syncline.api.result import Result
 
 
+@checked
 def reproduce(paper: str | None = None) -> Result:
     """Compute the numbers of a paper anew, or of all five: a row per cell, point, formula or claim, with a verdict.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.api.asked import Asked, as_arguments, spec_of, told
+from syncline.api.arguments import checked
+from syncline.api.asked import Asked, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.errors import SynclineError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from syncline.experiments.launching.process import Launch
 
 
+@checked
 def launch(
     spec: Asked = None,
     *,
@@ -82,7 +83,7 @@ def launch(
     told(launch_warnings(loaded, how))
     result = on_processes(loaded, how, out, exact=exact, on_progress=on_progress)
     if result.failed:
-        warnings.warn(result.failed, stacklevel=2)
+        told([result.failed])
     return result
 
 
@@ -116,6 +117,7 @@ def launched(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scra
     return Result("launch", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
 
 
+@checked
 def calibrate(
     spec: str | Path | None = None,
     *,
@@ -156,16 +158,15 @@ def calibrate(
     from syncline.experiments.launching.process import Launch
     from syncline.units import parse_seconds
 
-    with as_arguments():
-        plan = planned(
-            None if spec is None else str(spec), fields, known=network,
-            sizes=None if sizes is None else list(sizes), budget=budget, window=window,
-        )  # fmt: skip
-        numbers = [workers] if isinstance(workers, int) else list(workers)
-        check_process_counts(numbers)
+    plan = planned(
+        None if spec is None else str(spec), fields, known=network,
+        sizes=None if sizes is None else list(sizes), budget=budget, window=window,
+    )  # fmt: skip
+    numbers = [workers] if isinstance(workers, int) else list(workers)
+    check_process_counts(numbers)
     told(calibrate_warnings(numbers))
     how = Launch(device, backend, parse_seconds(timeout, "timeout"))
-    with place(out, "cluster.yaml") as (path, scratch), as_arguments():
+    with place(out, "cluster.yaml") as (path, scratch):
         answer = experiment.calibrate(plan, numbers, path, how, exact=out is not None, command="sl.calibrate")
     return calibrated(answer, scratch)
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.errors import SpecError, one_of
 from syncline.experiments.sweep.grid import seeds_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from syncline.experiments.sweep.listener import Listener
 
 
+@checked
 def replicate(
     name: str | Path,
     *,
@@ -55,14 +57,14 @@ def replicate(
     >>> import syncline as sl
     >>> sl.replicate("mt-dao", most=0)
     Traceback (most recent call last):
-    syncline.errors.SpecError: --most: got 0; expected at least 1 training
+    syncline.errors.SpecError: most: got 0; expected at least 1 training
     """
     from syncline.experiments.replicating.replicate import command_of, default_folder
     from syncline.experiments.replicating.replicate import replicate as experiment
     from syncline.experiments.replicating.tables import replication_tables
     from syncline.experiments.sweep.allowance import Allowance
 
-    allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
+    allowance = Allowance(most, None if time is None else parse_seconds(time, "time"))
     asked = seeds_of(seeds)
     spec = load_replication(name, scale, asked)
     said = _said(spec)

@@ -8,10 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.api.arguments import checked
+from syncline.api.result import Result
 from syncline.errors import SpecError
 
 if TYPE_CHECKING:
-    from syncline.api.result import Result
     from syncline.experiments.reporting.reported import Reported
 
 
@@ -35,6 +36,7 @@ class ReportPage:
         return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
 
 
+@checked
 def report(
     what: str | Path | Result | Sequence[str | Path | Result], out: str | Path | None = None, *, title: str = ""
 ) -> ReportPage:
@@ -59,7 +61,6 @@ def report(
 
 def _reported(what: str | Path | Result) -> Reported:
     from syncline.api.folders import load
-    from syncline.api.result import Result
     from syncline.experiments.reporting.reported import Reported
 
     result = what if isinstance(what, Result) else load(what)

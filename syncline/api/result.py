@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
 from syncline.experiments.projection.columns import ColumnRows
@@ -165,6 +166,7 @@ class Result:
             parts.append(f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">')
         return "\n".join(parts)
 
+    @checked
     def save(self, folder: str | Path) -> Path:
         """Keep it under a name, which `sl.load` reads again; a calibration is one file.
 
@@ -172,7 +174,7 @@ class Result:
             SpecError: the name exists, or cannot be written.
         """
         target = Path(folder)
-        if target.exists():
+        if os.path.lexists(target):  # which takes a name that is too long for a file as what it is
             raise SpecError("save", str(target), "a name that does not exist yet")
         if self.folder is None:
             from syncline.experiments.folder import RunFolder, environment
@@ -197,6 +199,7 @@ class Result:
             raise SpecError("save", str(target), f"a place that can be written to ({said})") from None
         return target
 
+    @checked
     def report(self, out: str | Path | None = None, *, title: str = "") -> ReportPage:
         """One page of it, which anybody can open; `sl.report` makes one of several results.
 

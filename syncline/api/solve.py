@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.api.asked import Asked, as_arguments, listed, spec_of, told
+from syncline.api.arguments import checked
+from syncline.api.asked import Asked, listed, spec_of, told
 from syncline.api.result import Result
 from syncline.specs import Experiment, ProjectSpec, asked_of
 
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 DEFAULT = "project-gpt-160m"
 
 
+@checked
 def solve(
     variable: str,
     spec: Asked | Sequence[Experiment] = DEFAULT,
     *,
     model: Any = None,
-    workers: Any = None,
+    workers: int | Iterable[int] | None = None,
     hardware: Any = None,
     methods: Any = None,
     networks: Any = None,
@@ -112,23 +114,22 @@ def solve(
         tokens, target_loss, prices, extrapolate, deadline, budget, step_time, utilisation, compute_utilisation,
         exposed, speedup, loss_penalty, over, level, among, most, batch_tokens, best, fits,
     )  # fmt: skip
-    with as_arguments():
-        inputs.targets()
-        specs: Sequence[Experiment]
-        if isinstance(spec, Sequence) and not isinstance(spec, str):
-            specs = spec
-        else:
-            several = None if networks is None else listed(networks)
-            machines = None if hardware is None else listed(hardware)
-            several, machines, workers = asked_of(cluster, several, machines, workers)
-            loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project")
-            options = Options(
-                None if workers is None else listed(workers), listed(model or []), machines or [],
-                listed(methods or []), overlap, algorithm, sequence, precision, listed(layout or []),
-            )  # fmt: skip
-            specs = inputs.specs(loaded, options, own_methods=spec != DEFAULT)
-            told(left_out(specs))
-        question = inputs.question(variable, specs, own_methods=methods is not None)
+    inputs.targets()
+    specs: Sequence[Experiment]
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        specs = spec
+    else:
+        several = None if networks is None else listed(networks)
+        machines = None if hardware is None else listed(hardware)
+        several, machines, workers = asked_of(cluster, several, machines, workers)
+        loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project")
+        options = Options(
+            None if workers is None else listed(workers), listed(model), machines or [],
+            listed(methods), overlap, algorithm, sequence, precision, listed(layout),
+        )  # fmt: skip
+        specs = inputs.specs(loaded, options, own_methods=spec != DEFAULT)
+        told(left_out(specs))
+    question = inputs.question(variable, specs, own_methods=methods is not None)
     return answered(question)
 
 

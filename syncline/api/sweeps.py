@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.api.arguments import checked
 from syncline.api.asked import Asked, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@checked
 def sweep(
     spec: Asked = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
@@ -109,6 +111,7 @@ class SweepResult(Result):
             "sweep", swept.json(), tables=partial(_tables, swept), folder=Path(swept.folder), scratch=scratch
         )
 
+    @checked
     def best(self, by: str = "loss") -> pd.DataFrame:
         """One row per configuration, the best first: median, lowest and highest over the seeds; less is better.
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from syncline.api.asked import as_arguments, listed
+from syncline.api.arguments import checked
+from syncline.api.asked import listed
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.errors import SpecError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from syncline.backend.tracing.ranks import ForeignScript
     from syncline.experiments.tracing.scenario import ReplayedOn
 
-Traceable: TypeAlias = "str | Path | Callable[[], object]"
+Traceable: TypeAlias = str | Path | Callable[[], object]
 """A script: its file, or what would be typed (``"train.py --lr 1"``, ``"-m my.training"``); or a function."""
 
 NETWORKS = ("infiniband", "10gbe", "wan")
@@ -28,6 +29,7 @@ HARDWARE = "a100"
 """If none is named."""
 
 
+@checked
 def trace(
     what: Traceable | Sequence[Traceable],
     *,
@@ -73,16 +75,17 @@ def trace(
 
     several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
     programs = [program_of(one) for one in several]
-    with as_arguments():
-        question = ReplayedOn.of(listed(networks or list(NETWORKS)), hardware, algorithm, host, target_loss=target_loss)
-        options = TraceOptions(gpu, clock)
-    with place(out, folder_name(programs)) as (path, scratch), as_arguments():
+    joined = listed(NETWORKS if networks is None else networks)
+    question = ReplayedOn.of(joined, hardware, algorithm, host, target_loss=target_loss)
+    options = TraceOptions(gpu, clock)
+    with place(out, folder_name(programs)) as (path, scratch):
         told = experiment(
             programs, workers, question, path, exact=exact and out is not None, run=traced_apart, options=options
         )
     return replayed("trace", told, question, scratch)
 
 
+@checked
 def whatif(
     record: str | Path | Result | Sequence[str | Path | Result],
     *,
@@ -125,10 +128,10 @@ def whatif(
 
     several = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]
     folders = [Path(one.folder or "") if isinstance(one, Result) else Path(one) for one in several]
-    with as_arguments():
-        changes = Changes(scale_bandwidth, scale_latency, scale_compute, overlap)
-        question = ReplayedOn.of(listed(networks or list(NETWORKS)), hardware, algorithm, host, changes, target_loss)
-    with place(out, "whatif") as (path, scratch), as_arguments():
+    changes = Changes(scale_bandwidth, scale_latency, scale_compute, overlap)
+    joined = listed(NETWORKS if networks is None else networks)
+    question = ReplayedOn.of(joined, hardware, algorithm, host, changes, target_loss)
+    with place(out, "whatif") as (path, scratch):
         told = experiment(folders, question, path, exact=exact and out is not None)
     return replayed("whatif", told, question, scratch)
 

@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.api.arguments import checked
 from syncline.api.asked import Asked, spec_of
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.specs import CompareSpec, Experiment, RunSpec
 
 
+@checked
 def compare(
     spec: Asked = None,
     *,
@@ -80,6 +82,7 @@ def compared(spec: CompareSpec, told: dict[str, Any], scratch: Scratch | None = 
     return Result("compare", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)
 
 
+@checked
 def run(
     spec: Asked = None,
     *,

@@ -14,9 +14,10 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from syncline.comm.ledger import PLAIN, Details, Ledger
-from syncline.comm.wire import DENSE, WireFormat
+from syncline.comm.wire import DENSE, Cast, Dense, WireFormat
 from syncline.costmodel.traffic.call import Call, Ranks, parts_like
 from syncline.errors import SpecError
+from syncline.units import is_whole
 
 PerWorker = Shaped[Tensor, "R *s"]
 """A tensor of each local worker."""
@@ -183,7 +184,12 @@ def encoded_from(*xs: Tensor) -> Details:
 def note(
     ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
 ) -> None:
-    """Note what one worker hands to a collective: its bytes, and those that were encoded to get there."""
+    """Note what one worker hands to a collective: its bytes, and those that were encoded to get there.
+
+    Raises:
+        SpecError: an argument of another kind than the collective takes.
+    """
+    check_call(xs, wire, details)
     nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
     encoded_bytes = details.encoded_bytes
     if encoded_bytes is None:
@@ -207,19 +213,42 @@ def note_parts(
     details: Details,
 ) -> None:  # fmt: skip
     """Note the collectives of all parts that are like one, if it has more than one worker."""
+    check_call(xs, wire, details)
     for each in parts_like(part, workers) if len(part) > 1 else ():
         note(ledger, collective, xs, wire, each, label, details)
 
 
+def check_count(field: str, value: int) -> None:
+    """Refuse what is no number of workers."""
+    if not is_whole(value) or value < 1:
+        raise SpecError(field, value, "an integer >= 1")
+
+
+def check_tensors(xs: Sequence[Tensor]) -> None:
+    """Refuse what is no list of tensors."""
+    if not isinstance(xs, list | tuple) or not all(isinstance(x, Tensor) for x in xs):
+        raise SpecError("tensors", xs, "tensors with the workers in the first dimension")
+
+
+def check_call(xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
+    """Refuse arguments of a collective that are of another kind than it takes."""
+    check_tensors(xs)
+    if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
+        raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
+    if not isinstance(details, Details):
+        raise SpecError("details", details, "syncline.comm.Details")
+
+
 def check_blocks(size: int, workers: int) -> None:
     """Refuse blocks that do not make up the group."""
-    if not 1 <= size <= workers or workers % size:
+    if not is_whole(size) or not 1 <= size <= workers or workers % size:
         raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 
 
-def check_op(op: ReduceOp, *xs: Tensor) -> None:
+def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
     """Refuse another reduction than those there are, and the mean of integers, which need not be one."""
-    if op not in REDUCE_OPS:
+    check_tensors(xs)
+    if not isinstance(op, str) or op not in REDUCE_OPS:
         raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
     for x in xs:
         if op == "mean" and not (x.is_floating_point() or x.is_complex()):
@@ -228,13 +257,13 @@ def check_op(op: ReduceOp, *xs: Tensor) -> None:
 
 def check_root(root: int, workers: int) -> None:
     """Refuse a root that is not in the group."""
-    if not 0 <= root < workers:
+    if not is_whole(root) or not 0 <= root < workers:
         raise SpecError("root", root, f"a worker from 0 to {workers - 1}")
 
 
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
     """``x`` reduced along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
-    check_op(op, x)
+    check_op(op, [x])
     if x.shape[dim] == 1:  # its own mean, sum and maximum
         return x
     if op == "mean":

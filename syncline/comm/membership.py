@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.comm.base import check_count
 from syncline.errors import SpecError
+from syncline.units import is_whole
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class Absence:
     stop: int | None = None
 
     def __post_init__(self) -> None:
-        if self.worker < 0:
+        if not is_whole(self.worker) or self.worker < 0:
             raise SpecError("absence.worker", self.worker, "a worker, from 0")
-        if self.start < 0:
+        if not is_whole(self.start) or self.start < 0:
             raise SpecError("absence.start", self.start, "a step, from 0")
-        if self.stop is not None and self.stop <= self.start:
+        if self.stop is not None and (not is_whole(self.stop) or self.stop <= self.start):
             raise SpecError("absence.stop", self.stop, f"a step after start ({self.start}), or none")
 
     def covers(self, step: int) -> bool:
@@ -58,8 +60,11 @@ class Membership:
     """
 
     def __init__(
-        self, workers: int, absences: Iterable[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
+        self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
+        check_count("workers", workers)
+        if not isinstance(absences, list | tuple) or not all(isinstance(one, Absence) for one in absences):
+            raise SpecError("absences", absences, "a list of syncline.comm.Absence")
         self.workers, self.absences, self.joined = workers, tuple(absences), dict(joined or {})
         for absence in self.absences:
             if absence.worker >= workers:

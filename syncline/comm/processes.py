@@ -18,8 +18,10 @@ from syncline.comm.base import (
     PerWorker,
     ReduceOp,
     check_blocks,
+    check_count,
     check_op,
     check_root,
+    check_tensors,
     elements_per_row,
     flat,
     note,
@@ -71,8 +73,7 @@ class ProcessGroupCommunicator(Communicator):
             raise SpecError(
                 "membership", "given", "none: only the simulated world has workers that leave and come back"
             )
-        if workers_per_process < 1:
-            raise SpecError("workers_per_process", workers_per_process, "an integer >= 1")
+        check_count("workers_per_process", workers_per_process)
         self.ledger = Ledger()
         self._transport = transport or TorchTransport(group)
         self._reproducible = reproducible
@@ -91,7 +92,8 @@ class ProcessGroupCommunicator(Communicator):
         """Which worker each row is."""
         return range(self._rank * self._rows, (self._rank + 1) * self._rows)
 
-    def _check(self, *xs: Tensor) -> None:
+    def _check(self, xs: Sequence[Tensor]) -> None:
+        check_tensors(xs)
         for x in xs:
             if x.dim() == 0 or x.shape[0] != self._rows:
                 raise SpecError("worker axis", tuple(x.shape), f"{self._rows} rows in the first dimension")
@@ -178,8 +180,8 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
-        check_op(op, *xs)
-        self._check(*xs)
+        check_op(op, xs)
+        self._check(xs)
         if wire.exact_dtype and not self._reproducible:
             return self._start_exact(xs, op)
         if wire.exact_dtype:
@@ -221,7 +223,7 @@ class ProcessGroupCommunicator(Communicator):
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        self._check(x)
+        self._check([x])
         self._note("all_gather", [x], wire, label, details)
         gather = self._start_gather(wire.encode(x))
         return Handle(lambda: [wire.decode(gather(), x.dtype)])
@@ -231,7 +233,7 @@ class ProcessGroupCommunicator(Communicator):
         self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> list[Tensor]:
         check_blocks(size, self.world_size)
-        self._check(*xs)
+        self._check(xs)
         note_parts(self.ledger, "all_reduce", xs, wire, range(size), self.world_size, label, details)
         if size == 1:
             return list(xs)
@@ -249,7 +251,7 @@ class ProcessGroupCommunicator(Communicator):
     @override
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
         check_blocks(size, self.world_size)
-        self._check(x)
+        self._check([x])
         places = range(0, self.world_size, size)
         note_parts(self.ledger, "all_gather", [x], DENSE, places, self.world_size, label, details)
         if len(places) == 1:
@@ -263,7 +265,7 @@ class ProcessGroupCommunicator(Communicator):
     @override
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
         check_blocks(size, self.world_size)
-        self._check(x)
+        self._check([x])
         note_parts(self.ledger, "all_gather", [x], DENSE, range(size), self.world_size, label, details)
         if size == 1:
             return x.unsqueeze(1)
@@ -291,7 +293,7 @@ class ProcessGroupCommunicator(Communicator):
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
         check_root(root, self.world_size)
-        self._check(x)
+        self._check([x])
         self._note("gather", [x], wire, label, details)
         process, row = divmod(root, self._rows)
         sent = wire.encode(x).contiguous()
@@ -304,7 +306,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        self._check(x)
+        self._check([x])
         self._note("all_to_all", [x], wire, label, details)
         return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
 
@@ -313,8 +315,8 @@ class ProcessGroupCommunicator(Communicator):
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         # An all-to-all of blocks and a local reduction, the bytes of a ring's.
-        check_op(op, x)
-        self._check(x)
+        check_op(op, [x])
+        self._check([x])
         self._note("reduce_scatter", [x], wire, label, details)
         return reduce_rows(wire.decode(self._start_exchange(wire.encode(x))(), x.dtype), 1, op).squeeze(1)
 
@@ -323,7 +325,7 @@ class ProcessGroupCommunicator(Communicator):
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         check_root(root, self.world_size)
-        self._check(x)
+        self._check([x])
         self._note("broadcast", [x], wire, label, details)
         process, row = divmod(root, self._rows)
         sent = wire.encode(x)[row].contiguous().clone()

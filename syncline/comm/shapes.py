@@ -14,6 +14,7 @@ from syncline.comm.base import (
     PerWorker,
     ReduceOp,
     check_blocks,
+    check_count,
     check_op,
     check_root,
     note,
@@ -21,7 +22,6 @@ from syncline.comm.base import (
 )
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, WireFormat
-from syncline.errors import SpecError
 
 
 class ShapesCommunicator(Communicator):
@@ -40,8 +40,7 @@ class ShapesCommunicator(Communicator):
     local_workers = range(1)
 
     def __init__(self, workers: int) -> None:
-        if workers < 1:
-            raise SpecError("workers", workers, "an integer >= 1")
+        check_count("workers", workers)
         self.ledger = Ledger()
         self._group = range(workers)
 
@@ -62,7 +61,7 @@ class ShapesCommunicator(Communicator):
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        check_op(op, *xs)
+        check_op(op, xs)
         self._note("all_reduce", xs, wire, label, details)
         return [torch.empty_like(x) for x in xs]
 
@@ -109,7 +108,7 @@ class ShapesCommunicator(Communicator):
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        check_op(op, x)
+        check_op(op, [x])
         self._note("reduce_scatter", [x], wire, label, details)
         return torch.empty_like(x[:, 0])
 

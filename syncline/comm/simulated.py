@@ -13,6 +13,7 @@ from syncline.comm.base import (
     PerWorker,
     ReduceOp,
     check_blocks,
+    check_count,
     check_op,
     check_root,
     note,
@@ -48,11 +49,12 @@ class SimulatedCommunicator(Communicator):
     """
 
     def __init__(self, workers: int, replicas: int = 1, membership: Membership | None = None) -> None:
-        for field, value in (("workers", workers), ("replicas", replicas)):
-            if value < 1:
-                raise SpecError(field, value, "an integer >= 1")
-        if membership is not None and membership.workers != workers:
-            raise SpecError("membership", membership.workers, f"a membership of {workers} workers")
+        check_count("workers", workers)
+        check_count("replicas", replicas)
+        if membership is not None and (not isinstance(membership, Membership) or membership.workers != workers):
+            raise SpecError(
+                "membership", getattr(membership, "workers", membership), f"a membership of {workers} workers"
+            )
         self.ledger = Ledger()
         self.membership = membership if membership is not None and (membership.absences or membership.joined) else None
         self._workers, self._replicas, self._group = workers, replicas, range(workers)
@@ -125,7 +127,7 @@ class SimulatedCommunicator(Communicator):
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        check_op(op, *xs)
+        check_op(op, xs)
         self._note("all_reduce", xs, wire, label, details, op)
         return [self._reduced(x, op, wire) for x in xs]
 
@@ -184,7 +186,7 @@ class SimulatedCommunicator(Communicator):
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        check_op(op, x)
+        check_op(op, [x])
         self._note("reduce_scatter", [x], wire, label, details)
         return reduce_rows(self._grouped(wire.decode(wire.encode(x), x.dtype)), 1, op).flatten(0, 2)
 

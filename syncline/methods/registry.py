@@ -104,7 +104,7 @@ def method_of(value: Any) -> MethodBase:
     if kind == PYTHON:
         return _made(fields)
     if not isinstance(kind, str):
-        raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), str(kind)))
+        raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), kind))
     return validate(kind_named(kind), fields)
 
 

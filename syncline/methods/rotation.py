@@ -102,7 +102,9 @@ class RotationBase(DataParallelBase):
 
         The delays of a pipeline's stages are those of all groups, or a group's ``delays`` where it is built alone.
         """
-        given = list(params)
+        from syncline.optim.groups import several_of
+
+        given = several_of(params)
         if self.allocation != "uniform" and given and isinstance(given[0], Mapping):
             given = self._with_frequencies(given)
         return self._with_rule(given, self._rule(), comm, worker_axis)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from syncline.errors import SpecError
+from syncline.errors import SpecError, said
 from syncline.optim.base import UpdateRule
 
 OTHER, GIVEN = "other", "given"
@@ -111,12 +111,37 @@ def check_real(group: dict[str, Any], first: int) -> None:
 
 
 def unzipped(params: Any) -> dict[str, list]:
-    """A group's parameters, and their names where it has torch's (name, parameter) pairs."""
-    given = [params] if isinstance(params, Tensor) else list(params)
-    if not given or isinstance(given[0], Tensor):
+    """Return a group's parameters, and their names where it has torch's (name, parameter) pairs.
+
+    Raises:
+        SpecError: neither parameters nor pairs.
+    """
+    given = several_of(params)
+    if all(isinstance(one, Tensor) for one in given):
         return {"params": given}
+    if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Tensor) for one in given):
+        raise SpecError("params", params, PARAMETERS)
     names, tensors = zip(*given, strict=True)
     return {"params": list(tensors), "param_names": list(names)}
+
+
+PARAMETERS = "parameters, or groups of them, as torch's optimizers take"
+
+
+def several_of(params: Any) -> list[Any]:
+    """Return parameters, or groups of them, as a list.
+
+    Raises:
+        SpecError: something that has none, or groups beside something else.
+    """
+    try:
+        given = [params] if isinstance(params, Tensor) else list(params)
+    except Exception as error:  # whatever a user's iterator raises
+        raise SpecError("params", params, f"{PARAMETERS} ({said(error)})") from None
+    groups = [isinstance(one, dict) for one in given]
+    if not given or any(groups) != all(groups) or any("params" not in one for one in given if isinstance(one, dict)):
+        raise SpecError("params", params, PARAMETERS)
+    return given
 
 
 def placed(groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]) -> Iterator[tuple[Any, UpdateRule, Any]]:

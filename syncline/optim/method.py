@@ -26,12 +26,21 @@ from syncline.comm import (
     is_one_copy,
     the_copy,
 )
-from syncline.errors import SpecError
+from syncline.errors import SpecError, said
 from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
-from syncline.optim.groups import check_gradient, check_real, checked, joined_groups, placed, unzipped
+from syncline.optim.groups import (
+    PARAMETERS,
+    check_gradient,
+    check_real,
+    checked,
+    joined_groups,
+    placed,
+    several_of,
+    unzipped,
+)
 from syncline.optim.sharing import Shared, move, take_back
 from syncline.optim.sync import EveryStep, Periodic
 from syncline.optim.watching.base import Watch
@@ -135,6 +144,10 @@ class Method(torch.optim.Optimizer):
         error_feedback: bool = True,
         averages: Details = PLAIN,
     ) -> None:
+        if comm is not None and not isinstance(comm, Communicator):
+            raise SpecError("comm", comm, "a communicator, as those in syncline.comm")
+        if not isinstance(worker_axis, bool):
+            raise SpecError("worker_axis", worker_axis, "true or false")
         if not lr >= 0:
             raise SpecError("lr", lr, "a number >= 0")
         if not weight_decay >= 0:
@@ -156,7 +169,7 @@ class Method(torch.optim.Optimizer):
         self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
+        super().__init__(several_of(params), {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
         self._steppers = rule.of(self, worker_axis) if isinstance(rule, Stepping) else None
         for name in ("betas", "momentum"):  # where torch's schedulers that cycle a momentum look whether there is one
             if all(group.get(name) for group in self.param_groups):
@@ -174,7 +187,10 @@ class Method(torch.optim.Optimizer):
             part.pop("other_lr")
         # Not through what guards it against torch's compiler, which would be loaded for that, for a second.
         joined = joined_groups([checked(rule, part) for rule, part in parts])
-        unwrap(torch.optim.Optimizer.add_param_group)(self, joined)
+        try:
+            unwrap(torch.optim.Optimizer.add_param_group)(self, joined)
+        except (TypeError, ValueError) as error:
+            raise SpecError("params", joined["params"], f"{PARAMETERS} ({said(error)})") from None
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
         self._shares = None
 

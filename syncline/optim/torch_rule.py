@@ -151,7 +151,7 @@ class TorchRule(Stepping):
         """
         try:
             takes_lr = "lr" in inspect.signature(self.make).parameters
-        except (TypeError, ValueError):  # of some callables Python does not know it
+        except Exception:  # of some callables Python does not know it, and a user's object may raise
             takes_lr = False
         try:
             optimizer = self.make(params, **({"lr": lr} if takes_lr else {}))

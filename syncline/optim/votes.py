@@ -250,4 +250,4 @@ class ServerVote(Vote):
 def check_ties(ties: str) -> None:
     """Refuse what no vote knows."""
     if ties not in TIES:
-        raise SpecError("ties", ties, one_of(TIES, str(ties)))
+        raise SpecError("ties", ties, one_of(TIES, ties))

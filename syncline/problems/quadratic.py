@@ -56,7 +56,7 @@ class Quadratic(Landscape):
             if point is not None and len(point) != dimension:
                 raise SpecError(f"problem.{field}", point, f"{dimension} coordinates, as many as the spectrum has")
         if self.start_basis not in START_BASES:
-            raise SpecError("problem.start_basis", self.start_basis, one_of(START_BASES, str(self.start_basis)))
+            raise SpecError("problem.start_basis", self.start_basis, one_of(START_BASES, self.start_basis))
         if not 0 <= self.start_jitter < math.inf:
             raise SpecError("problem.start_jitter", self.start_jitter, "a finite number, 0 or larger")
         if self.angle_deg and (dimension != 2 or self.rotation_seed is not None):

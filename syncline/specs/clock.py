@@ -27,7 +27,7 @@ def known_algorithm(value: Any, path: str) -> str | None:
     """
     known = (*POLICIES, *ALGORITHM_NAMES)
     if value is not None and value not in known:
-        raise SpecError(path, value, one_of(known, str(value)))
+        raise SpecError(path, value, one_of(known, value))
     return None if value is None else str(value)
 
 

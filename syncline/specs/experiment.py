@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticSerializationError
+from typing_extensions import override
 
 from syncline.costmodel import Exchange, Hardware, ModelShape
-from syncline.errors import SpecError, within
+from syncline.errors import SpecError, SynclineError, within
 from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
 from syncline.methods.parts.asynchronous import asynchronous_of
@@ -77,6 +79,18 @@ class Experiment(Spec):
     name: str = Field(min_length=1, max_length=MOST_LETTERS, pattern=r"^[A-Za-z0-9._-]+$")
     description: str = ""
     source: str = ""
+
+    @override
+    def model_dump(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Return the fields, as pydantic does.
+
+        Raises:
+            SynclineError: a function of the user's is called with an object that no file can say.
+        """
+        try:
+            return super().model_dump(*args, **options)
+        except PydanticSerializationError as error:
+            raise SynclineError(f"spec: no file can say one of its values: {error}") from None
 
     def warnings(self) -> list[str]:
         """What is allowed but surely not meant, a line each."""

@@ -81,7 +81,7 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
         return _from_mapping(fields_of(value, value, path, "fields", AS_IN), path)
     if callable(value):  # an object of Python: a module, or what makes one
         return _of_object(value, path)
-    name = value if is_reference(value) else str(value).lower()
+    name = value if is_reference(value) or not isinstance(value, str) else value.lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
     return _brought(BY_NAME.get(name, path), name, name, path)

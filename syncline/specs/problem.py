@@ -48,7 +48,7 @@ def _problem(value: Any) -> Any:
     if isinstance(value, Problem) and not isinstance(value, type):
         return value
     if not isinstance(value, dict):
-        raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, str(value))}")
+        raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, value)}")
     fields = dict(value)
     kind = fields.pop("kind", None)
     if specs_are_data() and (kind == PYTHON or is_reference(kind)):
@@ -57,7 +57,7 @@ def _problem(value: Any) -> Any:
     if kind == PYTHON:
         return _made(fields)
     if not isinstance(kind, str):
-        raise refusal("kind", kind, one_of([*PROBLEMS, PYTHON], str(kind)))
+        raise refusal("kind", kind, one_of([*PROBLEMS, PYTHON], kind))
     try:
         problem = PROBLEMS.get(kind, "kind")
     except SpecError as error:

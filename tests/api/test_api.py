@@ -116,10 +116,10 @@ def test_what_is_surely_not_meant_is_a_warning_of_python(small):
         (lambda: sl.run(load_spec("compare-text")), "spec: got 'compare-text'; expected a spec of kind run"),
         (lambda: sl.compare("compare-tex"), r"spec: got 'compare-tex'.*\(did you mean 'compare-text'\?\)"),
         (lambda: sl.collectives(0), "workers: got 0; expected at least 1"),
-        (lambda: sl.collectives(nbytes="3 potatoes"), "^bytes: got '3 potatoes'"),
+        (lambda: sl.collectives(nbytes="3 potatoes"), "^nbytes: got '3 potatoes'"),
         (lambda: sl.project(hardware="a10"), "^hardware: got 'a10'; expected one of"),
         (lambda: sl.project(workers=[8, 0]), "^workers: got .8, 0.; expected whole numbers"),
-        (lambda: sl.Link("20 metres", "1 Gbit/s"), "link.latency: got '20 metres'"),
+        (lambda: sl.Link("20 metres", "1 Gbit/s"), "^latency: got '20 metres'"),
         (lambda: sl.load("nowhere"), "folder: got 'nowhere'; expected a run folder"),
     ],
 )

@@ -152,7 +152,7 @@ def rank_of_tables(
     for name, known in (("event", KINDS), ("kind", COLLECTIVES)):
         for word in pc.unique(events[name]).to_pylist():
             if word not in known and not (word is None and name == "kind"):
-                raise SpecError(name, word, one_of(known, str(word)))
+                raise SpecError(name, word, one_of(known, word))
     record = RankRecord([], segments, segment_cpu_s=_measured_s(operations))
     started: set[int] = set()
     for at, word in enumerate(columns["event"]):

@@ -128,7 +128,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         return name
     known = {each for of in TABLE.values() for each in of}
     if name not in known:
-        raise SpecError("algorithm", name, one_of({*known, *POLICIES}, str(name)))
+        raise SpecError("algorithm", name, one_of({*known, *POLICIES}, name))
     return first
 
 

@@ -66,11 +66,11 @@ def algorithm_name(kind: str, algorithm: str | None = None) -> str:
         SpecError: an unknown collective, or an algorithm that it does not have.
     """
     if kind not in TABLE:
-        raise SpecError("collective", kind, one_of(TABLE, str(kind)))
+        raise SpecError("collective", kind, one_of(TABLE, kind))
     if algorithm is None:
         return ALGORITHMS[kind][0]
     if algorithm not in TABLE[kind]:
-        raise SpecError(f"{kind}.algorithm", algorithm, one_of(TABLE[kind], str(algorithm)))
+        raise SpecError(f"{kind}.algorithm", algorithm, one_of(TABLE[kind], algorithm))
     return algorithm
 
 

@@ -60,7 +60,7 @@ VOTES = tuple(_BITS)
 
 def _known(how: str, workers: IntOrArray) -> None:
     if how not in _BITS:
-        raise SpecError("vote", how, one_of(_BITS, str(how)))
+        raise SpecError("vote", how, one_of(_BITS, how))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
 
 

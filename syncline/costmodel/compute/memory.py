@@ -114,7 +114,7 @@ def model_memory(
     16000.0
     """
     if precision not in MODEL_BYTES:
-        raise SpecError("memory.precision", precision, one_of(MODEL_BYTES, str(precision)))
+        raise SpecError("memory.precision", precision, one_of(MODEL_BYTES, precision))
     of_model = MODEL_BYTES[precision] * parameters
     copies = parameters if precision == "mixed" else 0
     return Memory(
@@ -224,7 +224,7 @@ def activation_bytes(
     """
     known = ("stored", "selective", "recomputed")
     if kept not in known:
-        raise SpecError("memory.activations", kept, one_of(known, str(kept)))
+        raise SpecError("memory.activations", kept, one_of(known, kept))
     w, tokens, gate = bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
     inputs = tokens * shape.width * w
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values

@@ -117,7 +117,7 @@ class ModelShape:
             raise SpecError("model.layers", self.layers, f"at most {most:,}: more have too many parameters to list")
         for i, one in enumerate(self.biases):
             if one not in BIASES:
-                raise SpecError(f"model.biases.{i}", one, one_of(BIASES, str(one)))
+                raise SpecError(f"model.biases.{i}", one, one_of(BIASES, one))
 
     def _check_parts(self) -> None:
         """Refuse fields of experts without experts, of latent attention without its rank, and what neither has."""

@@ -58,7 +58,7 @@ def pipeline_s(
     (28.5, 27.0)
     """
     if schedule not in CLOSED_FORMS:
-        raise SpecError("schedule", schedule, one_of(CLOSED_FORMS, str(schedule)))
+        raise SpecError("schedule", schedule, one_of(CLOSED_FORMS, schedule))
     if schedule == "zb-h1":
         work = microbatches * (forward_s + backward_s + weight_s)
         return work + (stages - 1) * (forward_s + backward_s - weight_s)

@@ -76,7 +76,7 @@ class Call(NamedTuple):
             SpecError: with the field and what is accepted.
         """
         if self.collective not in COLLECTIVES:
-            raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, str(self.collective)))
+            raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, self.collective))
         if not _is_size(self.payload_bytes):
             raise SpecError(f"{path}.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
         if not _is_size(self.encoded_bytes):

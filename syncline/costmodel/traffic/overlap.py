@@ -133,7 +133,7 @@ def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[C
         SpecError: no such overlap.
     """
     if overlap not in OVERLAPS:
-        raise SpecError("overlap", overlap, one_of(OVERLAPS, str(overlap)))
+        raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
     sent = call.payload_bytes
     call = call._replace(payload_bytes=sent.astype(np.float64) if isinstance(sent, np.ndarray) else float(sent))
     if overlap == "async":

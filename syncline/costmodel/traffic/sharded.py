@@ -67,7 +67,7 @@ def sharded_exchanges(
      ('reduce_scatter', 4.0, 0.67, 1.0), ('reduce_scatter', 4.0, 1.0, 1.0)]
     """
     if sharding not in SHARDINGS[1:]:
-        raise SpecError("sharding", sharding, one_of(SHARDINGS[1:], str(sharding)))
+        raise SpecError("sharding", sharding, one_of(SHARDINGS[1:], sharding))
     if micro_batches < 1:
         raise SpecError("micro_batches", micro_batches, "at least 1")
     full, every = sharding == "full", sharding != "optimizer"

@@ -11,6 +11,7 @@ from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
 from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
 from syncline.errors import SpecError
+from syncline.fields import MANY
 from syncline.methods import MethodBase, method_of, named
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
@@ -183,8 +184,8 @@ def advice_question(
     count = workers if workers is not None else given.workers if given else None
     if count is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
-    if count < 1:
-        raise SpecError("workers", count, "a number of workers, at least 1")
+    if not 1 <= count <= MANY:
+        raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
     joined.among(count)
     failing = _failing(failures, count)
     told: list[str] = list(_costless(failing))

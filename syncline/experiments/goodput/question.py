@@ -10,7 +10,7 @@ from typing import Any, get_args
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY
 from syncline.specs.failures import CheckpointSpec, FailuresSpec, Recovery
-from syncline.units import parse_seconds
+from syncline.units import is_whole, parse_seconds
 
 RECOVERIES: tuple[str, ...] = (*get_args(Recovery), "alone")
 """How a training goes on; ``alone``: workers at their own pace, each by itself."""
@@ -49,11 +49,11 @@ class GoodputQuestion:
     def __post_init__(self) -> None:
         for one in self.recoveries:
             if one not in RECOVERIES:
-                raise SpecError("--recovery", one, one_of(RECOVERIES, str(one)))
+                raise SpecError("--recovery", one, one_of(RECOVERIES, one))
         counts = [("--steps", 1 if self.steps is None else self.steps, MANY), ("--seeds", self.seeds, MOST_SEEDS)]
         counts += [("--period", self.period, MANY), *(("--workers", count, MOST_WORKERS) for count in self.workers)]
         for name, count, most in counts:
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+            if not is_whole(count) or not 1 <= count <= most:
                 raise SpecError(name, count, f"a whole number from 1 to {most:,}")
         for name, seconds in {"--step-time": self.step_s, "--for": self.for_s}.items():
             if not 0 < seconds < math.inf:
@@ -78,8 +78,10 @@ MOST_WORKERS = 10**7
 
 
 def interval_of(value: Any) -> Any:
-    """An interval as a user writes it."""
-    return CheckpointSpec.model_validate({"interval": value}).interval if value in ("best", "never") else seconds(value)
+    """Return an interval as a user writes it."""
+    if isinstance(value, str) and value in ("best", "never"):
+        return CheckpointSpec.model_validate({"interval": value}).interval
+    return seconds(value)
 
 
 def seconds(value: Any) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from syncline.costmodel import Link
 from syncline.errors import SpecError
 from syncline.experiments.projection.answers import WholeTraining
 from syncline.experiments.projection.projections import Options, names_of, variants
@@ -143,7 +142,7 @@ class InverseInputs:
         if self.speedup is not None:
             over = self.over or BASELINE
             named(over, "over")
-            methods = [over, *(one for one in methods if (one if isinstance(one, str) else one.name) != over)]
+            methods = [over, *(one for one in methods if getattr(one, "name", one) != over)]
         return variants(spec, Options(**vars(options) | {"methods": methods}))
 
 
@@ -179,7 +178,8 @@ def offered_links(given: Any, path: str = "among") -> list[OfferedLink]:
     if isinstance(given, Mapping):
         out = [_offered(name, price, path) for name, price in given.items()]
     else:
-        parts = [one for each in ([given] if isinstance(given, str | Link) else given) for one in _parts(each)]
+        several = given if isinstance(given, list | tuple) else [given]
+        parts = [one for each in several for one in _parts(each)]
         out = [_offered(*one, path) for one in parts]
     names = [one.link.name for one in out]
     for name in names:

@@ -97,5 +97,5 @@ def place_of(network: Network, level: str | int | None = None, path: str = "leve
     for number, one in enumerate(known):
         if str(level) in (one.name, str(number)):
             return one
-    expected = one_of(names, str(level)) if names else "none, as this network is one link to everybody"
+    expected = one_of(names, level) if names else "none, as this network is one link to everybody"
     raise SpecError(path, level, expected)

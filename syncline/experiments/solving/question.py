@@ -71,7 +71,7 @@ class Inverse:
 
     def __post_init__(self) -> None:
         if self.variable not in VARIABLES:
-            raise SpecError("variable", self.variable, one_of(VARIABLES, str(self.variable)))
+            raise SpecError("variable", self.variable, one_of(VARIABLES, self.variable))
         self.targets.check(self.training)
         if self.most is not None and self.most < 1:
             raise SpecError("most", self.most, "a number of workers, at least 1")

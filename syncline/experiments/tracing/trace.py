@@ -81,6 +81,8 @@ def trace(
     Raises:
         SynclineError: what `check_trace` refuses, or a rank that failed.
     """
+    if not programs:
+        raise SpecError("script", list(programs), "a script, or several")
     for program in programs:
         check_trace(program, workers, question, most)
     with RunFolder(out, exact) as folder:
@@ -108,6 +110,8 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
     Raises:
         SpecError: a folder that has no record, networks that cannot join the ranks.
     """
+    if not folders:
+        raise SpecError("record", list(folders), "the folder of a trace, or several")
     records = [record for folder in folders for record in read_names(folder)]
     if len({record.name for record in records}) < len(records):  # the same script, several times
         records = [record._replace(name=record.folder) for record in records]

@@ -166,7 +166,7 @@ def options_of(target: Any) -> list[str] | None:
     make = _found(target) if isinstance(target, str) else target
     try:
         (_, *taken) = inspect.signature(make).parameters.values()  # the first are the parameters
-    except (TypeError, ValueError):  # of some callables Python does not know them, and some have none
+    except Exception:  # of some callables Python does not know them, some have none, and a user's object may raise
         return None
     if any(one.kind == one.VAR_KEYWORD for one in taken):
         return None

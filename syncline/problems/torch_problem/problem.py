@@ -21,6 +21,7 @@ from syncline.problems.torch_problem.sources import Reading, reading_of
 from syncline.problems.torch_problem.task import TorchTask
 from syncline.problems.torch_problem.validation import Evaluate
 from syncline.randomness import preserved, seed_all
+from syncline.units import is_whole
 
 HOWS = ("auto", "loop", "vmap")
 BUFFERS = ("auto", "own")
@@ -80,15 +81,18 @@ class TorchProblem:
 
     def __post_init__(self) -> None:
         for field in ("batch_size", "accumulate"):
-            if not isinstance(getattr(self, field), int):
+            if not is_whole(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
         check_sizes(self, "batch_size", "accumulate", largest=LARGEST_SIZE)
         for field, known in (("how", HOWS), ("buffers", BUFFERS)):
-            if getattr(self, field) not in known:
-                raise SpecError(f"problem.{field}", getattr(self, field), one_of(known, str(getattr(self, field))))
+            how = getattr(self, field)
+            if not isinstance(how, str) or how not in known:
+                raise SpecError(f"problem.{field}", how, one_of(known, how))
         for field in ("make_model", *(f for f in ("loss", "evaluate") if getattr(self, f) is not None)):
             if not callable(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a function")
+        if not isinstance(self.name, str):
+            raise SpecError("problem.name", self.name, "text")
         if not self.name:
             word = word_for(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")

@@ -53,7 +53,7 @@ class Reading:
     @property
     def is_stream(self) -> bool:
         """Whether items come one after the other, without numbers."""
-        return isinstance(self.data, IterableDataset) or not hasattr(self.data, "__getitem__")
+        return isinstance(self.data, IterableDataset) or not hasattr(type(self.data), "__getitem__")
 
     @property
     def tensors(self) -> tuple[Tensor, ...] | None:
@@ -118,7 +118,7 @@ def reading_of(data: Any, field: str, batch_size: int, shuffle: bool, drop_last:
     if isinstance(data, Iterator):
         expected = "data that can be gone through again: a data set, an IterableDataset, an object with __iter__"
         raise SpecError(field, word_for(data), expected)
-    if isinstance(data, dict) or not (hasattr(data, "__iter__") if reading.is_stream else hasattr(data, "__len__")):
+    if isinstance(data, dict) or not hasattr(type(data), "__iter__" if reading.is_stream else "__len__"):
         raise SpecError(
             field, word_for(data), "a data set with a length, an iterable, a DataLoader or a tuple of tensors"
         )

@@ -117,7 +117,7 @@ def clock(
         Contention: by lockstep, transfers that share a channel in a way that only the events can follow.
     """
     if evaluator not in EVALUATORS:
-        raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, str(evaluator)))
+        raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, evaluator))
     times, trigger_s = _times(compute_s, trigger_s, workers, steps)
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")

@@ -105,7 +105,7 @@ def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule, ready: Callable[[], RoutedRounds]
 ) -> Floats:
     if by not in EVALUATORS:
-        raise SpecError("by", by, one_of(EVALUATORS, str(by)))
+        raise SpecError("by", by, one_of(EVALUATORS, by))
     if by != "events":
         try:
             of = join.rounds or ()

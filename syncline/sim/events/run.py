@@ -83,7 +83,7 @@ def _simulation(
     delay: Delay | None = None,
 ) -> Simulation:
     if rule not in RULES:
-        raise SpecError("rule", rule, one_of(RULES, str(rule)))
+        raise SpecError("rule", rule, one_of(RULES, rule))
     from syncline.sim.events.simulation import Simulation  # numba is imported when events run
 
     return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay)

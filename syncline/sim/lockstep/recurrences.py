@@ -90,7 +90,7 @@ def run_routed(of: RoutedRounds, ports: Ports, rule: Rule) -> None:
         Contention: transfers that share a channel, and do not begin and end together.
     """
     if rule not in RULES:
-        raise SpecError("rule", rule, one_of(RULES, str(rule)))
+        raise SpecError("rule", rule, one_of(RULES, rule))
     round_, many = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
     if rule == "rendezvous":
         ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state

@@ -75,7 +75,7 @@ class PipelineMath:
         if len(parts) != self.stages * schedule.chunks:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")
         if weights not in WEIGHTS:
-            raise SpecError("weights", weights, one_of(WEIGHTS, str(weights)))
+            raise SpecError("weights", weights, one_of(WEIGHTS, weights))
         self.schedule, self.parts, self.optimizers, self.mode = schedule, parts, optimizers, weights
         self.inputs, self.loss, self.after_update = inputs, loss, after_update
         self.losses: dict[int, Tensor] = {}

@@ -83,7 +83,7 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return named_cluster(fields_of(value, value, path, "fields", AS_IN), path)
-    raise SpecError(path, value, f"{one_of(known, str(value))}, or a .yaml file with a cluster's sections")
+    raise SpecError(path, value, f"{one_of(known, value)}, or a .yaml file with a cluster's sections")
 
 
 def _from_file(file: Path, path: str) -> Cluster:

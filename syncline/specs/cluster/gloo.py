@@ -31,7 +31,7 @@ def _workers_or_collective(key: Any, path: str, value: Any) -> int | str:
 
 def _collective(key: Any, path: str, value: Any) -> str:
     if key not in GLOO:
-        raise SpecError(path, value, f"no such field here, but {one_of(GLOO, str(key))}")
+        raise SpecError(path, value, f"no such field here, but {one_of(GLOO, key)}")
     return str(key)
 
 

@@ -108,7 +108,7 @@ def gloo_s(
     ('0.0684', '0.0350')
     """
     if kind not in GLOO_ALGORITHMS:
-        raise SpecError("collective", kind, one_of(GLOO_ALGORITHMS, str(kind)))
+        raise SpecError("collective", kind, one_of(GLOO_ALGORITHMS, kind))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
     if link.duplex == "half":

@@ -70,7 +70,7 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
         SpecError: an argument out of range.
     """
     if kind not in GLOO:
-        raise SpecError("collective", kind, one_of(GLOO, str(kind)))
+        raise SpecError("collective", kind, one_of(GLOO, kind))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
     others = workers - 1

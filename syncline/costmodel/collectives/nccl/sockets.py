@@ -93,7 +93,7 @@ def nccl_sockets_s(
     '4.17 s, not 4.78 s'
     """
     if kind not in NCCL_KINDS:
-        raise SpecError("collective", kind, one_of(NCCL_KINDS, str(kind)))
+        raise SpecError("collective", kind, one_of(NCCL_KINDS, kind))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
     costs = costs or link.nccl or DEFAULT

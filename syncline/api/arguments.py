@@ -1,0 +1,185 @@
+"""The check that every public function makes of its arguments, whether a program calls it or a command.
+
+A function's annotations say which types it takes. Ranges, names and units are checked where the question is made, in
+the rooms below.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from functools import cache, wraps
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from syncline.errors import SpecError, said
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEEPEST = 50
+"""Levels of lists and fields within each other."""
+
+MOST_ITEMS = 1_000_000
+"""Items that an iterator may yield: one that does not end would fill the memory."""
+
+LARGEST = 2**63
+"""More than any whole number that a table can hold."""
+
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    Path: "a path",
+    Sequence: "a list",
+    Iterable: "a list",
+    Mapping: "fields, as in {field: value}",
+    Callable: "a function",
+}
+"""What an annotation takes, in an error line."""
+
+RENAMED = {"bytes": ("nbytes",), "for": ("duration", "time")}
+"""Parameters whose names are not those of the command's options."""
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with a check of its arguments; its refusals call them by their names in Python.
+
+    NumPy's numbers and arrays become Python's; iterators and views become tuples. Text is no number, and neither is a
+    truth value.
+
+    >>> @checked
+    ... def twice(steps: int) -> int:
+    ...     return 2 * steps
+    >>> twice(3.0)
+    6
+    >>> twice("3")
+    Traceback (most recent call last):
+    syncline.errors.SpecError: steps: got '3'; expected a whole number
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        annotations = _annotations(function)
+        try:
+            positional = [_argument(*pair, annotations) for pair in zip(annotations, args, strict=False)]
+            named = {name: _argument(name, value, annotations) for name, value in options.items()}
+            return function(*positional, *args[len(positional) :], **named)  # type: ignore[arg-type]
+        except SpecError as error:
+            raise _by_parameter(error, annotations) from None
+
+    return call
+
+
+class _Names(dict[str, Any]):
+    """Names in an annotation; one that only type checkers import takes anything."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
+
+
+@cache
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotation of each parameter, in order."""
+    parameters = inspect.signature(function).parameters.values()
+    texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
+    names = cast(Any, _Names(function.__globals__))  # type: ignore[attr-defined]
+    hints = get_type_hints(SimpleNamespace(__annotations__=texts), localns=names)
+    return {one.name: hints.get(one.name, Any) for one in parameters if one.kind is not one.VAR_KEYWORD}
+
+
+def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
+    try:
+        value = _plain(value)
+    except SpecError as error:
+        raise SpecError(name, value, error.expected) from None
+    except Exception as error:  # whatever a user's own object raises
+        raise SpecError(name, value, f"a value that can be read ({said(error)})") from None
+    return _typed(name, value, annotations.get(name, Any))
+
+
+def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
+    """Return a value whose numbers, texts and containers are Python's own; other objects stay what they are."""
+    if isinstance(value, str):
+        return str(value.encode(), "utf-8")  # half a character, which no file can hold, ends here
+    if hasattr(type(value), "tolist"):
+        value = value.tolist()
+    if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
+        return value
+    if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
+        bool(value == "")  # raises of an object that no check could compare with a name
+        return value
+    if id(value) in around or len(around) == DEEPEST:
+        raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")
+    around = (*around, id(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(inner, around) for key, inner in value.items()}
+    items = [_plain(inner, around) for inner in islice(value, MOST_ITEMS + 1)]
+    if len(items) > MOST_ITEMS and isinstance(value, Iterator):
+        raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
+    return items if isinstance(value, list) else tuple(items)
+
+
+def _is_record(value: Any) -> bool:
+    """Return whether a value is a tuple with names, which stands for a thing and not for several."""
+    return isinstance(value, tuple) and type(value) is not tuple
+
+
+def _typed(path: str, value: Any, annotation: Any) -> Any:
+    """Return a plain value as an annotation takes it.
+
+    Raises:
+        SpecError: the annotation does not take it.
+    """
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    # A quantity is text with a unit or a number: its parser takes anything, and says more.
+    if Any in options or {str, float} <= set(options):
+        return value
+    for option in options:
+        if not _is_of(value, option):
+            continue
+        inner = get_args(option)
+        if isinstance(value, list | tuple) and inner:
+            return [_typed(f"{path}.{i}", one, inner[0]) for i, one in enumerate(value)]
+        if isinstance(value, dict) and inner:
+            return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", one, inner[1]) for key, one in value.items()}
+        return int(value) if option is int else value
+    words = [WORDS.get(get_origin(one) or one, f"a {getattr(one, '__name__', one)}") for one in options if one != _NONE]
+    raise SpecError(path, value, " or ".join(words))
+
+
+_NONE = type(None)
+
+
+def _is_of(value: Any, option: Any) -> bool:
+    kind = get_origin(option) or option
+    if kind is Callable:
+        return callable(value)
+    if kind in (int, float):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and _is_finite(value) and (kind is float or (value == int(value) and abs(value) < LARGEST))
+    if kind in (Sequence, Iterable):
+        return isinstance(value, list | tuple | range)
+    return isinstance(value, kind)
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float can be
+        return False
+
+
+def _by_parameter(error: SpecError, parameters: Mapping[str, Any]) -> SpecError:
+    """Return a refusal of an option as one of the parameter: ``--bytes`` is ``nbytes``."""
+    if not error.path.startswith("--"):
+        return error
+    head, dot, rest = error.path.removeprefix("--").partition(".")
+    name = head.replace("-", "_")
+    known = [one for one in (name, f"{name}s", *RENAMED.get(name, ())) if one in parameters]
+    return SpecError((known or [name])[0] + dot + rest, error.value, error.expected)
