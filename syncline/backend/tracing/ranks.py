@@ -10,7 +10,6 @@ import pickle
 import runpy
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -23,6 +22,7 @@ from syncline.backend.tracing.forks import begin_alike, begin_as_a_process, fork
 from syncline.backend.tracing.record import RankRecord, say_notes
 from syncline.backend.tracing.watch import leave_words, tells_where, watched_ranks
 from syncline.errors import SpecError
+from syncline.files import temporary_folder
 
 
 class ForeignScript(NamedTuple):
@@ -62,16 +62,16 @@ def traced(program: ForeignScript, workers: int) -> list[RankRecord]:
     import_before_forking()
     from syncline.backend.tracing.measured import share_medians
 
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         port = free_port()
         ranks: dict[int, int] = {}
         for rank in range(workers):
             pid = forked()
             if not pid:
-                be_rank(program, rank, workers, port, Path(folder))
+                be_rank(program, rank, workers, port, folder)
             ranks[pid] = rank
-        watched_ranks(dict(ranks), Path(folder))
-        records = [read_rank(Path(folder) / f"{rank}", rank) for rank in range(workers)]
+        watched_ranks(dict(ranks), folder)
+        records = [read_rank(folder / f"{rank}", rank) for rank in range(workers)]
     share_medians(records)
     return say_notes(records)
 
