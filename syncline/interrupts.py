@@ -250,7 +250,11 @@ def children_without_signals() -> Iterator[None]:
     """
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # started later, with the first child, it would unblock the signals
+    # Started later, with the first child, the tracker would unblock the signals. What this process leaves when a signal
+    # ends it, the tracker removes; it need not warn.
+    sys.warnoptions.append("ignore:resource_tracker")
+    resource_tracker.ensure_running()
+    sys.warnoptions.remove("ignore:resource_tracker")
     blocked = set(SIGNALS) if _listeners else {signal.SIGINT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -40,6 +43,8 @@ for step in range(100):
 dist.destroy_process_group()
 """
 
+FILES = {"own.yaml": RUN, "both.yaml": COMPARE, "late.yaml": ASYNCHRONOUS, "script.py": SCRIPT}
+
 REAL = ("--device", "cpu")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "run": ("run", "own.yaml"),
@@ -50,8 +55,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "launch, asynchronous": ("launch", "late.yaml", *REAL),
     "trace": ("trace", "--workers", "2", "--", "script.py"),
     "validate": ("validate", "own.yaml", "--workers", "2", "--cluster", "cluster.yaml", "--repeats", "1"),
-    "calibrate": ("calibrate", "--workers", "2", "--sizes", "4,1MiB,16MiB", "--budget", "20ms", "--window", "100ms", *REAL,
-                  "--out", "measured.yaml"),
+    "calibrate": ("calibrate", "--workers", "2", "--sizes", "4,1MiB,16MiB", "--budget", "20ms", "--window", "100ms",
+                  *REAL, "--out", "measured.yaml"),
     "project": ("project",),
     "advise": ("advise", "--model", "llama-7b", "--cluster", "two-sites-a100", "--tokens", "140B", "--extrapolate"),
     "replicate": ("replicate", "tiny.yaml", "--jobs", "2", "--out", "runs/tiny"),
@@ -113,12 +118,7 @@ class Place:
         for path in (self.folder, self.temporary):
             path.mkdir(parents=True)
         tiny_file(self.folder)
-        for name, text in (
-            ("own.yaml", RUN),
-            ("both.yaml", COMPARE),
-            ("late.yaml", ASYNCHRONOUS),
-            ("script.py", SCRIPT),
-        ):
+        for name, text in FILES.items():
             (self.folder / name).write_text(text)
         self.mark = uuid.uuid4().hex
 
@@ -215,15 +215,11 @@ def send(process: subprocess.Popen[bytes], sent: str) -> None:
 
 def outcome(case: Case, folder: Path) -> Outcome:
     """Run a command, send the signal, and look at what is left."""
-    for needed in ("run", "calibrate", case.command):
-        usual_s(needed, folder)
     place = prepared(Place(folder / f"case {case.number}"))
     process = place.started(case.command)
     await_listening(process)
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(case.moment * usual_s(case.command, folder))
-    except subprocess.TimeoutExpired:
-        pass
     has_ended = process.poll() is not None
     begun_s, result = time.monotonic(), Outcome(case)
     if not has_ended:
@@ -245,9 +241,18 @@ def outcome(case: Case, folder: Path) -> Outcome:
     return result
 
 
+def outcomes(folder: Path, cases: Sequence[Case], at_once: int = 1) -> Iterator[Outcome]:
+    """Yield the outcomes in order, after the usual duration of each command was measured."""
+    for command in dict.fromkeys(["run", "calibrate", *(one.command for one in cases)]):
+        usual_s(command, folder)
+    with ThreadPoolExecutor(at_once) as pool:
+        yield from pool.map(lambda one: outcome(one, folder), cases)
+
+
 def _judge(case: Case, place: Place, result: Outcome) -> None:
     wrong, lines = result.wrong, [line for line in result.said.splitlines() if line.startswith("interrupted")]
-    if result.code not in (CODES[case.sent], 0):
+    code = 128 - result.code if result.code in (-signal.SIGINT, -signal.SIGTERM) else result.code  # as a shell tells it
+    if code not in (CODES[case.sent], 0):
         wrong.append(f"code {result.code}")
     if "Traceback" in result.said or "Error" in result.said or "Exception" in result.said:
         wrong.append("a traceback")
@@ -265,9 +270,8 @@ def _judge(case: Case, place: Place, result: Outcome) -> None:
 
 
 def _results(place: Place) -> list[Path]:
-    if not (place.folder / "runs").is_dir():
-        return []
-    return [path for path in (place.folder / "runs").iterdir() if path.is_dir() and not path.name.startswith(".")]
+    files = [path for name in ("run.json", "sweep.json") for path in (place.folder / "runs").rglob(name)]
+    return [path.parent for path in files]
 
 
 def _unreadable(folder: Path) -> str:
@@ -276,15 +280,15 @@ def _unreadable(folder: Path) -> str:
         loaded: Any = sl.load(folder)
         str(loaded), loaded.rows
     except SynclineError as error:
-        return f"cannot be read: {error}" if any(folder.rglob("run.json")) else ""
+        return f"cannot be read: {error}"
     return ""
 
 
 def main() -> None:
-    """Print the outcome of each case: ``python -m tests.robustness.signals FOLDER SEED FIRST COUNT``."""
-    folder, (seed, first, count) = Path(sys.argv[1]), map(int, sys.argv[2:5])
-    for number in range(first, first + count):
-        print(outcome(case(seed, number), folder).line(), flush=True)
+    """Print the outcome of each case: ``python -m tests.robustness.signals FOLDER SEED FIRST COUNT AT_ONCE``."""
+    seed, first, count, at_once = map(int, sys.argv[2:6])
+    for result in outcomes(Path(sys.argv[1]), [case(seed, first + i) for i in range(count)], at_once):
+        print(result.line(), flush=True)
 
 
 if __name__ == "__main__":
