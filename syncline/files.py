@@ -69,8 +69,13 @@ def whole_file(path: Path) -> Iterator[Path]:
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Make a folder, hidden if in a folder of the user's; the block's end removes it, and a signal that ends us."""
     made: list[str] = []
+
+    def remove() -> None:
+        for name in made:
+            shutil.rmtree(name, ignore_errors=True)
+
     with (
-        Deferral(lambda: [shutil.rmtree(name, ignore_errors=True) for name in made] and None),
+        Deferral(remove),
         tempfile.TemporaryDirectory(prefix="syncline-" if parent is None else ".syncline-", dir=parent) as name,
     ):
         made.append(name)

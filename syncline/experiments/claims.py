@@ -21,27 +21,19 @@ class Claim:
         on_abandon: see ``abandon`` of `syncline.interrupts.Deferral`, which a claim is until its release.
     """
 
-    def __init__(self, path: Path, lock: int | None, deferral: Deferral) -> None:
-        self.path, self._lock, self._deferral = path, lock, deferral
+    def __init__(self, path: Path, lock: int | None) -> None:
+        self.path, self._lock = path, lock
         self.on_abandon: Callable[[], str | None] | None = None
+        self._deferral = Deferral(self._abandon)
 
     @classmethod
     def of(cls, path: Path) -> Claim | None:
         """The claim on a name; None if another one has it."""
-        deferral = Deferral()
-        try:
-            claim = cls._of(path, deferral)
-        except BaseException:
-            deferral.end()
-            raise
-        if claim is None:
-            deferral.end()
-        else:
-            deferral.abandon = claim._abandon
-        return claim
+        with Deferral():
+            return cls._of(path)
 
     @classmethod
-    def _of(cls, path: Path, deferral: Deferral) -> Claim | None:
+    def _of(cls, path: Path) -> Claim | None:
         while True:
             lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
             try:
@@ -51,10 +43,10 @@ class Claim:
                 return None
             except OSError:  # a file system without locks: all that is left is that working names differ
                 os.close(lock)
-                return cls(path, None, deferral)
+                return cls(path, None)
             try:
                 if os.path.samestat(os.fstat(lock), os.stat(_lock_of(path))):
-                    return cls(path, lock, deferral)
+                    return cls(path, lock)
             except FileNotFoundError:
                 pass
             os.close(lock)  # whoever had it removed the file between the two calls: ours has no name any more

@@ -23,19 +23,19 @@ from syncline.errors import SynclineError
 from tests.experiments.replicating.small import tiny_file
 
 RUN = """{kind: run, name: own, problem: {kind: quadratic, spectrum: [1, 10]}, workers: 2, seeds: [0],
-method: ddp-adam, steps: 1500, eval_every: 100, network: 10gbe, compute: {seconds: 0.001}}"""
+method: ddp-adam, steps: 500, eval_every: 100, network: 10gbe, compute: {seconds: 0.001}}"""
 COMPARE = """{kind: compare, name: both, problem: {kind: quadratic, spectrum: [1, 10]}, workers: 2, seeds: [0],
-methods: [ddp-adam, {kind: local, rule: sgdm, lr: 0.003}], steps: 1500, eval_every: 100, networks: [10gbe, wan],
+methods: [ddp-adam, {kind: local, rule: sgdm, lr: 0.003}], steps: 500, eval_every: 100, networks: [10gbe, wan],
 compute: {seconds: 0.001}}"""
 ASYNCHRONOUS = """{kind: run, name: late, problem: {kind: quadratic, spectrum: [1, 10]}, workers: 2, seeds: [0],
-method: {kind: ddp, rule: sgdm, lr: 0.01, asynchronous: {}}, steps: 500, eval_every: 100, network: 10gbe,
+method: {kind: ddp, rule: sgdm, lr: 0.01, asynchronous: {}}, steps: 200, eval_every: 100, network: 10gbe,
 compute: {seconds: 0.001}}"""
 SCRIPT = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(100):
+for step in range(40):
     loss = model(torch.randn(8, 64)).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -54,7 +54,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "launch": ("launch", "own.yaml", *REAL),
     "launch, asynchronous": ("launch", "late.yaml", *REAL),
     "trace": ("trace", "--workers", "2", "--", "script.py"),
-    "validate": ("validate", "own.yaml", "--workers", "2", "--cluster", "cluster.yaml", "--repeats", "1"),
+    "validate": ("validate", "own.yaml", "--workers", "2", "--cluster", "cluster.yaml", "--repeats", "1",
+                 "--set", "steps=40"),
     "calibrate": ("calibrate", "--workers", "2", "--sizes", "4,1MiB,16MiB", "--budget", "20ms", "--window", "100ms",
                   *REAL, "--out", "measured.yaml"),
     "project": ("project",),
@@ -67,7 +68,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 SIGNALS = ("SIGINT", "SIGTERM", "SIGTERM to all", "SIGINT twice", "SIGKILL")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGTERM to all": 143, "SIGINT twice": 130, "SIGKILL": -9}
 MARK = "SYNCLINE_CASE"
-HANG_S = 120.0
+HANG_S = 600.0
 """After which a command is taken to hang, on any machine."""
 
 GONE_S = 30.0
