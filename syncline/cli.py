@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from typer import Abort
 
-from syncline.commands.shell import INTERRUPTED, app, say
+from syncline import interrupts
+from syncline.commands.shell import app, say
 from syncline.commands.usage import UsageError, refusal
 from syncline.errors import SynclineError
 
@@ -38,18 +38,6 @@ def _line(error: Exception) -> str:
     return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
 
 
-def _end_as_after_ctrl_c() -> None:
-    """A scheduler ends a job by SIGTERM, some time before it kills it: what was computed is kept as after Ctrl-C."""
-    owner = os.getpid()
-
-    def ended(number: int, _: object) -> None:
-        if os.getpid() != owner:  # a forked process, to which Ctrl-C may mean nothing
-            os._exit(128 + number)
-        signal.raise_signal(signal.SIGINT)
-
-    signal.signal(signal.SIGTERM, ended)
-
-
 @contextmanager
 def _alone(name: str | None) -> Iterator[None]:
     """Inside, the application has no command but the one of this name: typer reads the options of all that it has."""
@@ -63,9 +51,11 @@ def _alone(name: str | None) -> Iterator[None]:
 
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
-    # Until a training listens there is nothing to save, and an exception would surface from within half an import.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    _end_as_after_ctrl_c()
+    with interrupts.listening():
+        _main()
+
+
+def _main() -> None:
     try:
         with _alone(next(iter(sys.argv[1:]), None)):
             sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
@@ -89,8 +79,6 @@ def main() -> None:
         with suppress(OSError, ValueError):  # what standard output still holds could not be written at exit, either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from syncline.errors import SynclineError
+from syncline.interrupts import Deferral
 
 
 def read_json(path: Path) -> Any:
@@ -53,8 +57,26 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield path
         return
     working = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
-        yield working
-        working.replace(target)
-    finally:
-        working.unlink(missing_ok=True)
+    with Deferral(partial(working.unlink, missing_ok=True)):
+        try:
+            yield working
+            working.replace(target)
+        finally:
+            working.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder, hidden if in a folder of the user's; the block's end removes it, and a signal that ends us."""
+    made: list[str] = []
+
+    def remove() -> None:
+        for name in made:
+            shutil.rmtree(name, ignore_errors=True)
+
+    with (
+        Deferral(remove),
+        tempfile.TemporaryDirectory(prefix="syncline-" if parent is None else ".syncline-", dir=parent) as name,
+    ):
+        made.append(name)
+        yield Path(name)

@@ -38,12 +38,15 @@ class Kernels:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled by numba: once per machine, or where nothing can be written once per process."""
+    """A function compiled by numba: once per machine, or where nothing can be written once per process.
+
+    It runs without Python's lock, so that other threads hear signals meanwhile.
+    """
     from numba import njit
 
     function = unwrap(function)  # of what checks its calls nothing can be compiled
     try:
-        made: Callable[..., Any] = njit(cache=True)(function)
+        made: Callable[..., Any] = njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        made = njit(function)
+        made = njit(nogil=True)(function)
     return made

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from syncline.commands.shell import (
-    INTERRUPTED,
     TIMEOUT,
     BackendOption,
     DeviceOption,
@@ -24,6 +23,7 @@ from syncline.commands.shell import (
 )
 from syncline.commands.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
+from syncline.interrupts import exit_code
 
 
 def torchrun_command(
@@ -85,7 +85,7 @@ def torchrun_command(
         _leave(1)
     if result.get("interrupted"):
         print("interrupted: what was measured until then is in the folder above", file=sys.stderr)
-        _leave(INTERRUPTED)
+        _leave(exit_code())
 
 
 def _calibrate(

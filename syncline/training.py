@@ -310,6 +310,7 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
+        _stops(on_step, len(recorder.losses))  # where the report says that the interrupt has arrived
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history

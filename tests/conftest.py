@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jaxtyping
 import pytest
 
+from syncline.interrupts import SIGNALS
 from tests import annotations
 from tests.skips import pytest_sessionfinish  # noqa: F401
 
@@ -60,7 +61,7 @@ def command(capsys, monkeypatch, tmp_path):
     from syncline.cli import main  # after the import hook
 
     monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def run(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["syncline", *arguments])
@@ -72,4 +73,5 @@ def command(capsys, monkeypatch, tmp_path):
         return Done(code, *capsys.readouterr())
 
     yield run
-    signal.signal(signal.SIGINT, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

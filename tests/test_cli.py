@@ -468,7 +468,7 @@ def test_a_scheduler_that_ends_a_job_by_sigterm_leaves_it_what_it_has(arguments,
     process = begun(arguments, tmp_path, enough)
     process.terminate()
     _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130 and "Traceback" not in errors
+    assert process.returncode == 143 and "Traceback" not in errors
     assert os.listdir(tmp_path / "runs") == ["own"]
     told = json.loads((tmp_path / "runs" / "own" / "run.json").read_text())
     assert told["interrupted"] and 0 < told["rows"][0]["steps"] < 1_000_000

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
+
+from syncline.interrupts import end_with_parent, raise_if_interrupted
 
 POLL_S = 0.25
 """Seldom enough to leave the cores to what is measured."""
 
 LAST_WORDS_S = 1.0
 """How long the others may go on when one has failed: who lost a peer fails too, and the first one's words count."""
-
-
-PR_SET_PDEATHSIG = 1
-"""Of Linux's ``prctl``, see its manual page."""
-
-
-def _end_with_parent() -> None:
-    """Ask the kernel to end this process with the one that started it, which may be killed before it can."""
-    with suppress(OSError, AttributeError):  # a system without it
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_commands(
@@ -50,10 +42,11 @@ def run_commands(
     started: list[subprocess.Popen[Any]] = []
     try:
         for command, environment, more in zip(commands, environments, options or [{}] * len(commands), strict=True):
-            alone: dict[str, Any] = {"start_new_session": True, "preexec_fn": _end_with_parent}
+            alone: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
             started.append(subprocess.Popen(command, env=dict(environment), **alone, **more))
         end_s = time.monotonic() + timeout_s
         while any(one.poll() is None for one in started):
+            raise_if_interrupted()
             if any(one.poll() for one in started) or time.monotonic() > end_s:
                 time.sleep(LAST_WORDS_S)
                 break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -17,6 +16,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from syncline.errors import SpecError
+from syncline.files import temporary_folder
+from syncline.interrupts import children_without_signals, end_with_parent, fork_server
 
 PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
 """What the server that processes are forked from loads once; optimizers begin with the last one."""
@@ -32,7 +33,8 @@ def _tell_failure(folder: Path, rank: int) -> None:
     told.replace(folder / f"{rank}.failed")
 
 
-def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, folder: str, backend: str) -> None:
+def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, folder: Path, backend: str) -> None:
+    end_with_parent()
     # One thread each: several processes share the machine, and the bits of a sum then do not depend on its cores.
     torch.set_num_threads(1)
     # gloo binds the interface of the host name, which may not resolve on a laptop; local processes meet on loopback.
@@ -42,11 +44,11 @@ def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, f
         timeout=timedelta(seconds=TIMEOUT_S),
     )  # fmt: skip
     try:
-        torch.save(target(*args), Path(folder) / f"{rank}.pt")
+        torch.save(target(*args), folder / f"{rank}.pt")
         dist.barrier()
     except Exception:
         # Before the group closes: closing it makes the others fail too, and theirs may reach the parent first.
-        _tell_failure(Path(folder), rank)
+        _tell_failure(folder, rank)
         raise
     finally:
         dist.destroy_process_group()
@@ -82,12 +84,15 @@ def run_processes(target: Callable[..., Any], processes: int, *args: Any, backen
     if processes < 1:
         raise SpecError("processes", processes, "an integer >= 1")
     # Forked from a server that has loaded torch but computed nothing, processes start at once.
-    mp.get_context("forkserver").set_forkserver_preload(list(PRELOAD))
-    with tempfile.TemporaryDirectory(prefix="syncline-") as folder:
+    fork_server(PRELOAD)
+    with temporary_folder() as folder:
         try:
-            mp.start_processes(
-                _entry, (target, processes, args, folder, backend), nprocs=processes, start_method="forkserver"
-            )
+            with children_without_signals():
+                started = mp.start_processes(
+                    _entry, (target, processes, args, folder, backend), processes, join=False, start_method="forkserver"
+                )
+            while not started.join():
+                pass
         except mp.ProcessRaisedException as told:
-            raise _first_failure(Path(folder), told) from None
-        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(processes)]
+            raise _first_failure(folder, told) from None
+        return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(processes)]

@@ -6,8 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
-from multiprocessing.context import BaseContext
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from syncline.backend.launch import PRELOAD
 from syncline.backend.progress import CHANGED_NS, COUNT, INSIDE, Progress
 from syncline.backend.register import Register
 from syncline.backend.watchdog import POLL_S, START_S, Failure, guarded, how_it_ended
+from syncline.interrupts import children_without_signals, fork_server, raise_if_interrupted
 
 ENDING_S = 10.0
 """How long workers may take to end once their server has."""
@@ -85,8 +85,7 @@ class ServedProcesses:
         self.targets = [*((worker, args) for args in worker_args), (server, server_args)]
         self.workers, self.progress, self.register, self.folder = len(worker_args), progress, register, folder
         self.timeout_s, self.rejoins = timeout_s, rejoins
-        self.context: BaseContext = get_context("forkserver")
-        get_context("forkserver").set_forkserver_preload([*PRELOAD, *preload])
+        self.context = fork_server([*PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
         self.over: set[int] = set()  # workers that have ended for good, or as they were told
         self.since: dict[int, tuple[float, int]] = {}  # when each was started, and how many changes it had made then
@@ -120,12 +119,14 @@ class ServedProcesses:
             target=guarded, args=(rank, target, args, self.folder), daemon=True
         )
         changes = int(self.progress.words[rank, COUNT])
-        process.start()  # the first one waits until the server that they are forked from has imported everything
+        with children_without_signals():
+            process.start()  # the first one waits until the server that they are forked from has imported everything
         self.since[rank] = time.monotonic(), changes
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
         while True:
+            raise_if_interrupted()
             on_poll(self.progress)
             server = self.processes[self.workers]
             if server.exitcode is not None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from syncline.backend.launch import PRELOAD
 from syncline.backend.progress import Progress
 from syncline.errors import SynclineError
+from syncline.interrupts import children_without_signals, end_with_parent, fork_server, raise_if_interrupted
 
 START_S = 180.0
 """How long a process may take to come to its first step."""
@@ -69,9 +69,8 @@ def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
 
 def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
     """What a process under watch does: ``target(rank, *args)``, and it ends with its parent."""
-    # Ctrl-C reaches every process of a terminal; who watches decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a server that somebody else has started does not block it
+    end_with_parent()
     try:
         target(rank, *args)
     except BaseException as error:
@@ -85,13 +84,6 @@ def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) ->
 def left_early(rank: int, process: BaseProcess, folder: Path) -> bool:
     """Whether a process ended before its work did, with whatever exit code."""
     return process.exitcode is not None and not (folder / f"{rank}.through").exists()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def watched(
@@ -121,14 +113,14 @@ def watched(
         What went wrong; None if all ended well.
     """
     # Processes are forked from a server that has loaded torch but computed nothing: they start at once.
-    context = get_context("forkserver")
-    context.set_forkserver_preload([*PRELOAD, *preload])
+    context = fork_server([*PRELOAD, *preload])
     started: list[BaseProcess] = [
         context.Process(target=guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
     ]
     try:
-        for process in started:
-            process.start()
+        with children_without_signals():
+            for process in started:
+                process.start()
         return _watch(started, progress, folder, timeout_s, on_poll)
     finally:
         for process in started:
@@ -150,6 +142,7 @@ def _watch(
         running = [process.sentinel for process in processes if process.is_alive()]
         if any(left_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)
+        raise_if_interrupted()
         if on_poll is not None:
             on_poll(progress)
         if not running:

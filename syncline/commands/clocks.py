@@ -43,7 +43,6 @@ from syncline.commands.shell import (
     each_network,
     emit,
     examples,
-    interruptible,
     new_console,
     overridden,
     print_each,
@@ -208,7 +207,7 @@ def _write_grid(
     gc.enable()  # this may take minutes
     grid = ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, given)])
     warn(grid.left_out())
-    with interruptible(), progress(new_console(), [spec.name], grid.rows, "rows") as update:
+    with progress(new_console(), [spec.name], grid.rows, "rows") as update:
         written = write_parquet(grid.parts(thresholds), file, {"spec": spec.name}, lambda rows: update([rows]))
     say(f"{written:,} rows in {file}")
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,6 @@ import typer
 
 from syncline.commands import completion
 from syncline.commands.shell import (
-    INTERRUPTED,
     TIMEOUT,
     BackendOption,
     DeviceOption,
@@ -91,7 +89,6 @@ def launch_command(
     from syncline.experiments.progress import progress
     from syncline.units import number_or_text, parse_seconds
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     how = Launch(
         device, backend, parse_seconds(number_or_text(timeout), "--timeout"), reproducible, port,
         workers_per_process=workers_per_process, rejoins=rejoins,
@@ -163,18 +160,13 @@ def calibrate_command(
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
     numbers = numbers_of(workers)
     warn(calibrate_warnings(numbers))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
-    try:
-        with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
-            measured = calibrate(
-                plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
-                on_progress=lambda done: update([done]),
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        say("interrupted: nothing is written")
-        raise typer.Exit(INTERRUPTED) from None
+    with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
+        measured = calibrate(
+            plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
+            on_progress=lambda done: update([done]),
+        )  # fmt: skip
     if "failed" in measured:
         say(f"error: {measured['failed']}")
         raise typer.Exit(1)

@@ -10,7 +10,6 @@ import typer
 from syncline.commands import completion
 from syncline.commands.shell import (
     FLAG,
-    INTERRUPTED,
     JsonOption,
     app,
     emit,
@@ -21,6 +20,7 @@ from syncline.commands.shell import (
     value_of,
 )
 from syncline.errors import SpecError
+from syncline.interrupts import exit_code
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -98,4 +98,4 @@ def replicate_command(
     if result.told["left"]:
         say(f"left: {result.told['left']:,} trainings; the same again goes on where this ended")
     if result.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(exit_code())

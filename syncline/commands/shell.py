@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +15,7 @@ import typer
 from syncline.commands import completion
 from syncline.commands.usage import Commands
 from syncline.errors import SpecError
+from syncline.interrupts import exit_code
 from syncline.registry import no_code
 from syncline.units import format_seconds
 from syncline.version import version_line
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
     from syncline.api.result import Result
     from syncline.specs import Override
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, by the shell's convention: 128 + SIGINT."""
 
 # Who sets it wants no escape sequence, not only no colour (https://no-color.org); rich would still print in bold.
 PLAIN = bool(os.environ.get("NO_COLOR"))
@@ -158,16 +154,6 @@ def new_console() -> Console:
         stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
         highlight=False,
     )  # fmt: skip
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Inside, Ctrl-C is an exception, which leaves no half-written file; elsewhere it ends the process at once."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def say(line: str) -> None:
@@ -321,7 +307,7 @@ def show_result(console: Console, result: Result, as_json: bool, columns: str | 
         emit(result)
     if result.interrupted:
         say("interrupted: what was finished until then is in the folder above")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(exit_code())
 
 
 @app.callback(invoke_without_command=True)

@@ -10,7 +10,6 @@ import typer
 
 from syncline.commands.shell import (
     FLAG,
-    INTERRUPTED,
     ColumnsOption,
     JsonOption,
     SetOption,
@@ -26,6 +25,7 @@ from syncline.commands.shell import (
     warn,
 )
 from syncline.files import as_written
+from syncline.interrupts import exit_code
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -107,7 +107,7 @@ def sweep_command(
         emit(result.json())
     if result.interrupted:
         say(f"interrupted: the same again with --out {shlex.quote(result.folder)} goes on where this ended")
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(exit_code())
     if failed and len(failed) == len(result.rows):
         raise typer.Exit(1)
 

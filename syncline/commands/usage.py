@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from syncline.errors import SpecError, SynclineError, one_of
+from syncline.interrupts import exit_code
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """What click raises; newer versions of typer carry a click of their own, which cannot be imported by that name."""
@@ -36,10 +38,13 @@ class Commands(TyperGroup):
             command.params.append(option)
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command that is meant."""
+        """Run the command that is meant; an interrupted one says what is left in one line."""
         before = os.environ.get(PLUGINS)
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            print("; ".join(["interrupted", *getattr(interrupt, "__notes__", [])]), file=sys.stderr)
+            raise typer.Exit(exit_code()) from None
         finally:
             gc.enable()
             if before is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from syncline.errors import SpecError
+from syncline.interrupts import Deferral
 
 
 class Claim:
@@ -15,14 +16,24 @@ class Claim:
 
     It is a lock on the file ``.NAME.lock`` beside the name. The system frees it when the process ends, however it ends,
     so what is found under a claimed name's working names is what the dead have left.
+
+    Attributes:
+        on_abandon: see ``abandon`` of `syncline.interrupts.Deferral`, which a claim is until its release.
     """
 
     def __init__(self, path: Path, lock: int | None) -> None:
         self.path, self._lock = path, lock
+        self.on_abandon: Callable[[], str | None] | None = None
+        self._deferral = Deferral(self._abandon)
 
     @classmethod
     def of(cls, path: Path) -> Claim | None:
         """The claim on a name; None if another one has it."""
+        with Deferral():
+            return cls._of(path)
+
+    @classmethod
+    def _of(cls, path: Path) -> Claim | None:
         while True:
             lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
             try:
@@ -45,12 +56,19 @@ class Claim:
         """Whether the system holds a lock; without one, another process may have the name too."""
         return self._lock is not None
 
+    def _abandon(self) -> str | None:
+        try:
+            return self.on_abandon() if self.on_abandon is not None else None
+        finally:
+            _lock_of(self.path).unlink(missing_ok=True)
+
     def release(self) -> None:
         """Let others have the name; again, nothing."""
         _lock_of(self.path).unlink(missing_ok=True)
         if self._lock is not None:
             os.close(self._lock)
         self._lock = None
+        self._deferral.end()
 
     def working(self) -> Path:
         """The name under which results are written until they are whole."""

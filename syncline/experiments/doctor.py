@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from typing import Any
 from syncline.errors import said
 from syncline.experiments.folder import PACKAGES
 from syncline.experiments.limits import memory_bytes
+from syncline.files import temporary_folder
 from syncline.units import format_bytes
 from syncline.version import version_line
 
@@ -129,8 +129,8 @@ def _folder() -> Finding:
     from syncline.experiments.claims import Claim
 
     try:
-        with tempfile.TemporaryDirectory(prefix=".syncline-", dir=Path.cwd()) as place:
-            claim = Claim.of(Path(place) / "it")
+        with temporary_folder(Path.cwd()) as place:
+            claim = Claim.of(place / "it")
             sure = claim is not None and claim.is_sure
             if claim is not None:
                 claim.release()

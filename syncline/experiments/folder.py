@@ -51,6 +51,7 @@ class RunFolder:
     def __init__(self, path: Path, exact: bool = False) -> None:
         self._claim = claimed(path, exact=exact, what="folder")
         self.path, self.working = self._claim.path, self._claim.working()
+        self._claim.on_abandon = self._abandon
         try:
             for left in self._claim.remains():
                 _keep(left, self.path)
@@ -64,22 +65,30 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        where = f"what was finished until then is in {self.working}"
         try:
             if kind is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have it all
                 write_manifest(self.working)
                 self.path = free_path(self.path)  # who knows of no claims may have taken the name meanwhile
                 self.working.rename(self.path)
-            elif issubclass(kind, SynclineError | KeyboardInterrupt) and not _worth_keeping(self.working):
-                shutil.rmtree(self.working, ignore_errors=True)  # a training beside may still write
-            elif error is not None:
-                error.add_note(where)
+            else:
+                phrase = (
+                    self._abandon() if issubclass(kind, SynclineError | KeyboardInterrupt) else _kept_in(self.working)
+                )
+                if error is not None and phrase:
+                    error.add_note(phrase)
         except OSError as failure:  # of the manifest, or of the renaming
-            failure.add_note(where)
+            failure.add_note(_kept_in(self.working))
             raise
         finally:
             self._claim.release()
+
+    def _abandon(self) -> str | None:
+        """Remove the folder if a signal ends this process before anything was finished; else say where it is."""
+        if _worth_keeping(self.working):
+            return _kept_in(self.working)
+        shutil.rmtree(self.working, ignore_errors=True)  # a training beside may still write
+        return None
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Write ``NAME.parquet``; the same columns give the same content."""
@@ -131,6 +140,10 @@ def environment() -> dict[str, Any]:
         "processor": processor_record(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _kept_in(working: Path) -> str:
+    return f"what was finished until then is in {working}"
 
 
 def _worth_keeping(working: Path) -> bool:

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context, resource_tracker
+from functools import partial
+from multiprocessing import active_children, forkserver, get_context
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
+
+from syncline.interrupts import children_without_signals, end_with_parent, fork_server
 
 T = TypeVar("T")
 
@@ -31,8 +37,8 @@ def start_server() -> None:
     """Let the server begin to import, if it has not: call it as soon as it is known that there will be processes."""
     if not _is_forked():
         return
-    forkserver.set_forkserver_preload(list(PRELOADED))
-    with uninterrupted_children():
+    fork_server(PRELOADED)
+    with children_without_signals():
         forkserver.ensure_running()
 
 
@@ -40,27 +46,13 @@ def _is_forked() -> bool:
     return sys.platform == "linux"
 
 
-@contextmanager
-def uninterrupted_children() -> Iterator[None]:
-    """Ctrl-C, which a terminal sends to all processes, never reaches those started in the block.
-
-    A blocked signal is inherited from the first instruction on, where a handler would come too late. Here it waits for
-    the end of the block.
-    """
-    resource_tracker.ensure_running()  # started later, with the first child, it would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def answers(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[T]:
+def answers(calls: Sequence[Callable[[], T]], jobs: int, folder: Path) -> Iterator[T]:
     """What the calls return in so many processes, as they finish; the first calls begin first.
 
     Args:
         calls: that cloudpickle can send, as what they return.
         jobs: how many at once.
+        folder: a temporary one, which the processes remove if this one is killed.
 
     Raises:
         BrokenProcessPool: a process was ended from outside; the others end with it.
@@ -71,24 +63,25 @@ def answers(calls: Sequence[Callable[[], T]], jobs: int) -> Iterator[T]:
     start_server()
     context = get_context("forkserver" if _is_forked() else "spawn")
     sent, all_are_sent = [cloudpickle.dumps(call) for call in calls], context.Event()
-    found = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent
+    found = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
+    others = set(active_children())
     pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, found)
     try:
-        with uninterrupted_children(), _without_main():
+        with children_without_signals(), _without_main():
             begun = [pool.submit(_answer, call) for call in sent]
             # A pool is woken by each call, and only then starts a process for it: the end of the last one would go
             # unnoticed until the next call.
             pool.submit(int)
     finally:
         all_are_sent.set()
-    return _finished(pool, begun)
+    return _finished(pool, begun, set(active_children()) - others)
 
 
 _left: list[ProcessPoolExecutor] = []
 """Pools that nobody waits for any more, whose processes may still be at work or start."""
 
 
-def _finished(pool: ProcessPoolExecutor, begun: list[Any]) -> Iterator[Any]:
+def _finished(pool: ProcessPoolExecutor, begun: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
     import cloudpickle
 
     try:
@@ -97,7 +90,10 @@ def _finished(pool: ProcessPoolExecutor, begun: list[Any]) -> Iterator[Any]:
             if error is not None:
                 raise error from RuntimeError(where)
             yield answer
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, BrokenProcessPool):
+            for worker in workers:  # the pool sends SIGTERM, which they do not receive, and waits for them
+                worker.kill()
         pool.shutdown(wait=False, cancel_futures=True)
         _left.append(pool)
         raise
@@ -115,11 +111,12 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _settle(environment: dict[str, str], folder: str, threads: int, all_are_sent: Event) -> None:
+def _settle(environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path) -> None:
     """What a process that starts by itself would find now: environment, folder, its part of the cores.
 
     A pool in which a process ends while calls are still sent forgets these.
     """
+    end_with_parent(leave=partial(shutil.rmtree, temporary, ignore_errors=True))
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -1,15 +1,12 @@
-"""Trainings under watch from a thread of their own process: they end with their parent, and soon after a stop."""
+"""Trainings under watch from a thread of their own process: they end soon after a stop."""
 
 from __future__ import annotations
 
-import _thread
-import multiprocessing
-import os
-import shutil
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
+
+from syncline.interrupts import confirm, raise_in_main_thread
 
 if TYPE_CHECKING:
     from syncline.experiments.shared_progress import SharedProgress
@@ -23,12 +20,7 @@ PATIENCE_S = 1.0
 
 
 def overseen(call: Callable[[], T], progress: SharedProgress) -> T | None:
-    """What a training returns; None if the stop came before it had anything.
-
-    In another process than the owner's, this one ends as soon as that one has: nobody could take what it returns.
-    """
-    if os.getpid() != progress.owner:
-        _end_with_parent(progress)
+    """Return what a training returns; None if the stop came before it had anything."""
     if progress.stopped:
         return None
     if threading.current_thread() is not threading.main_thread():  # only that one can be interrupted
@@ -43,35 +35,18 @@ def overseen(call: Callable[[], T], progress: SharedProgress) -> T | None:
             raise
     finally:
         over.set()
+    confirm()
     return result
 
 
 def _interrupt(progress: SharedProgress, over: threading.Event) -> None:
-    while not over.wait(POLL_S):
-        if progress.stopped:
-            over.wait(PATIENCE_S)
-            with progress.hearing:
-                if not (progress.heard or over.is_set()):
-                    _thread.interrupt_main()
+    """Interrupt a training that does not report; again, because an exception is lost in a callback from C."""
+    while not progress.stopped:
+        if over.wait(POLL_S):
             return
-
-
-_watching = threading.Event()
-
-
-def _end_with_parent(progress: SharedProgress) -> None:
-    """Watch the parent from now on, if that is not done yet: a process that waits for its next task is to end, too."""
-    if not _watching.is_set():
-        _watching.set()
-        threading.Thread(target=_follow, args=(os.getppid(), progress), daemon=True).start()
-
-
-def _follow(starter: int, progress: SharedProgress) -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # who asked for this process, which a server may have started
-        parent.join()
-    else:
-        while os.getppid() == starter:
-            time.sleep(POLL_S)
-    shutil.rmtree(progress.path.parent, ignore_errors=True)  # which the parent would have removed
-    os._exit(1)
+    patience_s = PATIENCE_S
+    while not over.wait(patience_s):
+        with progress.hearing:
+            if not (progress.heard or over.is_set()):
+                raise_in_main_thread()
+        patience_s = 2 * PATIENCE_S  # a training that was interrupted puts together what it has

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +18,8 @@ from syncline.errors import SynclineError
 from syncline.experiments.forked import answers
 from syncline.experiments.overseen import overseen
 from syncline.experiments.shipping import shipped
+from syncline.files import temporary_folder
+from syncline.interrupts import confirm, stopped_by_signal
 
 T = TypeVar("T")
 
@@ -55,6 +54,7 @@ class SharedProgress:
         if self._words[-1]:
             with self.hearing:
                 self.heard = True
+            confirm()
             raise KeyboardInterrupt
 
     def reporter(self, training: int) -> Callable[[int], None]:
@@ -77,22 +77,14 @@ class SharedProgress:
 
 @contextmanager
 def shared_progress(trainings: int) -> Iterator[SharedProgress]:
-    """Progress in a temporary file; the first Ctrl-C asks all to stop, the second one is a ``KeyboardInterrupt``."""
-    with tempfile.TemporaryDirectory(prefix="syncline-") as folder:
-        shared = SharedProgress(Path(folder) / "progress", trainings)
+    """Progress in a temporary file; the first signal asks all to stop, the second one ends this process.
 
-        def on_interrupt(signum: int, frame: FrameType | None) -> None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            shared.stop()
-
-        # Only the main thread may set handlers; a notebook's worker thread keeps the usual behaviour.
-        main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGINT, on_interrupt) if main else signal.SIG_DFL
-        try:
+    Where nothing listens for signals, the second Ctrl-C is a ``KeyboardInterrupt``.
+    """
+    with temporary_folder() as folder:
+        shared = SharedProgress(folder / "progress", trainings)
+        with stopped_by_signal(shared.stop):
             yield shared
-        finally:
-            if main:
-                signal.signal(signal.SIGINT, before)
 
 
 def side_by_side(
@@ -130,7 +122,8 @@ def in_processes(
 ) -> Iterator[T | None]:
     """What the calls return in so many other processes, as they finish; see `side_by_side`."""
     sent = shipped(calls, shared, progress.path.parent)
-    return answers([partial(overseen, call, progress) for call in sent], jobs)
+    yield from answers([partial(overseen, call, progress) for call in sent], jobs, progress.path.parent)
+    confirm()
 
 
 class Watched:

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.experiments.forked import uninterrupted_children
 from syncline.experiments.overseen import overseen
 from syncline.experiments.shared_progress import shared_progress, side_by_side
+from syncline.interrupts import children_without_signals
 
 
 def test_what_one_process_reports_another_one_reads():
@@ -41,7 +41,7 @@ def test_the_first_interrupt_asks_to_stop_and_the_second_interrupts():
 def test_an_interrupt_waits_for_the_children_to_start_and_never_reaches_them():
     wait = [sys.executable, "-c", "print('up', flush=True); input()"]
     with shared_progress(1) as shared:
-        with uninterrupted_children():
+        with children_without_signals():
             child = subprocess.Popen(wait, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             # To this thread: of the process's others, whatever started them, some may take signals.
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)

@@ -9,12 +9,16 @@ import random
 import signal
 import sys
 
+from syncline.interrupts import end_with_parent
+
 HARD = 2
 """What OpenMP 5 calls ``omp_pause_hard``: its threads end, and are made anew when they are needed."""
 
 
 def forked() -> int:
     """``os.fork``, without OpenMP's threads: a copy would know of them and wait for them, and does not have them.
+
+    The copy ends with this process.
 
     Returns:
         The process, and 0 in it.
@@ -24,14 +28,18 @@ def forked() -> int:
         end(HARD)
     sys.stdout.flush()
     sys.stderr.flush()
-    return os.fork()
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
+        end_with_parent(parent)
+    return pid
 
 
 def begin_as_a_process() -> None:
-    """In a copy: end when told to, and write line by line and to standard error, whatever the parent did instead."""
+    """In a copy: leave Ctrl-C to the parent, end by SIGTERM, and write line by line to standard error."""
     atexit._clear()  # the parent's; a script's own are run by who runs it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)
     sys.stdout = os.fdopen(1, "w", 1, closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)

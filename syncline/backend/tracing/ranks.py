@@ -10,7 +10,6 @@ import pickle
 import runpy
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -26,6 +25,7 @@ from syncline.backend.tracing.record import RankRecord, say_notes
 from syncline.backend.tracing.recorder import Refusal, is_library
 from syncline.backend.tracing.watch import tells_where, watched_ranks
 from syncline.errors import SpecError, SynclineError, one_of
+from syncline.files import temporary_folder
 from syncline.registry import refuse_code
 
 
@@ -91,19 +91,19 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
     import_before_forking()
     from syncline.backend.tracing.measured import share_medians
 
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         port = free_port()
         ranks: dict[int, int] = {}
         for rank in range(workers):
             pid = forked()
             if not pid:
-                be_rank(program, rank, workers, port, Path(folder), options)
+                be_rank(program, rank, workers, port, folder, options)
             ranks[pid] = rank
-        watched_ranks(dict(ranks), Path(folder))
+        watched_ranks(dict(ranks), folder)
         for rank in range(workers):
-            if not (Path(folder) / f"{rank}").exists():
+            if not (folder / f"{rank}").exists():
                 raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
-        records = [read_rank(Path(folder) / f"{rank}", rank) for rank in range(workers)]
+        records = [read_rank(folder / f"{rank}", rank) for rank in range(workers)]
     share_medians(records)
     return say_notes(records)
 

@@ -10,7 +10,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -33,6 +32,8 @@ from syncline.backend.tracing.ranks import (
 )
 from syncline.backend.tracing.record import RankRecord, say_notes
 from syncline.errors import SpecError, SynclineError
+from syncline.files import temporary_folder
+from syncline.interrupts import raise_if_interrupted
 
 POLL_S = 0.02
 
@@ -84,13 +85,13 @@ def shaped(
 
     recorded: dict[int, RankRecord] = {}
     groups: list[tuple[str, tuple[int, ...]]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
 
         def record(more: Sequence[int]) -> None:
-            for rank in recorded_ranks(program, workers, more, Path(folder), set(recorded), options):
-                if not (Path(folder) / f"{rank}").exists():
+            for rank in recorded_ranks(program, workers, more, folder, set(recorded), options):
+                if not (folder / f"{rank}").exists():
                     raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
-                kept, made = pickle.loads((Path(folder) / f"{rank}").read_bytes())
+                kept, made = pickle.loads((folder / f"{rank}").read_bytes())
                 recorded[rank] = kept
                 if made != groups and groups:
                     raise SynclineError(f"rank {rank} makes other groups than the ranks before it")
@@ -167,11 +168,13 @@ def recorded_ranks(
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid in running:
                 rank = running.pop(pid)
+                raise_if_interrupted()
                 if status:
                     said = folder / f"refused-{rank}"
                     raise SynclineError(said.read_text() if said.exists() else f"rank {rank} of {workers} failed")
             elif not pid:
                 time.sleep(POLL_S)
+                raise_if_interrupted()
             todo = [int(file.name.removeprefix("want-")) for file in folder.glob("want-*")]
             todo = [rank for rank in todo if rank not in started and rank not in known]
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 from syncline.backend.tracing.recorder import is_library
 from syncline.errors import SynclineError
+from syncline.interrupts import raise_if_interrupted
 
 GRACE_S = 5.0
 """That ranks have to end by themselves after one has failed."""
@@ -49,8 +50,10 @@ def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None =
     try:
         while running:
             failed = ended_badly(running)
+            raise_if_interrupted()
             if failed:
                 time.sleep(POLL_S)
+                raise_if_interrupted()  # the signal that ended the rank
                 failed |= ended_badly(running)  # what follows from the first failure may have ended sooner
                 end_ranks(running)
                 rank, told = first_words(failed, folder)

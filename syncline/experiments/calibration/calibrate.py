@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -34,6 +33,7 @@ from syncline.errors import SynclineError
 from syncline.experiments.calibration.cluster_file import ClusterFile, cluster_of
 from syncline.experiments.calibration.plan import PARTS, Calibration, check_process_counts
 from syncline.experiments.launching.process import Launch
+from syncline.files import temporary_folder
 from syncline.problems import Rows
 
 PRELOAD = ("syncline.experiments.calibration.calibrate",)
@@ -211,8 +211,7 @@ def _on_local_processes(
         SynclineError: a mistake that they found.
     """
     store = host_store(how.port)
-    with tempfile.TemporaryDirectory(prefix="syncline-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
         failure = watched(
             calibration_process, processes, (plan, processes, how, store.port, folder), progress, folder, how.timeout_s,

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,6 +57,7 @@ class ClusterFile:
         if path.suffix not in (".yaml", ".yml"):
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
         self._claim = claimed(path, exact=exact, what="file", suffix=path.suffix)
+        self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
         for left in self._claim.remains():
             left.unlink()  # it is written in one go, at the end
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from syncline.errors import SpecError
 from syncline.experiments.projection.columns import Coded, ColumnRows, Columns, RowColumn
 from syncline.files import whole_file
+from syncline.interrupts import raise_if_interrupted
 
 UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
          "energy_j": "J", "_low_j": "J", "_high_j": "J", "_kg": "kg", "tokens": "tokens",
@@ -60,6 +61,7 @@ def write_parquet(
                 writer.write_table(table.cast(writer.schema))
                 rows += len(table)
                 done(rows)
+                raise_if_interrupted()
     except OSError as error:
         raise SpecError("--parquet", str(file), f"a place that can be written to ({error.strerror or error})") from None
     return rows

@@ -61,10 +61,10 @@ class SweepFolder:
         self._claim = _going_on(path) if is_there else claimed(path, exact=exact, what="folder")
         self.path = path if is_there else self._claim.path
         self.runs = self.path / "runs"
+        self._claim.on_abandon = self._remove_unfinished
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
-            for left in self.runs.glob(".*.partial-*"):  # of processes that died: nobody else writes here
-                shutil.rmtree(left, ignore_errors=True)
+            self._remove_unfinished()  # of processes that died: nobody else writes here
             remove_manifest(self.path)
         except OSError as error:
             self._claim.release()
@@ -80,6 +80,14 @@ class SweepFolder:
                 write_manifest(self.path)
         finally:
             self._claim.release()
+
+    def _remove_unfinished(self) -> str:
+        for left in [*self.runs.glob(".*.partial-*"), self.path / f".{NAME}.partial"]:
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+        return f"what was finished until then is in {self.path}"
 
     def about(self) -> dict[str, Any]:
         """What ``sweep.json`` says of the sweep that was here last; nothing if there was none."""

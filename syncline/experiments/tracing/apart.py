@@ -9,13 +9,14 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from syncline.backend.tracing.ranks import ForeignScript, TraceOptions, traced
 from syncline.backend.tracing.record import RankRecord
 from syncline.errors import SpecError, SynclineError
+from syncline.files import temporary_folder
+from syncline.interrupts import end_with_parent
 
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1));"
@@ -35,10 +36,9 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
     Raises:
         SynclineError: a rank failed.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         (folder / "asked").write_bytes(pickle.dumps((tuple(program), workers, options)))
-        words = [sys.executable, "-c", START, json.dumps(sys.path), name]
+        words = [sys.executable, "-c", START, json.dumps(sys.path), str(folder), str(os.getpid())]
         sys.stderr.flush()
         straight = sys.stderr is sys.__stderr__
         with subprocess.Popen(
@@ -84,6 +84,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def trace_asked() -> None:
     """Trace what is asked for in a folder, and leave there what was found."""
     folder = Path(sys.argv[1])
+    end_with_parent(int(sys.argv[2]))
     asked, workers, options = pickle.loads((folder / "asked").read_bytes())
     try:
         told: Any = None, traced(ForeignScript(*asked), workers, options)

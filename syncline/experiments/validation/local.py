@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.experiments.calibration.calibrate import calibrate
 from syncline.experiments.calibration.plan import Calibration, calibrate_warnings, numbers_of
 from syncline.experiments.validation.processes import Question, validate_processes
+from syncline.files import temporary_folder
 from syncline.specs import CompareSpec, RunSpec, network
 
 
@@ -50,8 +50,8 @@ def validate_local(
         on_progress(f"warning: {warning}")
     if cluster is not None:
         return validate_processes(question, LocalHosts(_link(cluster)), out, exact=exact, on_progress=on_progress)
-    with tempfile.TemporaryDirectory(prefix="syncline-") as folder:
-        file = Path(folder) / "this-machine.yaml"
+    with temporary_folder() as folder:
+        file = folder / "this-machine.yaml"
         on_progress(f"calibrating {' and '.join(map(str, numbers))} processes of this machine")
         told = calibrate(Calibration(specs[0].problem), numbers, file, exact=True)
         if "failed" in told:

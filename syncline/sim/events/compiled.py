@@ -82,14 +82,17 @@ def _digest() -> str:
 
 
 def entry(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that Python calls, compiled for these types when its module is imported."""
+    """A function that Python calls, compiled for these types when its module is imported.
+
+    It runs without Python's lock, so that other threads hear signals meanwhile.
+    """
 
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__qualname__ += f"_{_digest()}"
         try:
-            compiled: Any = njit(error_model="numpy", cache=True)(function)
+            compiled: Any = njit(error_model="numpy", cache=True, nogil=True)(function)
         except (OSError, RuntimeError):  # nowhere to keep it
-            compiled = njit(error_model="numpy")(function)
+            compiled = njit(error_model="numpy", nogil=True)(function)
         if not _is_kept(compiled, signature):
             _compile_core()
         compiled.compile(signature)

@@ -277,13 +277,6 @@ def test_the_command_ends_with_one_line_where_a_process_fails(monkeypatch: pytes
     done = CliRunner().invoke(app, ["calibrate"])
     assert done.exit_code == 1 and done.stderr.endswith(f"error: {line}\n")
 
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("syncline.experiments.calibration.calibrate.calibrate", interrupted)
-    done = CliRunner().invoke(app, ["calibrate"])
-    assert done.exit_code == 130 and done.stderr.endswith("interrupted: nothing is written\n")
-
 
 def test_plans() -> None:
     plan = planned("compare-text", ["problem.context=16"], known="1ms,1Gbit/s", sizes="8, 1KiB", budget="20 ms")

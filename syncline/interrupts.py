@@ -1,0 +1,307 @@
+"""SIGINT and SIGTERM: the first signal asks the work to end at a safe point, the second one ends the process at once.
+
+The command line listens for signals in a thread (`listening`), because a handler in Python waits for whatever the main
+thread computes in C. What must not be cut off at any instruction is a `Deferral`: a folder that is being written, a
+temporary file, a training. Without a deferral a signal ends the process at once. With one, loops end by
+`raise_if_interrupted`, trainings by the ``stop`` of their deferral. Work that does neither within `LIMIT_S` is
+abandoned: every deferral removes what must not stay, and the process ends.
+
+In a process that does not listen, such as a notebook, Ctrl-C is Python's own KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+LIMIT_S = 3.0
+"""Seconds from the first signal within which the work must come to a safe point."""
+
+REPEAT_S = 0.1
+"""A second signal within this time is the same: GNU ``timeout`` signals its child, and then the child's group."""
+
+PR_SET_PDEATHSIG = 1
+"""An option of Linux's ``prctl``, see its manual page."""
+
+
+class Deferral:
+    """A part of the work that a signal must not cut off, from the making of this object to `end`.
+
+    Args:
+        abandon: called before the process ends without `end`; it removes what must not stay, and returns a phrase
+            that says what stays and where, or None.
+        stop: called at the first signal, from another thread; it asks the work to end.
+    """
+
+    def __init__(
+        self, abandon: Callable[[], str | None] | None = None, stop: Callable[[], object] | None = None
+    ) -> None:
+        self.abandon, self.stop = abandon, stop
+        for listener in _listeners:
+            listener.defer(self)
+
+    def end(self) -> None:
+        """End the deferral; a second call does nothing."""
+        for listener in _listeners:
+            listener.forget(self)
+
+    def __enter__(self) -> Deferral:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+
+class _Listener:
+    """The thread that hears the signals of this process."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.is_heard = False
+        self._since_s = 0.0
+        self.temporary: list[Path] = []
+        self._deferrals: list[Deferral] = []
+        self._lock = threading.Lock()
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, _leave_it_to_the_thread)
+
+    def end(self) -> None:
+        for number in SIGNALS:
+            signal.signal(number, _exit_at_once)
+        signal.set_wakeup_fd(-1)
+        os.write(self._write, b"\0")
+        self._thread.join()
+        os.close(self._read)
+        os.close(self._write)
+
+    def defer(self, deferral: Deferral) -> None:
+        with self._lock:
+            self._deferrals.append(deferral)
+        if self.number is not None and deferral.stop is not None:
+            deferral.stop()
+
+    def forget(self, deferral: Deferral) -> None:
+        with self._lock, suppress(ValueError):
+            self._deferrals.remove(deferral)
+
+    def _listen(self) -> None:
+        while True:
+            waits = self.number is not None and not self.is_heard
+            left_s = max(0.0, self._since_s + LIMIT_S - time.monotonic()) if waits else None
+            if not select.select([self._read], [], [], left_s)[0]:
+                if not self.is_heard:
+                    self._end_process()
+                continue
+            for number in os.read(self._read, 64):
+                if number == 0:
+                    return
+                if number in SIGNALS:
+                    self._receive(number)
+
+    def _receive(self, number: int) -> None:
+        now_s = time.monotonic()
+        if self.number is not None:
+            if now_s > self._since_s + REPEAT_S:
+                self._end_process()
+            return
+        self.number, self._since_s = number, now_s
+        with self._lock:
+            stops = [deferral.stop for deferral in self._deferrals if deferral.stop is not None]
+            is_deferred = bool(self._deferrals)
+        if not is_deferred:
+            self._end_process()
+        for stop in stops:
+            stop()
+
+    def _end_process(self) -> None:
+        self._lock.acquire()  # for good: the main thread begins nothing new
+        phrases = ["interrupted"]
+        for deferral in reversed(self._deferrals):
+            with suppress(Exception):
+                phrase = deferral.abandon and deferral.abandon()
+                phrases += [phrase] if phrase else []
+        for folder in self.temporary:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            os.write(2, f"{'; '.join(phrases)}\n".encode())
+        os._exit(exit_code())
+
+
+_listeners: list[_Listener] = []
+"""That of this process, or none."""
+
+
+def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
+    """Do nothing: a handler in Python is there so that the system tells the thread."""
+
+
+def _exit_at_once(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Listen for signals in the block; afterwards a signal ends the process at once. Only for the main thread."""
+    if _listeners:
+        yield
+        return
+    listener = _Listener()
+    _listeners.append(listener)
+    listener.begin()
+    try:
+        yield
+    finally:
+        listener.end()
+        _listeners.clear()
+
+
+def _do_not_listen() -> None:
+    """In a forked process: signals do what they do in a process that has just begun."""
+    if _listeners:
+        _listeners.clear()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_do_not_listen)
+
+
+def exit_code() -> int:
+    """Return the exit code of an interrupted command, by the shell's convention: 128 + the signal's number."""
+    return 128 + (_first_signal() or signal.SIGINT)
+
+
+def _first_signal() -> int | None:
+    return _listeners[0].number if _listeners else None
+
+
+def raise_if_interrupted() -> None:
+    """Raise KeyboardInterrupt if a signal has asked this process to end: a safe point of a loop."""
+    if _first_signal() is not None:
+        confirm()
+        raise KeyboardInterrupt
+
+
+def confirm() -> None:
+    """Confirm that the work is ending, which may then take longer than `LIMIT_S`."""
+    if _first_signal() is not None:
+        _listeners[0].is_heard = True
+
+
+@contextmanager
+def stopped_by_signal(stop: Callable[[], object]) -> Iterator[None]:
+    """Call ``stop`` at the first signal in the block.
+
+    In a process that does not listen this is the first Ctrl-C, and the second one is a KeyboardInterrupt.
+    """
+    if _listeners or threading.current_thread() is not threading.main_thread():
+        with Deferral(stop=stop):
+            yield
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def raise_in_main_thread() -> None:
+    """Raise KeyboardInterrupt at the main thread's next instruction in Python."""
+    ident = ctypes.c_ulong(threading.main_thread().ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
+
+
+@contextmanager
+def children_without_signals() -> Iterator[None]:
+    """Processes started in the block do not receive the signals that a terminal or a scheduler sends to all processes.
+
+    A blocked signal is inherited from the first instruction on, where a handler would come too late. A process that
+    does not listen blocks SIGINT alone, because its own code may end its processes by SIGTERM. A signal to this thread
+    waits for the end of the block.
+    """
+    from multiprocessing import resource_tracker
+
+    # Started later, with the first child, the tracker would unblock the signals. What this process leaves when a signal
+    # ends it, the tracker removes; it need not warn.
+    sys.warnoptions.append("ignore:resource_tracker")
+    resource_tracker.ensure_running()
+    sys.warnoptions.remove("ignore:resource_tracker")
+    blocked = set(SIGNALS) if _listeners else {signal.SIGINT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def fork_server(modules: Sequence[str]) -> BaseContext:
+    """Return multiprocessing's context of processes that a server forks, which imports these modules first."""
+    from multiprocessing import get_context, util
+
+    for listener in _listeners:
+        listener.temporary.append(Path(util.get_temp_dir()))
+    context = get_context("forkserver")
+    # Not in a notebook, say: the system ends the server with the thread that started it.
+    context.set_forkserver_preload([*(["syncline.server_end"] if _listeners else []), *modules])
+    return context
+
+
+def end_with_parent(parent: int | None = None, leave: Callable[[], object] | None = None) -> None:
+    """End this process when its parent ends, however that one ends.
+
+    Args:
+        parent: the number of the process that started this one. None: this process is multiprocessing's, and a server
+            may have started it for its parent.
+        leave: called before the end; only for a process of multiprocessing.
+    """
+    if parent is not None and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        return
+    threading.Thread(target=_follow, args=(parent, leave), daemon=True).start()
+
+
+def _follow(parent: int | None, leave: Callable[[], object] | None) -> None:
+    from multiprocessing import parent_process
+
+    asking = parent_process() if parent is None else None
+    if asking is not None:
+        asking.join()
+    elif parent is not None:
+        while os.getppid() == parent:
+            time.sleep(REPEAT_S)
+    else:
+        return  # nobody started this process for a task of ours
+    if leave is not None:
+        leave()
+    os._exit(1)
