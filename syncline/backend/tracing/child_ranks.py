@@ -112,4 +112,4 @@ def install_child_ranks() -> None:
             process._target = ChildTarget(process._target, Identity.rank)
         start(process)
 
-    multiprocessing.process.BaseProcess.start = started  # type: ignore[method-assign]
+    multiprocessing.process.BaseProcess.start = started  # type: ignore[method-assign,assignment]

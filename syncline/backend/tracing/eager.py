@@ -22,7 +22,7 @@ def install_eager() -> None:
     torch.nn.Module.compile = compile_module  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         module.spawn = module.start_processes = spawned  # type: ignore[attr-defined]
-    torch.distributed.launcher.api.launch_agent = launching
+    setattr(torch.distributed.launcher.api, "launch_agent", launching)  # noqa: B010 - a type that mypy knows otherwise
     install_child_ranks()
 
 

@@ -91,10 +91,12 @@ def first_words(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, st
 
     A rank that left no words was ended from outside, which comes before what follows from it.
     """
-    told = {}
+    told: dict[tuple[float, int], dict[str, str]] = {}
     for rank in failed:
         file = folder / f"failed-{rank}"
-        left = json.loads(file.read_text()) if file.exists() else {"at": 0.0, "words": "", "reason": "", "line": ""}
+        left: dict[str, Any] = (
+            json.loads(file.read_text()) if file.exists() else {"at": 0.0, "words": "", "reason": "", "line": ""}
+        )
         told[left.pop("at"), rank] = left
     first = min(told)
     return first[1], told[first]

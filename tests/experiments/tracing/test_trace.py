@@ -221,7 +221,7 @@ def folder(tmp_path: Path) -> Path:
     other = tmp_path / "b.py"
     other.write_text("")
     programs = [ForeignScript(str(here)), ForeignScript(str(other))]
-    told = trace(programs, 2, RING, tmp_path / "out", run=lambda program, workers: next(records))
+    told = trace(programs, 2, RING, tmp_path / "out", run=lambda program, workers, options: next(records))
     assert [row["method"] for row in told["rows"]] == ["a", "b"]
     assert told["rows"][1]["speedup"] == pytest.approx(6.002 / 2.002)
     return Path(told["folder"])
