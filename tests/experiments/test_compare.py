@@ -35,7 +35,10 @@ def test_a_comparison_leaves_everything_that_is_needed_to_read_and_repeat_it(sho
     folder = Path(short["folder"])
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     figures = {"figures/loss_against_clock.png", "figures/loss_against_steps.png"}
-    assert files == {"spec.yaml", "run.json", "trace.json", *(f"{name}.parquet" for name in TABLES)} | figures
+    assert (
+        files
+        == {"manifest.json", "spec.yaml", "run.json", "trace.json", *(f"{name}.parquet" for name in TABLES)} | figures
+    )
     asked = digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring")
     assert load_spec(folder / "spec.yaml", (), CompareSpec) == asked
     told = json.loads((folder / "run.json").read_text())

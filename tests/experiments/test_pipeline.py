@@ -23,7 +23,7 @@ from syncline.specs import PipelineSpec, load_spec
 
 ASYNC = ("--schedule", "async-1f1b", "--stages", "8", "--microbatches", "64", "--forward", "1", "--backward", "2")
 SMALL = ("--stages", "2", "--microbatches", "2")
-FILES = ["figures/schedules.png", "run.json", "spec.yaml", "timeline.parquet", "trace.json"]
+FILES = ["figures/schedules.png", "manifest.json", "run.json", "spec.yaml", "timeline.parquet", "trace.json"]
 
 
 def files_of(folder: Path) -> list[str]:

@@ -97,7 +97,7 @@ def test_what_follows_the_model_is_predicted_from_a_part(command, folder, tmp_pa
     for name in ("serial_s", "launch_s", "matmul_flops", "memory_bytes_per_s", "tensor_bytes_per_s"):
         assert found[name] == pytest.approx(getattr(TRUTH, name), rel=0.02)
     files = sorted(str(path.relative_to(tmp_path / "runs")) for path in (tmp_path / "runs").rglob("*.*"))
-    names = ("figures/validation.png", "points.parquet", "run.json", "spec.yaml")
+    names = ("figures/validation.png", "manifest.json", "points.parquet", "run.json", "spec.yaml")
     assert files == [f"vtrain-a100/{name}" for name in names]
     stored = pq.read_table(tmp_path / "runs/vtrain-a100/points.parquet").to_pylist()
     assert stored == result["rows"]

@@ -241,7 +241,7 @@ def test_a_study_leaves_records_rows_and_figures(tmp_path):
     result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
     names = sorted(path.name for path in (tmp_path / "out").rglob("*.*"))
     figures = ["steps_and_slowdown.png", "swings.png", "trajectories.png"]
-    assert names == sorted(["metrics.parquet", "run.json", "spec.yaml", *figures])
+    assert names == sorted(["manifest.json", "metrics.parquet", "run.json", "spec.yaml", *figures])
     assert json.loads((tmp_path / "out" / "run.json").read_text())["rows"] == result["rows"]
     assert len(pq.read_table(tmp_path / "out" / "metrics.parquet")) == 4 * 2 * 2 + 4 * 2
     assert len(result["rows"]) == 4 * 2 + 4
