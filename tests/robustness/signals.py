@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "report": ("report", "kept/own"),
     "pipeline": ("pipeline",),
 }  # fmt: skip
+
+FIRST = ("run", "calibrate")
+"""Commands whose results others read."""
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGTERM to all", "SIGINT twice", "SIGKILL")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGTERM to all": 143, "SIGINT twice": 130, "SIGKILL": -9}
@@ -154,39 +157,29 @@ class Place:
         return [str(path.relative_to(self.folder)) for path in hidden] + temporary
 
 
-def prepared(place: Place) -> Place:
-    """Add what ``report`` and ``validate`` read."""
-    kept, cluster = _kept()
-    (place.folder / "kept").mkdir()
-    (place.folder / "kept" / "own").symlink_to(kept)
-    (place.folder / "cluster.yaml").write_text(cluster)
+def prepared(place: Place, folder: Path) -> Place:
+    """Add what ``report`` and ``validate`` read, which the usual ``run`` and ``calibrate`` have left."""
+    shutil.copytree(folder / "usual run" / "runs" / "own", place.folder / "kept" / "own")
+    shutil.copy(folder / "usual calibrate" / "measured.yaml", place.folder / "cluster.yaml")
     return place
 
 
-_KEPT: list[tuple[Path, str]] = []
-
-
-def _kept() -> tuple[Path, str]:
-    return _KEPT[0]
-
-
-@cache
 def usual_s(command: str, folder: Path) -> float:
-    """Return the seconds that a command takes that is left alone, from when it listens."""
+    """Return the seconds that a command takes that is left alone, from when it listens; measured once for a folder."""
+    noted = folder / f"usual {command}-seconds"
+    if noted.exists():
+        return float(noted.read_text())
     place = Place(folder / f"usual {command}")
-    if _KEPT:
-        prepared(place)
+    if command not in FIRST:
+        prepared(place, folder)
     process = place.started(command)
     await_listening(process)
     begun_s = time.monotonic()
     code = process.wait(HANG_S)
     seconds = time.monotonic() - begun_s
     assert code == 0, (command, place.stderr())
-    if command == "run":
-        _KEPT.append((place.folder / "runs" / "own", ""))
-    if command == "calibrate":
-        _KEPT[0] = _KEPT[0][0], (place.folder / "measured.yaml").read_text()
     assert not place.left(), (command, place.left())
+    noted.write_text(str(seconds))
     return seconds
 
 
@@ -216,7 +209,7 @@ def send(process: subprocess.Popen[bytes], sent: str) -> None:
 
 def outcome(case: Case, folder: Path) -> Outcome:
     """Run a command, send the signal, and look at what is left."""
-    place = prepared(Place(folder / f"case {case.number}"))
+    place = prepared(Place(folder / f"case {case.number}"), folder)
     process = place.started(case.command)
     await_listening(process)
     with suppress(subprocess.TimeoutExpired):
@@ -244,9 +237,10 @@ def outcome(case: Case, folder: Path) -> Outcome:
 
 def outcomes(folder: Path, cases: Sequence[Case], at_once: int = 1) -> Iterator[Outcome]:
     """Yield the outcomes in order, after the usual duration of each command was measured."""
-    for command in dict.fromkeys(["run", "calibrate", *(one.command for one in cases)]):
+    for command in FIRST:
         usual_s(command, folder)
     with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(lambda command: usual_s(command, folder), {one.command for one in cases} - {*FIRST}))
         yield from pool.map(lambda one: outcome(one, folder), cases)
 
 
