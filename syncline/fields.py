@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from itertools import islice
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -18,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, said
 from syncline.units import parse_seconds
 
 
@@ -211,3 +212,53 @@ _IN_WORDS = {
     "string_pattern_mismatch": "text that matches {pattern}",
 }
 """Pydantic's complaints that speak of Python or of pydantic, for people who write YAML."""
+
+
+DEEPEST = 50
+"""Levels of lists and fields within each other."""
+
+MOST_ITEMS = 1_000_000
+"""Items that an iterator may yield: one that does not end would fill the memory."""
+
+
+def plain_argument(name: str, value: Any) -> Any:
+    """Return an argument whose numbers, texts and containers are Python's own.
+
+    NumPy's numbers and arrays become Python's; iterators and views become tuples; other objects stay what they are.
+
+    Raises:
+        SpecError: an iterator that does not end, containers that are too deep, or whatever a user's object raises.
+    """
+    try:
+        return _plain(value)
+    except SpecError as error:
+        raise SpecError(name, value, error.expected) from None
+    except Exception as error:  # whatever a user's own object raises
+        raise SpecError(name, value, f"a value that can be read ({said(error)})") from None
+
+
+def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
+    if isinstance(value, str):
+        return str(value.encode(), "utf-8")  # half a character, which no file can hold, ends here
+    if hasattr(type(value), "tolist"):
+        value = value.tolist()
+    if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
+        return value
+    if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
+        bool(value == "")  # raises of an object that no check could compare with a name
+        return value
+    if id(value) in around or len(around) == DEEPEST:
+        raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")
+    around = (*around, id(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(inner, around) for key, inner in value.items()}
+    has_end = isinstance(value, list | tuple)
+    items = [_plain(inner, around) for inner in (value if has_end else islice(value, MOST_ITEMS + 1))]
+    if len(items) > MOST_ITEMS and not has_end:
+        raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
+    return items if isinstance(value, list) else tuple(items)
+
+
+def _is_record(value: Any) -> bool:
+    """Return whether a value is a tuple with names, which stands for a thing and not for several."""
+    return isinstance(value, tuple) and type(value) is not tuple

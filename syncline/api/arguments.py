@@ -9,23 +9,17 @@ from __future__ import annotations
 import builtins
 import inspect
 import math
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from syncline.errors import SpecError, said
+from syncline.errors import SpecError
+from syncline.fields import plain_argument
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-DEEPEST = 50
-"""Levels of lists and fields within each other."""
-
-MOST_ITEMS = 1_000_000
-"""Items that an iterator may yield: one that does not end would fill the memory."""
 
 LARGEST = 2**63
 """More than any whole number that a table can hold."""
@@ -94,40 +88,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
-    try:
-        value = _plain(value)
-    except SpecError as error:
-        raise SpecError(name, value, error.expected) from None
-    except Exception as error:  # whatever a user's own object raises
-        raise SpecError(name, value, f"a value that can be read ({said(error)})") from None
-    return _typed(name, value, annotations.get(name, Any))
-
-
-def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
-    """Return a value whose numbers, texts and containers are Python's own; other objects stay what they are."""
-    if isinstance(value, str):
-        return str(value.encode(), "utf-8")  # half a character, which no file can hold, ends here
-    if hasattr(type(value), "tolist"):
-        value = value.tolist()
-    if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
-        return value
-    if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
-        bool(value == "")  # raises of an object that no check could compare with a name
-        return value
-    if id(value) in around or len(around) == DEEPEST:
-        raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")
-    around = (*around, id(value))
-    if isinstance(value, Mapping):
-        return {key: _plain(inner, around) for key, inner in value.items()}
-    items = [_plain(inner, around) for inner in islice(value, MOST_ITEMS + 1)]
-    if len(items) > MOST_ITEMS and isinstance(value, Iterator):
-        raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
-    return items if isinstance(value, list) else tuple(items)
-
-
-def _is_record(value: Any) -> bool:
-    """Return whether a value is a tuple with names, which stands for a thing and not for several."""
-    return isinstance(value, tuple) and type(value) is not tuple
+    return _typed(name, plain_argument(name, value), annotations.get(name, Any))
 
 
 def _typed(path: str, value: Any, annotation: Any) -> Any:

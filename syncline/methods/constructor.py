@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
-from syncline.fields import validate
+from syncline.fields import plain_argument, validate
 from syncline.methods.base import MethodBase
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.parts.asynchronous import check_synchronous
@@ -51,6 +51,7 @@ def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
         given = dict(signature.bind(*args, **knobs).arguments)
         params, comm = given.pop("params"), given.pop("comm", None)
         worker_axis = given.pop("worker_axis", False)
+        given = {name: plain_argument(name, value) for name, value in given.items()}
         method = validate(spec, {"kind": spec.model_fields["kind"].default} | given)
         check_synchronous(method, "")
         check_punctual(method, "")

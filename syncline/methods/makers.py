@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from syncline.errors import SpecError, one_of
-from syncline.fields import validate
+from syncline.fields import plain_argument, validate
 from syncline.methods.base import MethodBase
 from syncline.methods.constructor import SHARED
 from syncline.methods.parts.torch_rule import from_optimizer, options_of
@@ -59,6 +59,7 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
         if len(given) < len(args) + len(knobs):
             twice = next(name for name in signature.bind_partial(*args).arguments if name in knobs)
             raise TypeError(f"{_name(kind)}() got multiple values for argument '{twice}'")
+        given = {name: plain_argument(name, value) for name, value in given.items()}
         rule = from_optimizer(given.get("rule"))
         if isinstance(rule, dict) and rule.get("kind") == "torch":
             given["rule"] = rule | _options(spec, rule, given)

@@ -11,7 +11,7 @@ import torch
 
 import syncline as sl
 from syncline import comm, methods
-from syncline.api.arguments import MOST_ITEMS
+from syncline.fields import MOST_ITEMS
 from tests.robustness.hostile import hostile
 
 BOWL = {"kind": "quadratic", "spectrum": [1.0, 0.1]}
@@ -74,6 +74,14 @@ def test_a_value_that_cannot_be_shown_is_refused_all_the_same(name):
 def test_an_iterator_that_fails_is_refused(name, expected):
     with pytest.raises(sl.SpecError, match=rf"^workers: got <?.*; expected {expected}"):
         sl.goodput(workers=hostile(name))
+
+
+def test_an_endless_iterator_for_a_method_is_refused():
+    expected = f"^momentum_layers: got count.*; expected an iterator that ends, of at most {MOST_ITEMS:,} items"
+    with pytest.raises(sl.SpecError, match=expected):
+        sl.lion_cub(lr=0.1, momentum_layers=hostile("endless generator"))
+    with pytest.raises(sl.SpecError, match=expected):
+        methods.LionCub([torch.nn.Parameter(torch.ones(2))], 0.1, momentum_layers=hostile("endless generator"))
 
 
 def test_numbers_of_numpy_and_iterators_are_taken():
