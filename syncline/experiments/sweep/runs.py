@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
+from syncline.experiments.result_files import ROWS, TEXT_OR_NONE, is_row
 from syncline.files import read_json
 from syncline.specs import RunSpec
 
@@ -162,12 +163,15 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
-    """What ``run.json`` of a finished run says; None if there is none."""
+    """Return what ``run.json`` of a finished run says; None if there is none, or a damaged one."""
     try:
         told = read_json(runs / name / "run.json")
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) and isinstance(told.get("row"), dict) else None
+    is_whole = (
+        isinstance(told, dict) and is_row(told.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(told.get("error"))
+    )
+    return told if is_whole else None
 
 
 def _tables(trained: Trained) -> dict[str, bytes]:
