@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from typer import Abort
 
 from syncline import interrupts
-from syncline.commands.shell import app, say
+from syncline.commands.shell import app, check_width, say
 from syncline.commands.usage import UsageError, refusal
-from syncline.errors import SynclineError
+from syncline.errors import SpecError, SynclineError
 
 # Each module adds its commands to the application, in the order of the help.
 # isort: off
@@ -31,6 +31,32 @@ UNWRITABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
 )  # fmt: skip
 """What a system says when a disk, a quota or a file is full; or can no longer be written, or is gone."""
+
+
+MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""What a system says of a path that cannot be the one of a file."""
+
+
+def _prepare_process() -> None:
+    """Open what the caller has closed, and refuse a working directory that is gone.
+
+    Without it the next file that is opened would be standard error, and lines for people would go into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    check_width()
+    try:
+        os.getcwd()
+    except OSError as error:
+        say(f"error: working directory: got one that is gone; expected one that exists ({error.strerror})")
+        sys.exit(2)
 
 
 def _line(error: Exception) -> str:
@@ -51,6 +77,7 @@ def _alone(name: str | None) -> Iterator[None]:
 
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
+    _prepare_process()
     with interrupts.listening():
         _main()
 
@@ -73,6 +100,9 @@ def _main() -> None:
         say(_line(MemoryError("this needs more memory than there is")))
         sys.exit(1)
     except OSError as error:
+        if error.errno in MISNAMED:
+            say(_line(SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")))
+            sys.exit(2)
         if error.errno not in UNWRITABLE:
             raise
         say(_line(error))

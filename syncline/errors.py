@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
 class SynclineError(Exception):
-    """A mistake in the input: one line that says what is wrong and what would be accepted."""
+    """A mistake in the input: one line that says what is wrong and what would be accepted.
+
+    Long words are shortened where they stand, so that the end of the line, which says what is expected, shows.
+    """
+
+    def __str__(self) -> str:
+        return _with_short_words(super().__str__())
 
 
 class SpecError(SynclineError):
@@ -26,22 +33,32 @@ class SpecError(SynclineError):
         self.path, self.value, self.expected = path, value, expected
 
     def __str__(self) -> str:
-        return f"{self.path}: got {_shown(self.value)}; expected {self.expected}"
+        path, value = _beginning(self.path), _beginning(_text(self.value))
+        return _with_short_words(f"{path}: got {value}; expected {self.expected}")
 
 
 MOST_SHOWN = 200
-"""Characters of a value in an error line."""
+"""Characters of a value, a path or a word in an error line."""
+
+LONG_WORD = re.compile(rf"\S{{{MOST_SHOWN + 101},}}")
 
 
-def _shown(value: object) -> str:
-    """Return a value as Python writes it, or its beginning, in one line; or its type if Python cannot write it."""
+def _text(value: object) -> str:
+    """Return a value as Python writes it, in one line; or its type if Python cannot write it."""
     try:
-        text = repr(value)
+        return " ".join(repr(value).split("\n"))
     except Exception:  # whatever a user's own object raises; a list that is too deep
-        text = f"<{type(value).__name__}>"
-    if "\n" in text:
-        text = " ".join(text.split())
+        return f"<{type(value).__name__}>"
+
+
+def _beginning(text: str) -> str:
+    """Return a text, or its beginning if it is long."""
     return text if len(text) <= MOST_SHOWN + 100 else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
+
+
+def _with_short_words(line: str) -> str:
+    """Return a line with the beginnings of its long words."""
+    return LONG_WORD.sub(lambda word: _beginning(word[0]), line)
 
 
 @contextmanager

@@ -12,8 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.errors import SynclineError
+from syncline.errors import SynclineError, said
 from syncline.interrupts import Deferral
+
+NOT_AS_WRITTEN = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError,
+    NotImplementedError,
+)  # fmt: skip
+"""Errors that a file with other content than a command has written can raise in the code that reads it."""
 
 
 def read_json(path: Path) -> Any:
@@ -33,14 +39,18 @@ def read_json(path: Path) -> Any:
 def as_written(path: Path) -> Iterator[None]:
     """Around what reads results: files that somebody has changed are a mistake in the input, told in one line.
 
+    Readers that know what a file should hold refuse it themselves (`syncline.experiments.result_files`); this catches
+    what only shows when several files do not fit each other.
+
     Raises:
-        SynclineError: what is there is not what was written.
+        SynclineError: what is there is not what was written, or cannot be read.
     """
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SynclineError(f"folder: {path}/ is not as it was written ({said})") from error
+    except OSError as error:
+        raise SynclineError(f"folder: {error.filename or path} cannot be read ({said(error)})") from error
+    except NOT_AS_WRITTEN as error:
+        raise SynclineError(f"folder: {path}/ is not as it was written ({said(error)})") from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ from syncline.api.traces import replayed
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.replicating.reading import is_replication
+from syncline.experiments.result_files import ROWS, check_rows, read_noted
 from syncline.experiments.sweep.folder import NAME as SWEPT
 from syncline.fields import kind_of_model
-from syncline.files import as_written, read_json
+from syncline.files import as_written
 from syncline.registry import specs_as_data
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
 
@@ -46,7 +48,9 @@ def load(folder: str | Path) -> Result:
     True
     """
     with as_written(Path(folder)), specs_as_data():
-        return _loaded(Path(folder))
+        result = _loaded(Path(folder))
+    result.read_from = Path(folder)
+    return result
 
 
 def _loaded(path: Path) -> Result:
@@ -75,6 +79,7 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
         return _validation(noted, spec, path)
     kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
+    check_rows(rows, path / "run.json", ROWS.get(command, {}))
     if command == "launch":
         told |= {name: noted.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in noted:
@@ -98,15 +103,9 @@ def _kind_in(spec: Path) -> str | None:
 
 def _noted(path: Path) -> dict[str, Any]:
     """What a folder's ``run.json`` holds."""
-    if not (path / "run.json").is_file():
+    if not os.path.lexists(path / "run.json"):
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
-    try:
-        noted = read_json(path / "run.json")
-    except (OSError, ValueError) as error:
-        raise SynclineError(f"folder: {path / 'run.json'} cannot be read: {error}") from None
-    if not isinstance(noted, dict) or not isinstance(noted.get("rows"), list):
-        raise SpecError("folder", str(path), "a run folder, whose run.json has rows")
-    return noted
+    return read_noted(path / "run.json")
 
 
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
@@ -140,6 +139,7 @@ def _replays(noted: dict[str, Any], path: Path) -> Result:
     from syncline.experiments.tracing.scenario import ReplayedOn
     from syncline.experiments.tracing.written import read_losses
 
+    check_rows(noted["rows"], path / "run.json", ROWS["trace"])
     kept = ("rows", "sites", "sensitivities")
     told = {name: noted[name] for name in kept if name in noted}
     told |= {"losses": read_losses(path), "folder": str(path)}

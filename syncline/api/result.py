@@ -8,7 +8,7 @@ import shutil
 import weakref
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.plain import plain
 from syncline.experiments.projection.columns import ColumnRows
+from syncline.files import as_written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +49,8 @@ class Result:
         told: what ``--json`` prints, before what is not finite becomes None.
         folder: where its files are; None of what leaves none. One that nobody named is removed with the result, or at
             the end of Python; `save` keeps it.
+        read_from: the folder that `sl.load` read it from; None of a result that was just computed. What does not fit
+            in the files of such a folder is a mistake in the input, told in one line.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Result:
     ) -> None:
         self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
         self._tables, self._figure, self._asked = tables, figure, asked
+        self.read_from: Path | None = None
         if scratch is not None:
             weakref.finalize(self, scratch.remove)
 
@@ -89,7 +93,12 @@ class Result:
     @property
     def tables(self) -> list[Group]:
         """The tables that the command prints; `rich` draws them."""
-        return list(self._tables())
+        with self._as_written():
+            return list(self._tables())
+
+    def _as_written(self) -> AbstractContextManager[None]:
+        """Return what surrounds code that reads the files of a loaded result, or its rows."""
+        return nullcontext() if self.read_from is None else as_written(self.read_from)
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -118,10 +127,10 @@ class Result:
         return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
 
     def _frame(self, name: str) -> pd.DataFrame:
-        import pyarrow.parquet as pq
+        from syncline.experiments.result_files import read_table
 
         assert self.folder is not None
-        table = pq.read_table(self.folder / f"{name}.parquet")
+        table = read_table(self.folder / f"{name}.parquet", {})
         frame = table.to_pandas()
         units = {field.name: (field.metadata or {}).get(b"unit") for field in table.schema}
         frame.attrs["units"] = {column: unit.decode() for column, unit in units.items() if unit}
@@ -149,12 +158,14 @@ class Result:
 
     def _drawn(self) -> Figure:
         if self._figure is not None:
-            return self._figure()
+            with self._as_written():
+                return self._figure()
         if self._has("curves"):
             from syncline.experiments.curve_figure import figure_of_file
 
             assert self.folder is not None
-            return figure_of_file(self.folder)
+            with self._as_written():
+                return figure_of_file(self.folder)
         raise SynclineError(f"a result of {self.command!r} has no picture of its own")
 
     def _repr_html_(self) -> str:

@@ -143,6 +143,17 @@ def examples(*commands: str) -> str:
     return "\n\n".join(["Examples:", *commands])
 
 
+MOST_COLUMNS = 1000
+"""Of a terminal: what draws a box of a thousand million columns does not come to an end."""
+
+
+def check_width() -> None:
+    """Take ``COLUMNS`` out of the environment unless it is a width that something can be printed in."""
+    width = os.environ.get("COLUMNS", "").strip()
+    if not (width.isdecimal() and len(width) < 5 and 0 < int(width) <= MOST_COLUMNS):
+        os.environ.pop("COLUMNS", None)
+
+
 def new_console() -> Console:
     """Progress and tables go to standard error; standard output is for JSON."""
     from rich.console import Console

@@ -59,7 +59,9 @@ def compare_command(
     warn(loaded.warnings())
     from syncline.api.trainings import compare
     from syncline.experiments.progress import progress
+    from syncline.experiments.rehearsal import check_columns
 
+    check_columns(loaded, columns)
     console, target = new_console(), out or Path("runs") / loaded.name
     with progress(console, [method.name for method in loaded.methods], loaded.steps) as update:
         result = compare(loaded, out=target, exact=out is not None, jobs=jobs, on_progress=update)
@@ -95,8 +97,10 @@ def run_command(
     from syncline.api.trainings import run
     from syncline.experiments.display import subject
     from syncline.experiments.progress import progress
+    from syncline.experiments.rehearsal import check_columns
     from syncline.experiments.run import steps_of
 
+    check_columns(loaded, columns)
     console, target = new_console(), out or Path("runs") / loaded.name
     with progress(console, [subject(loaded)], steps_of(loaded)) as update:
         result = run(loaded, out=target, exact=out is not None, on_progress=lambda done: update([done]))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from syncline.analysis import Curve, loss_against_clock
 from syncline.analysis.curves import FloatArray
+from syncline.experiments.result_files import CURVES, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class FileCurves(NamedTuple):
 
 def read_curves(path: Path) -> FileCurves:
     """The evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
-    table = pq.read_table(path)
+    table = read_table(path, CURVES)
     told: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
     evaluated = table.filter(pc.is_valid(table["loss"]))
     methods, known = evaluated["method"].unique().to_pylist(), evaluated["network"].unique().to_pylist()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from syncline.errors import SpecError, one_of
 from syncline.experiments.claims import Claim, is_alive, is_claimed
+from syncline.experiments.result_files import read_noted
 from syncline.files import read_json
 from syncline.yamls import parse_yaml
 
@@ -125,6 +126,10 @@ def find_run(name: str, folder: Path) -> RunEntry:
         entry = run_entry(Path(os.path.normpath(path)))
         if entry is not None:
             return entry
+    for path in (Path(name), folder / name):
+        for mark in (path / "run.json", path / "sweep.json"):
+            if os.path.lexists(mark):
+                read_noted(mark)  # which refuses what cannot be read
     if os.path.lexists(name) or os.path.lexists(folder / name):
         raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
     known = [one.path.name for one in run_entries(folder)] if os.path.isdir(folder) else []

@@ -215,9 +215,13 @@ class Timeline:
         """The part of the makespan in which each worker computes, ``(P,)``; 0 for an empty timeline."""
         return self.compute_s() / self.makespan_s if self.makespan_s else np.zeros(self.workers)
 
-    def communication_s(self) -> Floats:
-        """Seconds in which each worker takes part in a collective or sends a message, ``(P,)``; overlaps count once."""
-        return np.array([self._covered_s(worker) for worker in range(self.workers)])
+    def communication_s(self, until_s: float = np.inf) -> Floats:
+        """Seconds in which each worker takes part in a collective or sends a message, ``(P,)``; overlaps count once.
+
+        Args:
+            until_s: what comes later does not count.
+        """
+        return np.array([self._covered_s(worker, until_s) for worker in range(self.workers)])
 
     def exposed_communication_s(self) -> Floats:
         """Seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
@@ -228,9 +232,9 @@ class Timeline:
         np.add.at(total, self.worker[mask], values[mask])
         return total
 
-    def _covered_s(self, worker: int) -> float:
+    def _covered_s(self, worker: int, until_s: float) -> float:
         mine = np.flatnonzero((self.worker == worker) & ~self.on_compute)
         mine = mine[np.argsort(self.start_s[mine], kind="stable")]
-        start, end = self.start_s[mine], np.maximum.accumulate(self.end_s[mine])
+        start, end = self.start_s[mine], np.minimum(np.maximum.accumulate(self.end_s[mine]), until_s)
         before = np.concatenate(([0.0], end))[:-1]  # until when the spans before cover the time
         return float(np.maximum(end - np.maximum(start, before), 0.0).sum())

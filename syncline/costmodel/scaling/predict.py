@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,8 @@ class TrainingAtScale:
     def __post_init__(self) -> None:
         for name in ("parameters", "tokens", "replicas", "period", "batch_tokens"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 < value < float("inf")):
                 raise SpecError(name, value, "a positive number")
 
     def by(self, fit: LossFit) -> TrainingAtScale:

@@ -210,6 +210,11 @@ class Worker:
         self.opened_s: FloatOrArray = 0.0
         self.pending: dict[int, list[FloatOrArray]] = {}  # step after which it is needed: when it is done
 
+    @property
+    def left_s(self) -> FloatOrArray:
+        """Return for how long the network goes on with what was sent and nobody has waited for."""
+        return np.maximum(0.0, self.free_s - self.now_s)
+
     def skip(self, steps: int) -> None:
         """Steps in which nothing is sent and nothing is waited for."""
         self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s + self.optimizer_s)

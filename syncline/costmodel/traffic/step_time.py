@@ -25,7 +25,7 @@ class StepTime:
 
     Args:
         compute_s: forward and backward of one worker, and its update where that is not counted by itself.
-        communication_s: what the network takes.
+        communication_s: what the network takes; of what is sent last, the part before the training ends.
         encode_s: computing that turns what is sent into its wire format, and back.
         trigger_s: computing that finds out whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
@@ -159,7 +159,7 @@ def priced_step(
     hidden_s: FloatOrArray = 0.0
     if overlaps or longest_s >= 0:
         worker = worker_after(compute_s, exchanges, steps, timed, trigger_s, max(longest_s, 0.0), optimizer_s)
-        communication_s = communication_s + worker.opened_s
+        communication_s = communication_s + worker.opened_s - worker.left_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(
         compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps, optimizer_s=optimizer_s

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from syncline.experiments.columns import four_digits
+from syncline.experiments.result_files import read_table
 from syncline.experiments.sweep.swept import Swept
 
 ALONG = "along "
@@ -23,13 +24,11 @@ Layers = dict[str, dict[str, dict[str, list[float]]]]
 
 def measured_rows(swept: Swept, runs: Path) -> list[dict[str, Any]]:
     """Method, seed, step, measure, layer and value; of what found nothing, as it never averages, no row."""
-    import pyarrow.parquet as pq
-
     rows: list[dict[str, Any]] = []
     for row in swept.rows:
         path = runs / row["run"] / "watched.parquet"
         if path.is_file():
-            rows += pq.read_table(path).to_pylist()
+            rows += read_table(path, {}).to_pylist()
     return rows
 
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from syncline.experiments.plain import plain
 from syncline.experiments.replicating.kept import ABOUT
+from syncline.experiments.result_files import AVERAGES, WHOLE, read_table
 from syncline.experiments.sweep.swept import Swept
-from syncline.files import as_written, whole_file
+from syncline.files import whole_file
 from syncline.specs.replications import Cell
 
 EARLY_SHARE = 6
@@ -36,11 +37,9 @@ Averages = dict[Cell, dict[int, AveragedTraining]]
 
 def averages_rows(swept: Swept, runs: Path) -> list[dict[str, Any]]:
     """Method, seed, step, ``averaged`` and ``trigger``, of those methods that say so."""
-    import pyarrow.parquet as pq
-
     rows: list[dict[str, Any]] = []
     for row in swept.rows:
-        metrics = pq.read_table(runs / row["run"] / "metrics.parquet")
+        metrics = read_table(runs / row["run"] / "metrics.parquet", {"step": WHOLE})
         if "averaged" not in metrics.column_names:
             continue
         whose = {"method": row["method"], "seed": row["seed"]}
@@ -69,15 +68,12 @@ def keep_averages(table: Path, rows: Sequence[Mapping[str, Any]], about: Mapping
 
 def read_averages(tables: Mapping[str, Path]) -> Averages:
     """Of tables of stages, by the extra's name (none: the finals), those that have any."""
-    import pyarrow.parquet as pq
-
     found: Averages = {}
     for extra, table in tables.items():
         path = averages_file(table)
         if not path.is_file():
             continue
-        with as_written(path.parent):
-            rows = pq.read_table(path).to_pylist()
+        rows = read_table(path, AVERAGES).to_pylist()
         for row in sorted(rows, key=lambda one: one["step"]):
             seeds = found.setdefault(Cell(row["method"], extra), {})
             one = seeds.setdefault(row["seed"], AveragedTraining([], None if row["trigger"] is None else []))

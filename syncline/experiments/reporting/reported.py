@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.experiments.plain import plain
 from syncline.experiments.replicating.kept import stage_in
-from syncline.files import as_written, read_json
+from syncline.experiments.result_files import read_object
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -49,9 +49,7 @@ class Reported:
         for name in ("run.json", "sweep.json"):
             path = self.folder / name if self.folder is not None else None
             if path is not None and path.is_file():
-                with as_written(path.parent):
-                    told = read_json(path)
-                return told if isinstance(told, dict) else {}
+                return read_object(path)
         stages = [path for path in map(self.file, ("finals.parquet", "search.parquet")) if path is not None]
         return dict(stage_in(stages[0])[1].about) if self.command == "replicate" and stages else {}
 

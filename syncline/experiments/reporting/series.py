@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
@@ -17,6 +16,7 @@ from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_di
 from syncline.experiments.curve_figure import FileCurves, read_curves
 from syncline.experiments.reporting.reported import Reported
 from syncline.experiments.reporting.themes import styles_of
+from syncline.experiments.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_table
 from syncline.experiments.sweep.ranking import ranked
 
 MOST_CONFIGURATIONS = 12
@@ -107,12 +107,12 @@ def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | N
 
 def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
     """Losses of a replication's finals; ``elsewhere`` has the time of a step of each method on other networks."""
-    frame = pq.read_table(path).to_pandas()
+    frame = read_table(path, FINALS).to_pandas()
     step_time_s: dict[str, dict[str, float]] = {}
     if elsewhere is not None:
-        of_finals = pc.field("setting") == "finals"
-        for row in pq.read_table(elsewhere, filters=of_finals).to_pylist():
-            step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
+        for row in read_table(elsewhere, NETWORKS).to_pylist():
+            if row["setting"] == "finals":
+                step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent = [], {}
     for method, own in frame.groupby("method", sort=False):
         by_step = own.pivot(index="seed", columns="step", values="loss")
@@ -137,7 +137,7 @@ def named_lines(one: Reported) -> list[str]:
     for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
         path = one.file(file)
         if path is not None:
-            names += pq.read_table(path, columns=["method"])["method"].unique().to_pylist()
+            names += read_table(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
     return list(dict.fromkeys(names))
 
 
@@ -165,7 +165,7 @@ def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
     chosen = best_configurations(one)
     for name, rows in chosen:
         kept = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
-        tables = [pq.read_table(path, columns=["step", "eval_loss"]) for path in kept if path.is_file()]
+        tables = [read_table(path, SWEEP_METRICS, SWEEP_METRICS) for path in kept if path.is_file()]
         seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
         if not seeds:
             continue

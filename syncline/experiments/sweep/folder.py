@@ -15,6 +15,7 @@ from syncline.errors import SpecError
 from syncline.experiments.claims import Claim, claimed
 from syncline.experiments.manifest import remove_manifest, write_manifest
 from syncline.experiments.plain import plain
+from syncline.experiments.result_files import SWEEP_RUNS, check_rows, read_noted
 from syncline.experiments.sweep.runs import failed_record, read_run
 from syncline.files import read_json
 from syncline.specs import RunSpec
@@ -163,12 +164,13 @@ def read_sweep(path: Path) -> Kept:
     Raises:
         SpecError: it is none.
     """
-    try:
-        about = read_json(path / NAME)
-        asked = about.pop("runs")
-        told = {row["run"]: row for row in about.pop("rows")}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it") from None
+    if not os.path.lexists(path / NAME):
+        raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
+    about = read_noted(path / NAME)
+    asked, told = about.pop("runs", None), {row.get("run"): row for row in about.pop("rows")}
+    if not isinstance(asked, list) or not isinstance(about.get("name"), str):
+        raise SpecError("folder", str(path / NAME), "the name of a sweep, and a list of its 'runs'")
+    check_rows(asked, path / NAME, SWEEP_RUNS, "runs")
     rows = []
     for one in asked:
         run = read_run(path / "runs", one["run"])

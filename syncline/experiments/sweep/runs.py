@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.manifest import write_manifest
 from syncline.experiments.plain import plain
+from syncline.experiments.result_files import ROWS, TEXT_OR_NONE, is_row
 from syncline.files import read_json
 from syncline.specs import RunSpec
 
@@ -164,14 +165,17 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
-    """Return what ``run.json`` of a finished run says; None if there is none, or if the name leads out of ``runs``."""
+    """Return what ``run.json`` of a finished run says; None if it is damaged or not there, or the name leads out."""
     if name == ".." or Path(name).name != name:
         return None
     try:
         told = read_json(runs / name / "run.json")
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) and isinstance(told.get("row"), dict) else None
+    is_whole = (
+        isinstance(told, dict) and is_row(told.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(told.get("error"))
+    )
+    return told if is_whole else None
 
 
 def _tables(trained: Trained) -> dict[str, bytes]:

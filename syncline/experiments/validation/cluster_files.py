@@ -32,7 +32,7 @@ from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlin
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.validation.measured_steps import COLUMNS, TIME, Point, layouts, recomputes
+from syncline.experiments.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
@@ -247,7 +247,7 @@ def _point(row: Mapping[str, str]) -> Point:
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:
         raise SpecError("global batch", point.global_batch, "a micro-batch at least for each replica")
-    layouts([point])  # refuses what cannot be
+    check_point(point)
     return point
 
 

@@ -35,6 +35,13 @@ COLUMNS = {
 TIME = "iteration time (ms)"
 
 
+MOST = 10**9
+"""A number of a configuration that no training has more of."""
+
+MOST_PASSES = 10**5
+"""Stages times micro-batches of a step: each is a term of the pipeline's time."""
+
+
 class Point(NamedTuple):
     """A configuration and how long its step took."""
 
@@ -84,8 +91,8 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
             try:
                 numbers = {name: int(float(row[column])) for name, column in COLUMNS.items()}
                 point = Point(**numbers, measured_s=float(row[TIME]) / 1e3)
-                layouts([point])
-            except (KeyError, TypeError, ValueError, ZeroDivisionError, SpecError) as error:
+                check_point(point)
+            except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError, SpecError) as error:
                 raise SynclineError(f"{field}: {path}, line {line} is no measured step: {error}") from None
             if not 0 < point.measured_s < float("inf"):
                 raise SynclineError(f"{field}: {path}, line {line} is no measured step: it took {point.measured_s} s")
@@ -93,6 +100,21 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
     if not points:
         raise SynclineError(f"{field}: {path} has no measured step")
     return points
+
+
+def check_point(point: Point) -> None:
+    """Refuse a configuration that no training can have.
+
+    Raises:
+        SpecError: a number is too small or too large, or there are more stages than layers.
+    """
+    for name, column in COLUMNS.items():
+        if getattr(point, name) > MOST:
+            raise SpecError(column, getattr(point, name), f"at most {MOST:,}")
+    if point.stages * point.microbatches > MOST_PASSES:
+        found = f"{point.stages} stages, {point.microbatches} micro-batches"
+        raise SpecError("global batch", found, f"at most {MOST_PASSES:,} micro-batches in all stages")
+    layouts([point])
 
 
 def recomputes(points: list[Point], memory_bytes: float) -> bool:

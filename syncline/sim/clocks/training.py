@@ -44,7 +44,7 @@ class Clock:
         encode_s: seconds of encoding and decoding, likewise.
         trigger_s: seconds of finding out whether to send, likewise.
         optimizer_s: seconds of updates that take time of their own, likewise.
-        communication_s: seconds in a collective, mean per step and worker.
+        communication_s: seconds in a collective before the training ends, mean per step and worker.
         exposed_communication_s: seconds waiting for the network with nothing to compute, mean per step and worker.
         bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
         wall_s: when the last worker is through with the last step.
@@ -232,7 +232,7 @@ def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
         np.nanmax(step_end_s, axis=1),
         step_end_s[-1],
         compute_s,
-        float(timeline.communication_s().sum()),
+        float(timeline.communication_s(until_s=float(np.nanmax(step_end_s[-1]))).sum()),
         float(timeline.exposed_communication_s().sum()),
         timeline.head(keep_steps),
     )
@@ -243,6 +243,7 @@ def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps:
     step_end_s, end_s = np.zeros(steps), np.zeros(workers)
     compute_s = dict.fromkeys(("compute", *OVERHEADS), 0.0)
     communication_s = exposed_s = 0.0
+    network_s = np.zeros(workers)
     kept: list[Spans] = []
     for spans in history:
         if spans.step < keep_steps:
@@ -250,6 +251,7 @@ def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps:
         taken_s = float((spans.end_s - spans.start_s).sum())
         if spans.stream == "network":  # collectives of one worker follow each other, so none counts twice
             communication_s += taken_s
+            network_s = np.maximum(network_s, spans.end_s)
             continue
         if spans.what == "wait":
             exposed_s += taken_s
@@ -257,4 +259,5 @@ def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps:
             compute_s[spans.what] += taken_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
+    communication_s -= float(np.maximum(0.0, network_s - end_s.max()).sum())  # what nobody waits for
     return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(kept, workers))

@@ -205,6 +205,15 @@ def test_asynchronous_handles_by_hand(evaluator):
 
 
 @pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_what_is_sent_last_counts_as_far_as_the_training_goes(evaluator):
+    """Exchanges of 12 s beside steps of 1 s: the last of three begins when the training ends, at 25 s."""
+    told = clock(gradients(3), 1.0, LINK, 2, 3, overlap="async", evaluator=evaluator)
+    assert (told.wall_s, 3 * told.communication_s) == (pytest.approx(25.0), pytest.approx(24.0))
+    step = mean_step(1.0, [Exchange(12.0)], 3, 2, LINK, overlap="async")
+    assert (3 * step.step_time_s, 3 * step.communication_s) == (pytest.approx(25.0), pytest.approx(24.0))
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
 def test_streamed_fragments_by_hand(evaluator):
     """A fragment every other step that takes 15 s and is needed 2 steps of 6 s later; the queue has one at a time."""
     streamed = [Exchange(15.0, period=2, wait_steps=2)]

@@ -1,0 +1,219 @@
+"""Read the files of a folder of results, and refuse in one line what a command cannot have written.
+
+A folder may be cut off by a full disk, edited, or made by another version. Each reader here checks that a file is
+there, can be read, and has the columns and the types that the code behind it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncline.errors import SpecError, said
+from syncline.files import read_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What a column holds.
+
+    Attributes:
+        name: in an error line.
+        python: types of a value in JSON.
+        arrow: predicates of ``pyarrow.types``, one of which is true of the column in Parquet.
+        optional: whether a value can be missing.
+        finite: whether a number must be finite.
+    """
+
+    name: str
+    python: tuple[type, ...]
+    arrow: tuple[str, ...]
+    optional: bool = False
+    finite: bool = False
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value in JSON is of this type."""
+        if value is None:
+            return self.optional
+        if isinstance(value, float) and not math.isfinite(value):  # a command writes null in its place
+            return False
+        return isinstance(value, self.python) and (bool in self.python or not isinstance(value, bool))
+
+    def accepts_column(self, column: pa.ChunkedArray) -> bool:
+        """Return whether a column in Parquet is of this type."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not any(getattr(pa.types, predicate)(kind) for predicate in self.arrow):
+            return self.optional and pa.types.is_null(kind)
+        if column.null_count and not self.optional:
+            return False
+        return not self.finite or not pa.types.is_floating(kind) or pc.all(pc.is_finite(column)).as_py() is not False
+
+
+_NUMBERS = ("is_integer", "is_floating")
+TEXT = ColumnType("text", (str,), ("is_string", "is_large_string"))
+TEXT_OR_NONE = ColumnType("text or nothing", (str,), ("is_string", "is_large_string"), optional=True)
+WHOLE = ColumnType("whole numbers", (int,), ("is_integer",))
+WHOLE_OR_NONE = ColumnType("whole numbers or nothing", (int,), ("is_integer",), optional=True)
+FINITE = ColumnType("finite numbers", (int, float), _NUMBERS, finite=True)
+NUMBER_OR_NONE = ColumnType("numbers or nothing", (int, float), _NUMBERS, optional=True)
+BOOLEAN = ColumnType("true or false", (bool,), ("is_boolean",))
+OBJECT = ColumnType("objects", (dict,), ())
+LIST = ColumnType("lists", (list,), ())
+
+Columns = Mapping[str, ColumnType]
+
+CURVES: Columns = {
+    "method": TEXT, "network": TEXT, "seed": WHOLE, "step": WHOLE, "seconds": FINITE, "bytes": FINITE,
+    "loss": NUMBER_OR_NONE, "train_loss": NUMBER_OR_NONE,
+}  # fmt: skip
+TIMELINE: Columns = {
+    "method": TEXT, "network": TEXT, "worker": WHOLE, "stream": TEXT, "what": TEXT, "label": TEXT, "start_s": FINITE,
+    "end_s": FINITE, "nbytes": NUMBER_OR_NONE, "step": WHOLE,
+}  # fmt: skip
+LEDGER: Columns = {"method": TEXT, "step": WHOLE, "label": TEXT, "collective": TEXT, "payload_bytes": FINITE}
+SWEEP_METRICS: Columns = {"step": WHOLE, "eval_loss": NUMBER_OR_NONE}
+FINALS: Columns = {
+    "method": TEXT, "seed": WHOLE, "step": WHOLE, "loss": NUMBER_OR_NONE, "step_time_s": NUMBER_OR_NONE,
+    "bytes_per_worker": NUMBER_OR_NONE,
+}  # fmt: skip
+AVERAGES: Columns = {"method": TEXT, "seed": WHOLE, "step": WHOLE, "averaged": BOOLEAN, "trigger": NUMBER_OR_NONE}
+NETWORKS: Columns = {"method": TEXT, "setting": TEXT, "network": TEXT, "step_time_s": NUMBER_OR_NONE}
+
+SWEEP_RUNS: Columns = {
+    "run": TEXT, "configuration": WHOLE, "training": TEXT, "method": TEXT, "values": OBJECT,
+}  # fmt: skip
+"""Of the runs that a ``sweep.json`` lists."""
+
+CLOCK: Columns = dict.fromkeys(
+    ("step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s",
+     "bytes_per_worker", "wall_clock_s"), NUMBER_OR_NONE,
+)  # fmt: skip
+TRAINING: Columns = {"method": TEXT, "network": TEXT, "workers": WHOLE, "steps": WHOLE}
+
+ROWS: dict[str, Columns] = {
+    "compare": TRAINING | CLOCK | {"speedup": NUMBER_OR_NONE, "loss": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE},
+    "launch": TRAINING | CLOCK | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
+    "pipeline": {
+        "schedule": TEXT, "network": TEXT, "makespan_s": NUMBER_OR_NONE, "closed_form_s": NUMBER_OR_NONE,
+        "bubble": FINITE, "utilisation": FINITE, "microbatches_per_s": FINITE, "per_stage": LIST,
+    },
+    "trace": TRAINING | CLOCK | {"hardware": TEXT, "speedup": NUMBER_OR_NONE},
+    "sweep": {"method": TEXT, "network": TEXT, "workers": WHOLE, "seed": WHOLE},
+}  # fmt: skip
+"""The columns that a command's rows have in ``run.json``, as far as its tables need them."""
+
+EVERY_ROW: Columns = {
+    "method": TEXT_OR_NONE, "network": TEXT_OR_NONE, "schedule": TEXT_OR_NONE, "basis": TEXT_OR_NONE,
+    "stuck": TEXT_OR_NONE, "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE,
+    "loss": NUMBER_OR_NONE, "speedup": NUMBER_OR_NONE,
+}  # fmt: skip
+"""The types of columns that have one meaning in the rows of all commands."""
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object that a JSON file of a folder holds.
+
+    Raises:
+        SpecError: the file cannot be read, or holds something else.
+    """
+    try:
+        value = read_json(path)
+    except OSError as error:
+        raise SpecError("folder", str(path), f"a file that can be read ({error.strerror})") from None
+    except ValueError as error:
+        raise SpecError("folder", str(path), f"a file of JSON ({said(error)})") from None
+    if not isinstance(value, dict):
+        raise SpecError("folder", str(path), f"a JSON object, not {type(value).__name__}")
+    return value
+
+
+def read_noted(path: Path, command: str = "") -> dict[str, Any]:
+    """Return what a ``run.json`` or ``sweep.json`` holds, whose ``rows`` are checked.
+
+    Raises:
+        SpecError: the file cannot be read, or has no such rows.
+    """
+    noted = read_object(path)
+    if not isinstance(noted.get("rows"), list):
+        raise SpecError("folder", str(path), "a list of rows in 'rows'")
+    check_rows(noted["rows"], path, ROWS.get(command, {}))
+    return noted
+
+
+def check_rows(rows: Sequence[Any], path: Path, columns: Columns, name: str = "rows") -> None:
+    """Refuse rows that no command has written.
+
+    Args:
+        rows: from a JSON file.
+        path: the file.
+        columns: that each row must have.
+        name: of the list in the file.
+
+    Raises:
+        SpecError: a row that is no object, has no such column, or has a value of another type.
+    """
+    for number, row in enumerate(rows):
+        where = f"folder.{path}.{name}.{number}"
+        if not isinstance(row, dict):
+            raise SpecError(where, row, "an object")
+        for column, kind in (EVERY_ROW | columns).items():
+            if column in columns and column not in row:
+                raise SpecError(where, sorted(row), f"a row with {column!r}")
+            if column in row and not kind.accepts(row[column]):
+                raise SpecError(f"{where}.{column}", row[column], kind.name)
+        for column, value in row.items():
+            if column.endswith(("_s", "_bytes", "_share")) and not _is_quantity(value):
+                raise SpecError(f"{where}.{column}", value, NUMBER_OR_NONE.name)
+
+
+def is_row(row: Any, columns: Columns) -> bool:
+    """Return whether a row is one that a command has written."""
+    try:
+        check_rows([row], Path(), columns)
+    except SpecError:
+        return False
+    return True
+
+
+def _is_quantity(value: Any) -> bool:
+    """Return whether a value can be a quantity with a unit: a number, a missing one, or several of them."""
+    return all(map(_is_quantity, value)) if isinstance(value, list) else NUMBER_OR_NONE.accepts(value)
+
+
+def read_table(path: Path, columns: Columns, only: Iterable[str] | None = None) -> pa.Table:
+    """Return a table of Parquet, whose columns are checked.
+
+    Args:
+        path: the file.
+        columns: that the table must have, with their types.
+        only: the columns to read; all of the file unless given.
+
+    Raises:
+        SpecError: the file cannot be read, has no such column, or one of another type.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read(None if only is None else [*only])
+    except OSError as error:
+        raise SpecError("folder", str(path), f"a file of Parquet ({error.strerror or said(error)})") from None
+    except (pa.ArrowException, ValueError) as error:
+        raise SpecError("folder", str(path), f"a file of Parquet ({said(error)})") from None
+    for name in columns if only is None else only:
+        kind = columns.get(name)
+        if table.column_names.count(name) != 1:
+            raise SpecError(f"folder.{path}", table.column_names, f"a table with one column {name!r}")
+        if kind is not None and not kind.accepts_column(table[name]):
+            raise SpecError(f"folder.{path}.{name}", str(table[name].type), f"a column of {kind.name}")
+    return table
