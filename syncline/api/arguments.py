@@ -82,7 +82,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotation of each parameter, in order."""
     parameters = inspect.signature(function).parameters.values()
     texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
-    names = cast(Any, _Names(function.__globals__))  # type: ignore[attr-defined]
+    names = cast(Any, _Names(function.__globals__))
     hints = get_type_hints(SimpleNamespace(__annotations__=texts), localns=names)
     return {one.name: hints.get(one.name, Any) for one in parameters if one.kind is not one.VAR_KEYWORD}
 
