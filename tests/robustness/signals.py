@@ -265,8 +265,10 @@ def _judge(case: Case, place: Place, result: Outcome) -> None:
 
 
 def _results(place: Place) -> list[Path]:
+    """Return the folders of results, without those inside another one, such as a sweep's runs."""
     files = [path for name in ("run.json", "sweep.json") for path in (place.folder / "runs").rglob(name)]
-    return [path.parent for path in files]
+    folders = {path.parent for path in files}
+    return [folder for folder in folders if not folders & {*folder.parents}]
 
 
 def _unreadable(folder: Path) -> str:
