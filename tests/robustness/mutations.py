@@ -71,7 +71,7 @@ class Case(NamedTuple):
     number: int
     arguments: tuple[str, ...]
     text: str | None = None
-    files: Mapping[str, str] = {}
+    files: Mapping[str, str | bytes | None] = {}
 
     def __str__(self) -> str:
         files = f"beside {', '.join(self.files)}\n" if self.files else ""
@@ -286,6 +286,10 @@ def some_options(draw: random.Random, known: dict[str, tuple[list[str], list[str
 def write(one: Case, folder: Path) -> None:
     """The spec of a case where its command looks for it, and the other files."""
     given = dict(one.files) if one.text is None else {**one.files, "spec.yaml": one.text}
-    for name, text in given.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, content in given.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:  # a folder where a file was
+            path.mkdir()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
