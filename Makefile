@@ -8,7 +8,7 @@ NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebo
 READ := $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --nbmake-timeout 3600 --overwrite
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test slow lint docs linkcheck notebooks wheel wheel-check bench clean
+.PHONY: demo test slow lint docs linkcheck notebooks wheel wheel-check lowest sbom release bench clean
 demo: .venv/installed
 	$(BIN)/python -m benchmarks.headline demo
 
@@ -50,6 +50,24 @@ wheel: .venv/installed-dev
 # Before a release: the lowest and the newest dependencies, which takes minutes.
 wheel-check: wheel
 	$(BIN)/python -m tests.wheel build/dist/*.whl --dependencies lowest,newest
+
+# The tests that matter with the lowest dependencies, torch too: a download of gigabytes. Extras that need newer ones
+# (nicegui, distributed, optuna) are left out, and their tests are skipped.
+lowest: .venv/installed-test
+	$(PYTHON) -m venv build/lowest
+	$(BIN)/python -c 'from tests.wheel import lowest; print(*lowest(with_torch=True), sep="\n")' > build/lowest.txt
+	build/lowest/bin/pip install --quiet --constraint build/lowest.txt . \
+	  beartype hypothesis networkx protobuf psutil pytest pytest-benchmark pytest-xdist
+	build/lowest/bin/python -m pytest --numprocesses 2 --dist loadfile tests/comm tests/costmodel tests/methods \
+	  tests/optim tests/problems tests/sim tests/specs tests/test_cli.py tests/test_training.py
+
+# What the wheel needs at run time, at the versions that the tests ran with.
+sbom: wheel
+	$(BIN)/python -m tests.sbom build/dist/*.whl build/dist/sbom.cdx.json
+
+# All that a release has, checked; the recipe is in CONTRIBUTING.md.
+release: wheel-check sbom
+	cd build/dist && sha256sum *.whl *.tar.gz sbom.cdx.json > SHA256SUMS && cat SHA256SUMS
 
 notebooks: .venv/installed-notebooks $(NOTEBOOKS)
 	$(BIN)/jupyter lab --notebook-dir build/notebooks

@@ -22,12 +22,12 @@ HERE = Path(__file__).parent
 TORCH = ("torch", "functorch", "torchgen")
 
 
-def lowest() -> list[str]:
-    """Constraints: every dependency at the lowest version that is allowed, torch aside."""
+def lowest(with_torch: bool = False) -> list[str]:
+    """Return constraints: every dependency at the lowest version that is allowed; torch only on request."""
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     bounds = [re.fullmatch(r"([\w-]+)>=([\w.]+)", one) for one in project["dependencies"]]
     assert all(bounds), "each dependency has a lowest version, and nothing else"
-    return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound and bound[1] != "torch"]
+    return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound and (with_torch or bound[1] != "torch")]
 
 
 def check(wheel: Path, dependencies: str, folder: Path) -> None:
