@@ -83,6 +83,7 @@ def folders(tmp_path_factory) -> Path:
     changes = {"bandwidth": 1.0, "latency": 1.0, "compute": 1.0, "overlap": True}
     question = {"networks": ["wan"], "hardware": "a100", "algorithm": None, "host": None, "changes": changes}
     record |= {"command": "trace", "question": question | {"target_loss": None}}
+    record["rows"] = [row | {"hardware": "h100"} for row in record["rows"]]
     (root / "trace" / "run.json").write_text(json.dumps(record))
     return root
 
