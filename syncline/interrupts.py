@@ -26,7 +26,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multiprocessing.context import BaseContext
+    from multiprocessing.context import ForkServerContext
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -263,7 +263,7 @@ def children_without_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def fork_server(modules: Sequence[str]) -> BaseContext:
+def fork_server(modules: Sequence[str]) -> ForkServerContext:
     """Return multiprocessing's context of processes that a server forks, which imports these modules first."""
     from multiprocessing import get_context, util
 

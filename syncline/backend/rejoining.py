@@ -115,9 +115,7 @@ class ServedProcesses:
 
     def _start(self, rank: int) -> None:
         target, args = self.targets[rank]
-        process: BaseProcess = self.context.Process(  # type: ignore[attr-defined]
-            target=guarded, args=(rank, target, args, self.folder), daemon=True
-        )
+        process: BaseProcess = self.context.Process(target=guarded, args=(rank, target, args, self.folder), daemon=True)
         changes = int(self.progress.words[rank, COUNT])
         with children_without_signals():
             process.start()  # the first one waits until the server that they are forked from has imported everything
