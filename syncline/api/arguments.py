@@ -101,11 +101,13 @@ def _typed(path: str, value: Any, annotation: Any) -> Any:
     # A quantity is text with a unit or a number: its parser takes anything, and says more.
     if Any in options or {str, float} <= set(options):
         return value
+    if Path in options and isinstance(value, str) and "\0" in value:
+        raise SpecError(path, value, "a path, which has no NUL")
     for option in options:
         if not _is_of(value, option):
             continue
         inner = get_args(option)
-        if isinstance(value, list | tuple) and inner:
+        if isinstance(value, list | tuple | range) and inner:
             return [_typed(f"{path}.{i}", one, inner[0]) for i, one in enumerate(value)]
         if isinstance(value, dict) and inner:
             return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", one, inner[1]) for key, one in value.items()}

@@ -101,11 +101,13 @@ class Sites:
         )
 
     def among(self, workers: int) -> SitesTopology:
-        """The topology of so many workers.
+        """Return the topology of so many workers.
 
         Raises:
-            SpecError: as ``sizes``.
+            SpecError: as ``sizes``; or more workers than a site can be kept of, one by one.
         """
+        if workers > MOST_WORKERS:
+            raise SpecError("workers", workers, f"at most {MOST_WORKERS:,} on sites")
         return SitesTopology(self, np.repeat(np.arange(self.count), self.sizes(workers)))
 
     def describe(self) -> str:
@@ -114,6 +116,10 @@ class Sites:
         lan = self.lan.name or self.lan.describe()
         up = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
         return f"{self.count} sites{sizes}, {lan} inside, {up} to the core"
+
+
+MOST_WORKERS = 10**7
+"""On sites: a topology keeps the site of each worker."""
 
 
 @dataclass(frozen=True, eq=False)
