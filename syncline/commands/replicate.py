@@ -95,7 +95,10 @@ def replicate_command(
     console.print(f"results in {result.folder}/", soft_wrap=True)
     if as_json:
         emit(result)
+    begin = "interrupted, " if result.interrupted else ""
     if result.told["left"]:
-        say(f"left: {result.told['left']:,} trainings; the same again goes on where this ended")
+        say(f"{begin}left: {result.told['left']:,} trainings; the same again goes on where this ended")
+    elif result.interrupted:
+        say("interrupted")
     if result.interrupted:
         raise typer.Exit(exit_code())

@@ -46,7 +46,7 @@ def _is_forked() -> bool:
     return sys.platform == "linux"
 
 
-def answers(calls: Sequence[Callable[[], T]], jobs: int, folder: Path) -> Iterator[T]:
+def answers(calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None) -> Iterator[T]:
     """What the calls return in so many processes, as they finish; the first calls begin first.
 
     Args:
@@ -111,12 +111,14 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _settle(environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path) -> None:
+def _settle(
+    environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path | None
+) -> None:
     """What a process that starts by itself would find now: environment, folder, its part of the cores.
 
     A pool in which a process ends while calls are still sent forgets these.
     """
-    end_with_parent(leave=partial(shutil.rmtree, temporary, ignore_errors=True))
+    end_with_parent(leave=partial(shutil.rmtree, temporary, ignore_errors=True) if temporary is not None else None)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -249,7 +250,7 @@ def _judge(case: Case, place: Place, result: Outcome) -> None:
     code = 128 - result.code if result.code in (-signal.SIGINT, -signal.SIGTERM) else result.code  # as a shell tells it
     if code not in (CODES[case.sent], 0):
         wrong.append(f"code {result.code}")
-    if "Traceback" in result.said or "Error" in result.said or "Exception" in result.said:
+    if re.search(r"^Traceback|^[\w.]*(Error|Exception|Interrupt)\b(:|$)|Exception ignored|leaked", result.said, re.M):
         wrong.append("a traceback")
     if result.code in (130, 143) and len(lines) != 1:
         wrong.append(f"{len(lines)} lines")
