@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Placement = Literal["even", "random", "early"]
 
+MOST_STEPS = 10**7
+"""Among which averages are placed: drawing them at random lists all steps."""
+
 
 def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
     """The steps, from 0, after which ``averages`` of ``steps`` steps average, in order.
@@ -33,7 +36,7 @@ def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0)
     ((3, 7, 11), (0, 1, 2))
     """
     if placement == "even":
-        return tuple(t for t in range(steps) if (t + 1) * averages // steps > t * averages // steps)
+        return tuple(-(-number * steps // averages) - 1 for number in range(1, averages + 1))
     if placement == "early":
         return tuple(range(averages))
     drawn = generator(seed, "placement of averages").choice(steps, averages, replace=False)
@@ -64,7 +67,7 @@ class PlacedDionSpec(DionBase):
 
     kind: Literal["placed-dion"] = "placed-dion"
     averages: int = Field(default=16, ge=1, le=1_000_000)
-    steps: Steps = 400
+    steps: Annotated[Steps, Field(le=MOST_STEPS)] = 400
     placement: Placement = "even"
     placement_seed: Seed = 0
 

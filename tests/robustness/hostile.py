@@ -310,6 +310,10 @@ TEXTS = tuple(name for name, value in CONSTANTS.items() if isinstance(value, str
 CONTAINERS = tuple(name for name, value in CONSTANTS.items() if isinstance(value, list | dict | tuple | range))
 
 
+LARGE = tuple(name for name in NUMBERS if not isinstance(CONSTANTS[name], bool) and abs(CONSTANTS[name]) >= 1000)
+"""Numbers of steps or workers that would be trained for hours, where they are taken."""
+
+
 def like(value: Any) -> tuple[str, ...]:
     """Return names of values of the same kind, whose type a parameter takes: only their ranges can be wrong."""
     if isinstance(value, int | float):
