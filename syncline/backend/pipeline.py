@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from syncline.backend.stopwatch import Stopwatch
+from syncline.comm.processes import global_rank
 from syncline.errors import SpecError
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.schedules import TASK_KINDS, PipelineTask, Schedule, source_stage, target_stage
@@ -99,7 +100,7 @@ def _receive(
     here = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.now_ns()
     watch.progress.enter()
-    dist.recv(here, group=group, group_src=source, tag=tag)
+    dist.recv(here, global_rank(group, source), group=group, tag=tag)
     watch.progress.leave()
     watch.received(start_ns, watch.now_ns(), task.kind, message.nbytes, task.microbatch)
     return here
@@ -133,7 +134,7 @@ class _Sender:
             while (item := self._waiting.get()) is not None:
                 x, target, tag, task = item  # on the host already
                 start_ns = self._watch.host_ns()
-                dist.send(x, group=self._group, group_dst=target, tag=tag)
+                dist.send(x, global_rank(self._group, target), group=self._group, tag=tag)
                 nbytes = x.numel() * x.element_size()
                 self._watch.sent(start_ns, self._watch.host_ns(), task.kind, nbytes, task.microbatch)
         except Exception as error:

@@ -333,6 +333,11 @@ class ProcessGroupCommunicator(Communicator):
         return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
 
 
+def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
+    """Return the rank in the default group of a rank in ``group``; torch takes ranks of a group since 2.6 only."""
+    return rank if group is None else dist.get_global_rank(group, rank)
+
+
 class TorchTransport(Transport):
     """A group of ``torch.distributed``.
 
@@ -351,8 +356,7 @@ class TorchTransport(Transport):
 
     def part(self, ranks: Sequence[int]) -> Any:
         """A group of some of the processes, by their ranks in this one; all have to ask for it, and others get none."""
-        own = self._group
-        return dist.new_group([rank if own is None else dist.get_global_rank(own, rank) for rank in ranks])
+        return dist.new_group([global_rank(self._group, rank) for rank in ranks])
 
     @override
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
@@ -369,11 +373,11 @@ class TorchTransport(Transport):
 
     @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        dist.gather(sent, list(parts) or None, group=self._group, group_dst=root)
+        dist.gather(sent, list(parts) or None, global_rank(self._group, root), group=self._group)
 
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
-        dist.broadcast(x, group=self._group, group_src=root)
+        dist.broadcast(x, global_rank(self._group, root), group=self._group)
 
 
 # The name that torch 2.13 gave all_gather_into_tensor; the old one still serves older versions.

@@ -251,6 +251,7 @@ def test_what_it_will_keep_is_what_it_keeps(rule: Any) -> None:
     assert spec.kept_elements([TensorShape("", shape) for shape in shapes], 2) == kept > 0
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 def test_muon_steps_matrices_and_says_so_of_others() -> None:
     (p,) = stacked(2, ((4, 3),))
     (q,) = alone([p])[0]
