@@ -7,7 +7,7 @@ from syncline import interrupts
 
 def main() -> None:
     """Run ``syncline``."""
-    with interrupts.listening():
+    with interrupts.listen_for_signals():
         from syncline import cli
 
         cli.main()

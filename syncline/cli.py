@@ -51,7 +51,7 @@ def _alone(name: str | None) -> Iterator[None]:
 
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
-    with interrupts.listening():
+    with interrupts.listen_for_signals():
         _main()
 
 
