@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from syncline import interrupts
+from syncline.files import open_standard_streams
 
 
 def main() -> None:
     """Run ``syncline``."""
-    with interrupts.listening():
+    open_standard_streams()
+    with interrupts.listen_for_signals():
         from syncline import cli
 
         cli.main()

@@ -14,6 +14,7 @@ from syncline import interrupts
 from syncline.commands.shell import app, check_width, say
 from syncline.commands.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
+from syncline.files import open_standard_streams
 
 # Each module adds its commands to the application, in the order of the help.
 # isort: off
@@ -38,19 +39,8 @@ MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
 def _prepare_process() -> None:
-    """Open what the caller has closed, and refuse a working directory that is gone.
-
-    Without it the next file that is opened would be standard error, and lines for people would go into it.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    """Open what the caller has closed, and refuse a working directory that is gone."""
+    open_standard_streams()
     check_width()
     try:
         os.getcwd()
@@ -78,7 +68,7 @@ def _alone(name: str | None) -> Iterator[None]:
 def main() -> None:
     """The entry point: a mistake in the input is one line on standard error and exit code 2."""
     _prepare_process()
-    with interrupts.listening():
+    with interrupts.listen_for_signals():
         _main()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,23 @@ NOT_AS_WRITTEN = (
     NotImplementedError,
 )  # fmt: skip
 """Errors that a file with other content than a command has written can raise in the code that reads it."""
+
+
+def open_standard_streams() -> None:
+    """Open the standard streams that the caller has closed, to nothing.
+
+    Otherwise the next file or pipe that this process opens would become standard error, and lines for people would go
+    into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
 
 
 def read_json(path: Path) -> Any:

@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM: the first signal asks the work to end at a safe point, the second one ends the process at once.
 
-The command line listens for signals in a thread (`listening`), because a handler in Python waits for whatever the main
-thread computes in C. What must not be cut off at any instruction is a `Deferral`: a folder that is being written, a
-temporary file, a training. Without a deferral a signal ends the process at once. With one, loops end by
+The command line listens for signals in a thread (`listen_for_signals`), because a handler in Python waits for whatever
+the main thread computes in C. What must not be cut off at any instruction is a `Deferral`: a folder that is being
+written, a temporary file, a training. Without a deferral a signal ends the process at once. With one, loops end by
 `raise_if_interrupted`, trainings by the ``stop`` of their deferral. Work that does neither within `LIMIT_S` is
 abandoned: every deferral removes what must not stay, and the process ends.
 
@@ -163,7 +163,7 @@ def _exit_at_once(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def listening() -> Iterator[None]:
+def listen_for_signals() -> Iterator[None]:
     """Listen for signals in the block; afterwards a signal ends the process at once. Only for the main thread."""
     if _listeners:
         yield

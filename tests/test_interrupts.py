@@ -24,7 +24,7 @@ def wait_without_safe_points():
     print("ready", flush=True)
     while True:
         time.sleep(0.001)
-with interrupts.listening():
+with interrupts.listen_for_signals():
     {body}
 """
 

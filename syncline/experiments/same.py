@@ -274,7 +274,10 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
             gap[unequal & ~np.isfinite(gap)] = math.inf
             size = np.maximum(np.abs(x), np.abs(y))
             relative = np.where(np.isfinite(gap), gap / np.where(size > 0, size, 1.0), math.inf)
-        largest = float(gap[unequal].max(initial=0.0)), float(relative[unequal].max(initial=0.0))
+        largest: tuple[float | None, float | None] = (
+            float(gap[unequal].max(initial=0.0)),
+            float(relative[unequal].max(initial=0.0)),
+        )
     else:
         unequal = np.array([not _equal(one, other) for one, other in zip(a, b, strict=True)], dtype=bool)
         largest = None, None

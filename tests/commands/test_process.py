@@ -34,7 +34,7 @@ def test_a_working_directory_that_is_gone_is_refused(before, code, line, tmp_pat
 
 def test_a_closed_standard_error_is_no_mistake(tmp_path):
     """Without a place for them, lines for people go nowhere: not into standard output, not into a file of a result."""
-    call = f"{sys.executable} -c 'from syncline.cli import main; main()'"
+    call = f"{sys.executable} -m syncline"
     script = f"exec 2>&-; {call} list prices --json; {call} show nowhere"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2 and '"rows"' in done.stdout and "error" not in done.stdout
@@ -77,11 +77,19 @@ def test_names_that_no_file_can_have_are_refused(arguments, command):
 
 
 @pytest.mark.parametrize(
-    "option", ["--replicas=10ms", "--replicas=true", "--period=-inf", "--period=é", "--replicas={a: 1}"]
+    ("option", "number"),
+    [
+        ("--replicas=10ms", "finite"),
+        ("--replicas=true", "finite"),
+        ("--period=-inf", "finite"),
+        ("--period=é", "finite"),
+        ("--replicas={a: 1}", "finite"),
+        ("--period=-1", "positive"),
+    ],
 )
-def test_replicas_and_periods_that_are_no_numbers_are_refused(option, command):
-    told = command("loss", "1.3B", option)
-    assert told.code == 2 and told.err.strip().endswith("expected a positive number")
+def test_replicas_and_periods_that_are_no_numbers_are_refused(option, number, command):
+    refusal = command("loss", "1.3B", option)
+    assert refusal.code == 2 and refusal.err.strip().endswith(f"expected a {number} number")
 
 
 @pytest.mark.parametrize(("name", "spec"), [("run", "rosenbrock-mt-dao"), ("compare", "lion-cub-zeros")])
