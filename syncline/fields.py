@@ -245,7 +245,7 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
         return value
     if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
-        bool(value == "")  # raises of an object that no check could compare with a name
+        bool(value == "" or hasattr(value, "name"))  # raises of an object that no check could look at
         return value
     if id(value) in around or len(around) == DEEPEST:
         raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")

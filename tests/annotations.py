@@ -41,6 +41,8 @@ def _first_calls(function: Callable[..., Any], checked: Callable[..., Any]) -> C
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **options)
         own = id(args[0]) if is_method and args else None
         key = (function, own, *map(_kind, args), *options, *map(_kind, options.values()))
         if key in PASSED:

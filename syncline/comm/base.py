@@ -165,7 +165,7 @@ class Communicator(Protocol):
 
 def elements_per_row(x: Tensor) -> int:
     """How many numbers one worker holds of ``x``."""
-    return x.numel() // x.size(0) if x.size(0) else 0
+    return x.numel() // x.size(0) if x.dim() and x.size(0) else 0
 
 
 FP32_BYTES = 4

@@ -322,7 +322,7 @@ class ProjectSpec(ClockSpec, Experiment):
 
     kind: Literal["project"]
     model: ModelField
-    tokens_per_worker: int = Field(ge=1)
+    tokens_per_worker: int = Field(ge=1, le=10**15)
     workers: Workers
     steps: Steps = 10_000
     methods: tuple[MethodSpec, ...] = Field(min_length=1)

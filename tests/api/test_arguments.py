@@ -49,6 +49,8 @@ BOWL = {"kind": "quadratic", "spectrum": [1.0, 0.1]}
         (lambda: sl.replicate("mt-dao", time="soon"), "time: got 'soon'; expected a time with its unit"),
         (lambda: sl.report([]), "report: got []; expected at least one result"),
         (lambda: sl.report(5), "what: got 5; expected text or a path or a Result or a list"),
+        (lambda: sl.project(networks=hostile("NoAttributes")), "networks: got <"),
+        (lambda: sl.project(tokens_per_worker=10**400), "tokens_per_worker: got 1000"),
         (lambda: sl.Link("20 ms", []), "bandwidth: got []; expected a positive rate"),
         (lambda: sl.diloco(lr=0.1, rule=hostile("Raises")), "rule"),
         (lambda: methods.DDP([1, 2], lr=0.1), "params: got [1, 2]; expected parameters"),
@@ -136,6 +138,7 @@ def test_what_a_communicator_refuses(unchecked):
     for call, field in (
         (lambda: group.all_reduce(3.0), "tensors"),
         (lambda: group.all_reduce_coalesced(-1.0), "tensors"),
+        (lambda: group.all_gather(torch.tensor(2.0)), "worker axis"),
         (lambda: group.all_reduce(torch.ones(2, 1), op=hostile("Raises")), "op"),
         (lambda: group.all_reduce(torch.ones(2, 1), wire="bf16"), "wire"),
         (lambda: group.all_gather(torch.ones(2, 1), details=3), "details"),
