@@ -7,7 +7,7 @@ there, can be read, and has the columns and the types that the code behind it ne
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ BOOLEAN = ColumnType("true or false", (bool,), ("is_boolean",))
 OBJECT = ColumnType("objects", (dict,), ())
 LIST = ColumnType("lists", (list,), ())
 
-Columns = Mapping[str, ColumnType]
+Columns = dict[str, ColumnType]
 
 CURVES: Columns = {
     "method": TEXT, "network": TEXT, "seed": WHOLE, "step": WHOLE, "seconds": FINITE, "bytes": FINITE,
