@@ -63,14 +63,24 @@ FIELDS = ("recovery", "checkpoint_interval_s", "goodput")
 """Of a row; null where nobody asks."""
 
 
+MOST_FAILURES = 20_000
+"""Failures of a training that are played, in less than a second; of more the formula's goodput stands alone."""
+
+
 def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float | None:
-    """The goodput of a row's plan with the failures of one seed, played; None where nobody asks."""
-    plan, step_s, steps = row["plan"], row["step_time_s"], row["steps"]
-    if question.failures is None or row["goodput"] is None:
+    """Return the goodput of a row's plan with the failures of one seed, played.
+
+    None where nothing fails, or so often that playing the training would take minutes.
+    """
+    plan, step_s, steps, goodput = (row[name] for name in ("plan", "step_time_s", "steps", "goodput"))
+    if question.failures is None or not goodput:
         return None
     from syncline.experiments.goodput.planned import played_goodput
 
     assert isinstance(plan, TrainingPlan) and isinstance(step_s, float) and isinstance(steps, float)
+    assert isinstance(goodput, float)
+    if steps * step_s / goodput > MOST_FAILURES * question.failures.mtbf_s(question.workers):
+        return None
     failures = question.failures.model_copy(update={"recovery": row["recovery"]})
     return played_goodput(failures, as_failing(question, plan, step_s, steps, str(row["sharding"])))[0]
 
