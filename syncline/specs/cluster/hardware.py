@@ -63,7 +63,7 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
         return _from_mapping(section_of(Path(value), "hardware", path), path)
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
-    name = value.lower() if isinstance(value, str) and not is_reference(value) else str(value)
+    name: Any = value if is_reference(value) or not isinstance(value, str) else value.lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
     return _brought(BY_NAME.get(name, path), value, path)
