@@ -127,10 +127,10 @@ class Result:
         return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
 
     def _frame(self, name: str) -> pd.DataFrame:
-        from syncline.experiments.result_files import read_table
+        from syncline.experiments.result_files import read_parquet
 
         assert self.folder is not None
-        table = read_table(self.folder / f"{name}.parquet", {})
+        table = read_parquet(self.folder / f"{name}.parquet", {})
         frame = table.to_pandas()
         units = {field.name: (field.metadata or {}).get(b"unit") for field in table.schema}
         frame.attrs["units"] = {column: unit.decode() for column, unit in units.items() if unit}

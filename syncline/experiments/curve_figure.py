@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from syncline.analysis import Curve, loss_against_clock
 from syncline.analysis.curves import FloatArray
-from syncline.experiments.result_files import CURVES, read_table
+from syncline.experiments.result_files import CURVES, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class FileCurves(NamedTuple):
 
 def read_curves(path: Path) -> FileCurves:
     """The evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
-    table = read_table(path, CURVES)
+    table = read_parquet(path, CURVES)
     told: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
     evaluated = table.filter(pc.is_valid(table["loss"]))
     methods, known = evaluated["method"].unique().to_pylist(), evaluated["network"].unique().to_pylist()

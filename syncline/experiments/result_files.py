@@ -69,37 +69,37 @@ BOOLEAN = ColumnType("true or false", (bool,), ("is_boolean",))
 OBJECT = ColumnType("objects", (dict,), ())
 LIST = ColumnType("lists", (list,), ())
 
-Columns = dict[str, ColumnType]
+ColumnTypes = dict[str, ColumnType]
 
-CURVES: Columns = {
+CURVES: ColumnTypes = {
     "method": TEXT, "network": TEXT, "seed": WHOLE, "step": WHOLE, "seconds": FINITE, "bytes": FINITE,
     "loss": NUMBER_OR_NONE, "train_loss": NUMBER_OR_NONE,
 }  # fmt: skip
-TIMELINE: Columns = {
+TIMELINE: ColumnTypes = {
     "method": TEXT, "network": TEXT, "worker": WHOLE, "stream": TEXT, "what": TEXT, "label": TEXT, "start_s": FINITE,
     "end_s": FINITE, "nbytes": NUMBER_OR_NONE, "step": WHOLE,
 }  # fmt: skip
-LEDGER: Columns = {"method": TEXT, "step": WHOLE, "label": TEXT, "collective": TEXT, "payload_bytes": FINITE}
-SWEEP_METRICS: Columns = {"step": WHOLE, "eval_loss": NUMBER_OR_NONE}
-FINALS: Columns = {
+LEDGER: ColumnTypes = {"method": TEXT, "step": WHOLE, "label": TEXT, "collective": TEXT, "payload_bytes": FINITE}
+SWEEP_METRICS: ColumnTypes = {"step": WHOLE, "eval_loss": NUMBER_OR_NONE}
+FINALS: ColumnTypes = {
     "method": TEXT, "seed": WHOLE, "step": WHOLE, "loss": NUMBER_OR_NONE, "step_time_s": NUMBER_OR_NONE,
     "bytes_per_worker": NUMBER_OR_NONE,
 }  # fmt: skip
-AVERAGES: Columns = {"method": TEXT, "seed": WHOLE, "step": WHOLE, "averaged": BOOLEAN, "trigger": NUMBER_OR_NONE}
-NETWORKS: Columns = {"method": TEXT, "setting": TEXT, "network": TEXT, "step_time_s": NUMBER_OR_NONE}
+AVERAGES: ColumnTypes = {"method": TEXT, "seed": WHOLE, "step": WHOLE, "averaged": BOOLEAN, "trigger": NUMBER_OR_NONE}
+NETWORKS: ColumnTypes = {"method": TEXT, "setting": TEXT, "network": TEXT, "step_time_s": NUMBER_OR_NONE}
 
-SWEEP_RUNS: Columns = {
+SWEEP_RUNS: ColumnTypes = {
     "run": TEXT, "configuration": WHOLE, "training": TEXT, "method": TEXT, "values": OBJECT,
 }  # fmt: skip
 """Of the runs that a ``sweep.json`` lists."""
 
-CLOCK: Columns = dict.fromkeys(
+CLOCK: ColumnTypes = dict.fromkeys(
     ("step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s",
      "bytes_per_worker", "wall_clock_s"), NUMBER_OR_NONE,
 )  # fmt: skip
-TRAINING: Columns = {"method": TEXT, "network": TEXT, "workers": WHOLE, "steps": WHOLE}
+TRAINING: ColumnTypes = {"method": TEXT, "network": TEXT, "workers": WHOLE, "steps": WHOLE}
 
-ROWS: dict[str, Columns] = {
+ROWS: dict[str, ColumnTypes] = {
     "compare": TRAINING | CLOCK | {"speedup": NUMBER_OR_NONE, "loss": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE},
     "launch": TRAINING | CLOCK | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
     "pipeline": {
@@ -111,7 +111,7 @@ ROWS: dict[str, Columns] = {
 }  # fmt: skip
 """The columns that a command's rows have in ``run.json``, as far as its tables need them."""
 
-EVERY_ROW: Columns = {
+EVERY_ROW: ColumnTypes = {
     "method": TEXT_OR_NONE, "network": TEXT_OR_NONE, "schedule": TEXT_OR_NONE, "basis": TEXT_OR_NONE,
     "stuck": TEXT_OR_NONE, "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE,
     "loss": NUMBER_OR_NONE, "speedup": NUMBER_OR_NONE,
@@ -149,7 +149,7 @@ def read_noted(path: Path, command: str = "") -> dict[str, Any]:
     return noted
 
 
-def check_rows(rows: Sequence[Any], path: Path, columns: Columns, name: str = "rows") -> None:
+def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str = "rows") -> None:
     """Refuse rows that no command has written.
 
     Args:
@@ -175,7 +175,7 @@ def check_rows(rows: Sequence[Any], path: Path, columns: Columns, name: str = "r
                 raise SpecError(f"{where}.{column}", value, NUMBER_OR_NONE.name)
 
 
-def is_row(row: Any, columns: Columns) -> bool:
+def is_row(row: Any, columns: ColumnTypes) -> bool:
     """Return whether a row is one that a command has written."""
     try:
         check_rows([row], Path(), columns)
@@ -189,7 +189,7 @@ def _is_quantity(value: Any) -> bool:
     return all(map(_is_quantity, value)) if isinstance(value, list) else NUMBER_OR_NONE.accepts(value)
 
 
-def read_table(path: Path, columns: Columns, only: Iterable[str] | None = None) -> pa.Table:
+def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = None) -> pa.Table:
     """Return a table of Parquet, whose columns are checked.
 
     Args:

@@ -68,7 +68,7 @@ def test_a_sweep_that_somebody_has_changed_is_a_mistake(changed, command):
     assert command("best", "it").code == 0
     Path("it/sweep.json").write_text(json.dumps(fields | changed))
     done = command("best", "it")
-    assert done.code == 2 and done.err.startswith("error: folder: ") and done.err.count("\n") == 1
+    assert done.code == 2 and done.err.startswith("error: folder") and done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("arguments", "line"), REFUSED, ids=lambda value: " ".join(value)[-40:])

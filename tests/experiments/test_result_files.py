@@ -10,7 +10,7 @@ import pytest
 
 import syncline as sl
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.result_files import CURVES, ROWS, check_rows, is_row, read_object, read_table
+from syncline.experiments.result_files import CURVES, ROWS, check_rows, is_row, read_object, read_parquet
 from syncline.experiments.sweep.folder import read_sweep
 from syncline.files import as_written
 from tests.robustness.damage import folder_files, write_files
@@ -28,8 +28,8 @@ def put(path, columns):
 
 def test_a_table_as_it_is_written_is_read(tmp_path):
     path = put(tmp_path / "curves.parquet", CURVE | {"method": pa.array(["adam"]).dictionary_encode()})
-    assert read_table(path, CURVES)["method"].to_pylist() == ["adam"]
-    assert read_table(path, CURVES, ["step"]).column_names == ["step"]
+    assert read_parquet(path, CURVES)["method"].to_pylist() == ["adam"]
+    assert read_parquet(path, CURVES, ["step"]).column_names == ["step"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_table_as_it_is_written_is_read(tmp_path):
 )
 def test_a_table_that_no_command_writes_is_refused(columns, line, tmp_path):
     with pytest.raises(SpecError) as error:
-        read_table(put(tmp_path / "curves.parquet", columns), CURVES)
+        read_parquet(put(tmp_path / "curves.parquet", columns), CURVES)
     assert line in str(error.value)
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_read_is_named(damage, tmp_path):
         path.mkdir()
     elif damage != "missing":
         path.write_bytes(b"" if damage == "empty" else b"PAR1 and no more")
-    for read in (lambda: read_table(path, CURVES), lambda: read_object(path)):
+    for read in (lambda: read_parquet(path, CURVES), lambda: read_object(path)):
         with pytest.raises(SpecError, match=r"curves\.parquet'; expected a file"):
             read()
 

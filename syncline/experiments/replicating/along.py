@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from syncline.experiments.columns import four_digits
-from syncline.experiments.result_files import read_table
+from syncline.experiments.result_files import read_parquet
 from syncline.experiments.sweep.swept import Swept
 
 ALONG = "along "
@@ -28,7 +28,7 @@ def measured_rows(swept: Swept, runs: Path) -> list[dict[str, Any]]:
     for row in swept.rows:
         path = runs / row["run"] / "watched.parquet"
         if path.is_file():
-            rows += read_table(path, {}).to_pylist()
+            rows += read_parquet(path, {}).to_pylist()
     return rows
 
 

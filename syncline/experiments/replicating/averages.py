@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from syncline.experiments.plain import plain
 from syncline.experiments.replicating.kept import ABOUT
-from syncline.experiments.result_files import AVERAGES, WHOLE, read_table
+from syncline.experiments.result_files import AVERAGES, WHOLE, read_parquet
 from syncline.experiments.sweep.swept import Swept
 from syncline.files import whole_file
 from syncline.specs.replications import Cell
@@ -39,7 +39,7 @@ def averages_rows(swept: Swept, runs: Path) -> list[dict[str, Any]]:
     """Method, seed, step, ``averaged`` and ``trigger``, of those methods that say so."""
     rows: list[dict[str, Any]] = []
     for row in swept.rows:
-        metrics = read_table(runs / row["run"] / "metrics.parquet", {"step": WHOLE})
+        metrics = read_parquet(runs / row["run"] / "metrics.parquet", {"step": WHOLE})
         if "averaged" not in metrics.column_names:
             continue
         whose = {"method": row["method"], "seed": row["seed"]}
@@ -73,7 +73,7 @@ def read_averages(tables: Mapping[str, Path]) -> Averages:
         path = averages_file(table)
         if not path.is_file():
             continue
-        rows = read_table(path, AVERAGES).to_pylist()
+        rows = read_parquet(path, AVERAGES).to_pylist()
         for row in sorted(rows, key=lambda one: one["step"]):
             seeds = found.setdefault(Cell(row["method"], extra), {})
             one = seeds.setdefault(row["seed"], AveragedTraining([], None if row["trigger"] is None else []))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from syncline.errors import SpecError
 from syncline.experiments.plain import plain
-from syncline.experiments.result_files import read_table
+from syncline.experiments.result_files import read_parquet
 from syncline.files import as_written, whole_file
 
 IDENTITY, ABOUT = b"stage", b"about"
@@ -60,7 +60,7 @@ def stage_in(path: Path) -> tuple[str, KeptStage]:
         SynclineError: it is not as it was written.
     """
     with as_written(path.parent):
-        table = read_table(path, {})
+        table = read_parquet(path, {})
         metadata = table.schema.metadata or {}
         rows: StageRows = table.to_pylist()
         return metadata[IDENTITY].decode(), KeptStage(rows, json.loads(metadata[ABOUT]))

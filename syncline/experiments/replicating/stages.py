@@ -12,7 +12,7 @@ from typing import Any
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.replicating.choosing import best_trials, knobs_of, method_with
-from syncline.experiments.result_files import SWEEP_METRICS, read_table
+from syncline.experiments.result_files import SWEEP_METRICS, read_parquet
 from syncline.experiments.sweep.allowance import Allowance
 from syncline.experiments.sweep.grid import SweptSpec, configurations
 from syncline.experiments.sweep.identity import canonical
@@ -243,7 +243,7 @@ def final_rows(stage: ReplicationStage, swept: Swept, runs: Path) -> list[dict[s
     for row in swept.rows:
         whose = {name: row[name] for name in ("method", "seed", "bytes_per_worker", "step_time_s")}
         last = stage.steps
-        metrics = read_table(runs / row["run"] / "metrics.parquet", SWEEP_METRICS)
+        metrics = read_parquet(runs / row["run"] / "metrics.parquet", SWEEP_METRICS)
         averaged = metrics["averaged"].to_pylist() if "averaged" in metrics.column_names else None
         evaluated = zip(metrics["step"].to_pylist(), metrics["eval_loss"].to_pylist(), strict=True)
         losses = {step: loss for step, loss in evaluated if loss is not None and math.isfinite(loss)}

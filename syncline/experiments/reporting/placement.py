@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from syncline.experiments.result_files import LEDGER, read_table
+from syncline.experiments.result_files import LEDGER, read_parquet
 
 LEAST_STEPS, MOST_STEPS = 32, 256
 """How many steps are shown: two rounds of the method that sends most rarely, between these."""
@@ -22,7 +22,7 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
         path: a ``ledger.parquet``.
         styles: the page's methods, in the order of their colours.
     """
-    table = read_table(path, LEDGER, LEDGER)
+    table = read_parquet(path, LEDGER, LEDGER)
     if not len(table):
         return None
     last = int(pc.max(table["step"]).as_py()) + 1

@@ -16,7 +16,7 @@ from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_di
 from syncline.experiments.curve_figure import FileCurves, read_curves
 from syncline.experiments.reporting.reported import Reported
 from syncline.experiments.reporting.themes import styles_of
-from syncline.experiments.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_table
+from syncline.experiments.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_parquet
 from syncline.experiments.sweep.ranking import ranked
 
 MOST_CONFIGURATIONS = 12
@@ -107,10 +107,10 @@ def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | N
 
 def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
     """Losses of a replication's finals; ``elsewhere`` has the time of a step of each method on other networks."""
-    frame = read_table(path, FINALS).to_pandas()
+    frame = read_parquet(path, FINALS).to_pandas()
     step_time_s: dict[str, dict[str, float]] = {}
     if elsewhere is not None:
-        for row in read_table(elsewhere, NETWORKS).to_pylist():
+        for row in read_parquet(elsewhere, NETWORKS).to_pylist():
             if row["setting"] == "finals":
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent = [], {}
@@ -137,7 +137,7 @@ def named_lines(one: Reported) -> list[str]:
     for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
         path = one.file(file)
         if path is not None:
-            names += read_table(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
+            names += read_parquet(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
     return list(dict.fromkeys(names))
 
 
@@ -165,7 +165,7 @@ def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
     chosen = best_configurations(one)
     for name, rows in chosen:
         kept = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
-        tables = [read_table(path, SWEEP_METRICS, SWEEP_METRICS) for path in kept if path.is_file()]
+        tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in kept if path.is_file()]
         seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
         if not seeds:
             continue

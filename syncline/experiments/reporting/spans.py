@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.experiments.figures import STRIP_WORKERS, strip_of
-from syncline.experiments.result_files import TIMELINE, read_table
+from syncline.experiments.result_files import TIMELINE, read_parquet
 from syncline.sim.timeline import WAITING, Timeline, is_computing
 
 MOST_SPANS = 1500
@@ -57,7 +57,7 @@ def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
 
 
 def _timelines(path: Path) -> Iterator[tuple[str, str, pa.Table]]:
-    table = read_table(path, TIMELINE)
+    table = read_parquet(path, TIMELINE)
     named = table.select(["method", "network"]).group_by(["method", "network"], use_threads=False).aggregate([])
     for one in named.to_pylist():
         mask = pc.and_(pc.equal(table["method"], one["method"]), pc.equal(table["network"], one["network"]))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from syncline.costmodel.traffic.call import columns_of
 from syncline.experiments.curves import described, summary_table
 from syncline.experiments.folder import RunFolder
-from syncline.experiments.result_files import CURVES, read_table
+from syncline.experiments.result_files import CURVES, read_parquet
 from syncline.experiments.tables import side_by_side_trace, timeline_columns
 from syncline.experiments.tracing.clocks import (
     TraceRecord,
@@ -121,7 +121,7 @@ def first_steps_of(one: TimedReplay) -> Timeline:
 def read_losses(folder: Path) -> list[dict[str, Any]]:
     """The losses by step that a folder's curves have."""
     names = ["method", "network", "step", "train_loss", "loss"]
-    rows = read_table(folder / "curves.parquet", CURVES, names).to_pylist()
+    rows = read_parquet(folder / "curves.parquet", CURVES, names).to_pylist()
     first = rows[0]["network"] if rows else None
     return [
         {name: row[name] for name in names if name != "network"}
