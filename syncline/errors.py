@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class SynclineError(Exception):
@@ -36,6 +37,9 @@ class SpecError(SynclineError):
         path, value = _beginning(self.path), _beginning(_text(self.value))
         return _with_short_words(f"{path}: got {value}; expected {self.expected}")
 
+
+names_options: ContextVar[bool] = ContextVar("names_options", default=False)
+"""Whether refusals name a command's options (``--out``); otherwise they name parameters of Python (``out``)."""
 
 MOST_SHOWN = 200
 """Characters of a value, a path or a word in an error line."""

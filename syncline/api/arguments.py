@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from syncline.errors import SpecError
+from syncline.errors import SpecError, names_options
 from syncline.fields import plain_argument
 
 P = ParamSpec("P")
@@ -42,7 +42,9 @@ RENAMED = {"bytes": ("nbytes",), "for": ("duration", "time")}
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with a check of its arguments; its refusals call them by their names in Python.
+    """Return the function with a check of its arguments.
+
+    A program's refusals name parameters of Python, a command's name its options.
 
     NumPy's numbers and arrays become Python's; iterators and views become tuples. Text is no number, and neither is a
     truth value.
@@ -65,7 +67,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             named = {name: _argument(name, value, annotations) for name, value in options.items()}
             return function(*positional, *args[len(positional) :], **named)  # type: ignore[arg-type]
         except SpecError as error:
-            raise _by_parameter(error, annotations) from None
+            raise error if names_options.get() else _by_parameter(error, annotations) from None
 
     return call
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from syncline.errors import SpecError, SynclineError, one_of
+from syncline.errors import SpecError, SynclineError, names_options, one_of
 from syncline.interrupts import exit_code
 
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -39,13 +39,14 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Context) -> Any:
         """Run the command that is meant; an interrupted one says what is left in one line."""
-        before = os.environ.get(PLUGINS)
+        before, token = os.environ.get(PLUGINS), names_options.set(True)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             print("; ".join(["interrupted", *getattr(interrupt, "__notes__", [])]), file=sys.stderr)
             raise typer.Exit(exit_code()) from None
         finally:
+            names_options.reset(token)
             gc.enable()
             if before is None:
                 os.environ.pop(PLUGINS, None)
