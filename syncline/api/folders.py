@@ -23,7 +23,7 @@ from syncline.experiments.sweep.folder import NAME as SWEPT
 from syncline.fields import kind_of_model
 from syncline.files import as_written
 from syncline.registry import specs_as_data
-from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, kind_of, load_spec, network
+from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of, load_spec, network
 
 
 @checked
@@ -79,7 +79,8 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
         return _validation(noted, spec, path)
     kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
-    check_rows(rows, path / "run.json", ROWS.get(command, {}))
+    is_study = command == "run" and not isinstance(spec, RunSpec)
+    check_rows(rows, path / "run.json", {} if is_study else ROWS.get(command, {}))
     if command == "launch":
         told |= {name: noted.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in noted:

@@ -100,6 +100,7 @@ CLOCK: ColumnTypes = dict.fromkeys(
 TRAINING: ColumnTypes = {"method": TEXT, "network": TEXT, "workers": WHOLE, "steps": WHOLE}
 
 ROWS: dict[str, ColumnTypes] = {
+    "run": TRAINING | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
     "compare": TRAINING | CLOCK | {"speedup": NUMBER_OR_NONE, "loss": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE},
     "launch": TRAINING | CLOCK | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
     "pipeline": {
@@ -116,7 +117,7 @@ EVERY_ROW: ColumnTypes = {
     "stuck": TEXT_OR_NONE, "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE,
     "loss": NUMBER_OR_NONE, "speedup": NUMBER_OR_NONE,
 }  # fmt: skip
-"""The types of columns that have one meaning in the rows of all commands."""
+"""The types of columns that have one meaning in the rows of all commands of `ROWS`, where a row has them."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -136,8 +137,8 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_noted(path: Path, command: str = "") -> dict[str, Any]:
-    """Return what a ``run.json`` or ``sweep.json`` holds, whose ``rows`` are checked.
+def read_noted(path: Path) -> dict[str, Any]:
+    """Return what a ``run.json`` or ``sweep.json`` holds, whose ``rows`` are objects.
 
     Raises:
         SpecError: the file cannot be read, or has no such rows.
@@ -145,7 +146,7 @@ def read_noted(path: Path, command: str = "") -> dict[str, Any]:
     noted = read_object(path)
     if not isinstance(noted.get("rows"), list):
         raise SpecError("folder", str(path), "a list of rows in 'rows'")
-    check_rows(noted["rows"], path, ROWS.get(command, {}))
+    check_rows(noted["rows"], path, {})
     return noted
 
 
@@ -155,7 +156,7 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
     Args:
         rows: from a JSON file.
         path: the file.
-        columns: that each row must have.
+        columns: that each row must have; none of rows that may hold anything, as a study's or those of a user's CSV.
         name: of the list in the file.
 
     Raises:
@@ -165,12 +166,12 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
         where = f"folder.{path}.{name}.{number}"
         if not isinstance(row, dict):
             raise SpecError(where, row, "an object")
-        for column, kind in (EVERY_ROW | columns).items():
+        for column, kind in ((EVERY_ROW | columns) if columns else {}).items():
             if column in columns and column not in row:
                 raise SpecError(where, sorted(row), f"a row with {column!r}")
             if column in row and not kind.accepts(row[column]):
                 raise SpecError(f"{where}.{column}", row[column], kind.name)
-        for column, value in row.items():
+        for column, value in row.items() if columns else ():
             if column.endswith(("_s", "_bytes", "_share")) and not _is_quantity(value):
                 raise SpecError(f"{where}.{column}", value, NUMBER_OR_NONE.name)
 

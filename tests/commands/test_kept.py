@@ -195,7 +195,7 @@ def test_a_name_that_no_file_can_have_is_a_mistake(name, command):
 @pytest.mark.parametrize(
     ("told", "line"),
     [
-        ('{"rows": [{}]}', "is not as it was written (KeyError: "),
+        ('{"rows": [{}]}', "rows.0: got []; expected a row with 'method'"),
         ('{"rows": [{"method": [1], "network": {}, "loss": "x", "steps": null}]}', "rows.0.method: got [1]; expected"),
         ('{"rows": 1}', "got 'runs/it/run.json'; expected a list of rows"),
         ("[" * 5000, "got 'runs/it/run.json'; expected a file of JSON"),

@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.experiments.claims import Claim, claimed
 from syncline.experiments.manifest import remove_manifest, write_manifest
 from syncline.experiments.plain import plain
-from syncline.experiments.result_files import SWEEP_RUNS, check_rows, read_noted
+from syncline.experiments.result_files import ROWS, SWEEP_RUNS, check_rows, read_noted
 from syncline.experiments.sweep.runs import failed_record, read_run
 from syncline.files import read_json
 from syncline.specs import RunSpec
@@ -171,6 +171,8 @@ def read_sweep(path: Path) -> Kept:
     if not isinstance(asked, list) or not isinstance(about.get("name"), str):
         raise SpecError("folder", str(path / NAME), "the name of a sweep, and a list of its 'runs'")
     check_rows(asked, path / NAME, SWEEP_RUNS, "runs")
+    own = [{name: value for name, value in row.items() if "." not in name} for row in told.values()]
+    check_rows(own, path / NAME, ROWS["sweep"])  # without the swept fields, whose values are as somebody wrote them
     rows = []
     for one in asked:
         run = read_run(path / "runs", one["run"])
