@@ -32,7 +32,10 @@ EXTRAS = {
         "axe-playwright-python", "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx",
         "nicegui", "optuna", "playwright", "protobuf", "psutil", "pytest", "pytest-benchmark", "pytest-xdist",
     ),
-    "dev": ("build", "import-linter", "mypy", "pre-commit", "ruff", "setuptools", "setuptools-scm", "types-PyYAML"),
+    "dev": (
+        "build", "cyclonedx-bom", "import-linter", "mypy", "pre-commit", "ruff", "setuptools", "setuptools-scm",
+        "types-PyYAML",
+    ),
 }  # fmt: skip
 """Packages of each extra, of those in pyproject.toml: what tells whether it is installed."""
 

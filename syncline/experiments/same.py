@@ -76,7 +76,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FolderComparison:
     """What differs between two folders.
 
     Attributes:
@@ -103,7 +103,7 @@ class Comparison:
         return "within tolerance" if alike else "different"
 
 
-def compare_folders(a: Path, b: Path) -> Comparison:
+def compare_folders(a: Path, b: Path) -> FolderComparison:
     """Compare all tables and JSON files of two folders; nothing that they name is imported or run.
 
     Raises:
@@ -138,7 +138,7 @@ def compare_folders(a: Path, b: Path) -> Comparison:
                 differences.append(found if steps is None else _at_step(found, steps))
         (specs if is_spec else unmatched).extend(lines)
     differences.sort(key=lambda one: (LOSS not in one.column, one.file, one.column))
-    return Comparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
+    return FolderComparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
 
 
 def _unmatched(name: str, one: _Opened, other: _Opened, a: Path, b: Path) -> list[str]:
@@ -151,7 +151,7 @@ def _unmatched(name: str, one: _Opened, other: _Opened, a: Path, b: Path) -> lis
     return lines
 
 
-def comparison_record(comparison: Comparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
+def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
     """Return what ``syncline same --json`` prints."""
     rows = [
         vars(one) | {"a": _plain(one.a), "b": _plain(one.b), "within": one.within(tolerance)}
@@ -171,7 +171,7 @@ def comparison_record(comparison: Comparison, a: Path, b: Path, tolerance: float
     }
 
 
-def comparison_table(comparison: Comparison, tolerance: float) -> Group:
+def comparison_table(comparison: FolderComparison, tolerance: float) -> Group:
     """Return the columns that differ as a table, losses first."""
     shown = [vars(one) | {"within": one.within(tolerance)} for one in comparison.differences[:MOST_ROWS]]
     columns: list[Column] = [

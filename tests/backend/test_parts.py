@@ -65,7 +65,7 @@ def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.
     """Waiting for the device in the sender's thread would be waiting for whatever the other thread computes by then."""
     waited: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    monkeypatch.setattr(dist, "send", lambda x, **options: None)
+    monkeypatch.setattr(dist, "send", lambda x, target, **options: None)
     times = itertools.count(10, 10)
     watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: next(times))
     sender = _Sender(watch, None)

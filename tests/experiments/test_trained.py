@@ -114,7 +114,9 @@ def test_streamed_averages_are_waited_for_when_they_are_merged() -> None:
         timed(spec_of({"kind": "streaming-diloco", "period": 6, "stream": {"fragments": 1, "tau": tau}}))[1]
         for tau in (0, 3)
     )
-    assert now.exposed_communication_s == pytest.approx(now.communication_s) == pytest.approx(later.communication_s)
+    assert now.exposed_communication_s == pytest.approx(now.communication_s)
+    # The second of two averages begins as the training ends, and nobody waits for it.
+    assert later.communication_s == pytest.approx(now.communication_s / 2)
     assert later.exposed_communication_s < now.exposed_communication_s / 2
 
 

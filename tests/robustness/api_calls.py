@@ -180,7 +180,7 @@ def _folder(kind: str) -> str:
         script = _kept() / "script.py"
         script.write_text("")
         question = ReplayedOn([Link(1e-3, 1e9, "ring")], HARDWARE["a100"], "ring")
-        trace([ForeignScript(str(script))], 2, question, folder, run=lambda program, workers: both(4))
+        trace([ForeignScript(str(script))], 2, question, folder, run=lambda *_: both(4))
     return str(folder)
 
 

@@ -283,7 +283,7 @@ def test_refusals(tmp_path: Path) -> None:
         sl.whatif(tmp_path)
     with pytest.raises(SpecError, match="workers: got 0"):
         sl.trace(Path(__file__), workers=0)
-    with pytest.raises(SpecError, match="script: got 7; expected a Python file"):
+    with pytest.raises(SpecError, match="what: got 7; expected text or a path or a function or a list"):
         sl.trace(7)  # type: ignore[arg-type]
     assert script_of(["-m", "my.training", "--lr", "1"]) == ForeignScript("my.training", ("--lr", "1"), True)
 
