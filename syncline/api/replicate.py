@@ -64,7 +64,7 @@ def replicate(
     from syncline.experiments.replicating.tables import replication_tables
     from syncline.experiments.sweep.allowance import Allowance
 
-    allowance = Allowance(most, None if time is None else parse_seconds(time, "time"))
+    allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
     asked = seeds_of(seeds)
     spec = load_replication(name, scale, asked)
     said = _said(spec)
