@@ -89,6 +89,9 @@ def _main() -> None:
             raise
         say(_line(MemoryError("this needs more memory than there is")))
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        say(_line(SpecError("arguments", error.object[error.start : error.end], "text in Unicode")))
+        sys.exit(2)
     except OSError as error:
         if error.errno in MISNAMED:
             say(_line(SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")))

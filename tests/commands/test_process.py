@@ -10,6 +10,7 @@ import pytest
 
 from syncline.commands.shell import MOST_COLUMNS, check_width, new_console
 from syncline.errors import SpecError, SynclineError
+from tests.robustness.damage import folder_files, write_files
 
 LIST = "import os, sys; {before}; sys.argv = ['syncline', 'list', 'prices']; from syncline.cli import main; main()"
 
@@ -97,3 +98,11 @@ def test_columns_that_there_will_not_be_are_refused_before_the_training(name, sp
     told = command(name, spec, "--columns", "loss,nosuch", "--set", "steps=50000")
     assert told.code == 2 and "--columns: got 'nosuch'; expected one of 'all', 'basis'" in told.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_argument_that_is_no_text_is_refused(command, tmp_path):
+    folder = tmp_path / "result"
+    write_files(folder_files("collectives"), folder)
+    told = command("report", str(folder), "--title", "\ud800")
+    assert told.code == 2 and told.err == "error: arguments: got '\\ud800'; expected text in Unicode\n"
+    assert not (tmp_path / "report.html").exists()

@@ -88,6 +88,8 @@ def damaged(files: Files, draw: random.Random) -> str:
 
     A value of None stands for a folder in the place of the file.
     """
+    if not files:
+        return "nothing is left"
     at_top = [path for path in files if "/" not in path]
     path = draw.choice(at_top if at_top and draw.random() < 0.75 else list(files))
     ways: dict[str, list[Callable[[bytes, random.Random], bytes]]] = {

@@ -167,7 +167,7 @@ def tried(numbers, command, folder, fully):
         except AssertionError as error:
             failed.append(str(error))
             if os.environ.get("SYNCLINE_FAILURES"):
-                with open(os.environ["SYNCLINE_FAILURES"], "a") as file:
+                with open(os.environ["SYNCLINE_FAILURES"], "a", errors="backslashreplace") as file:
                     file.write(f"{error}\n{'=' * 80}\n")
     return counts, failed
 
