@@ -199,16 +199,21 @@ def _first_signal() -> int | None:
     return _listeners[0].number if _listeners else None
 
 
+def is_interrupted() -> bool:
+    """Return whether a signal has asked this process to end: what can be made again from the results is left out."""
+    return _first_signal() is not None
+
+
 def raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt if a signal has asked this process to end: a safe point of a loop."""
-    if _first_signal() is not None:
+    if is_interrupted():
         confirm()
         raise KeyboardInterrupt
 
 
 def confirm() -> None:
     """Confirm that the work is ending, which may then take longer than `LIMIT_S`."""
-    if _first_signal() is not None:
+    if is_interrupted():
         _listeners[0].is_heard = True
 
 

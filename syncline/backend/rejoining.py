@@ -14,7 +14,7 @@ from typing import Any
 from syncline.backend.launch import PRELOAD
 from syncline.backend.progress import CHANGED_NS, COUNT, INSIDE, Progress
 from syncline.backend.register import Register
-from syncline.backend.watchdog import POLL_S, START_S, Failure, guarded, how_it_ended
+from syncline.backend.watchdog import POLL_S, START_S, Failure, guarded, how_it_ended, left_early
 from syncline.interrupts import children_without_signals, fork_server, raise_if_interrupted
 
 ENDING_S = 10.0
@@ -128,7 +128,7 @@ class ServedProcesses:
             on_poll(self.progress)
             server = self.processes[self.workers]
             if server.exitcode is not None:
-                if server.exitcode:
+                if left_early(self.workers, server, self.folder):
                     return self._last_words()
                 self._end()
                 return None
@@ -136,12 +136,12 @@ class ServedProcesses:
                 process = self.processes[rank]
                 if rank in self.over or process.exitcode is None:
                     continue
-                if process.exitcode == 0:
-                    self.over.add(rank)
-                elif (self.folder / f"{rank}.failed").exists():
+                if (self.folder / f"{rank}.failed").exists():
                     return self._said(rank)
-                else:
+                if left_early(rank, process, self.folder):
                     self._left(rank)
+                else:
+                    self.over.add(rank)
             failure = self._still()
             if failure is not None:
                 return failure

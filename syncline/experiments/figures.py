@@ -22,6 +22,7 @@ from syncline.analysis.figures.waits import waits_for_whom
 from syncline.experiments.folder import RunFolder
 from syncline.experiments.records import eval_clock_s
 from syncline.experiments.trained import Trained
+from syncline.interrupts import is_interrupted
 from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training
 
@@ -43,7 +44,12 @@ def compare_figures(
     clocks: Mapping[tuple[str, str], Clock],
     target: float | None = None,
 ) -> None:
-    """Loss against simulated wall-clock, one panel per network; against steps; a landscape's picture if it is one."""
+    """Draw loss against simulated wall-clock (a panel per network) and against steps, and a landscape if it is one.
+
+    An interrupted command draws nothing: its tables have it all.
+    """
+    if is_interrupted():
+        return
     loss = _loss_name(spec)
     links = {link.name: link for link in spec.networks}
     known = [{name: clocks[one.method, name] for name in links if (one.method, name) in clocks} for one in trained]
@@ -62,7 +68,12 @@ def compare_figures(
 
 
 def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock) -> None:
-    """Loss against steps and clock, the first steps as a strip, a landscape's picture if it is one."""
+    """Draw loss against steps and clock, the first steps as a strip, and the landscape if there is one.
+
+    An interrupted command draws nothing: its tables have it all.
+    """
+    if is_interrupted():
+        return
     curves = [curve(trained, {spec.network.name: clock})]
     links = {spec.network.name: spec.network}
     save(loss_against_clock(curves, links, loss_label=_loss_name(spec)), folder.figure("loss_against_clock"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.shared_progress import Watched, shared_progress, side_by_side
+from syncline.interrupts import is_interrupted
 from syncline.specs import Experiment, study_of
 
 
@@ -51,7 +52,7 @@ def run_study(
         rows = study.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
-        if rows and figures:
+        if rows and figures and not is_interrupted():
             from syncline.analysis import save
 
             for name, figure in study.figures(spec, records, rows):

@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +132,21 @@ def test_measured_beside_simulated(plain) -> None:
     assert names == [f"{world}: {name}" for world in ("measured", "simulated") for name in all_of_one]
 
 
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exit_with_code_0() -> None:
+    os._exit(0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dying(Quadratic):
-    """A quadratic in which workers kill themselves, each once: before their steps of some numbers."""
+    """A quadratic in which workers end themselves, each once: before their steps of some numbers."""
 
     marks: str = ""
     dies: tuple[tuple[int, int], ...] = ()
+    end: Callable[[], object] = field(default=kill_this_process)
 
     def build(self, rows: Rows, **options: Any) -> Task:
         task = super().build(rows, **options)
@@ -146,24 +156,29 @@ class Dying(Quadratic):
             mark = Path(self.marks) / f"{rows.workers[0]}-{number}"
             if (rows.workers[0], number) in self.dies and not mark.exists():
                 mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+                self.end()
             return gradients(number)
 
         object.__setattr__(task, "step_gradients", step_gradients)
         return task
 
 
-def dying(tmp_path: Path, *dies: tuple[int, int]) -> Dying:
+def dying(tmp_path: Path, *dies: tuple[int, int], end: Callable[[], object] = kill_this_process) -> Dying:
     own = {name: value for name, value in FIELDS["problem"].items() if name != "kind"}
-    return Dying(**own | {"spectrum": (1.0, 0.3, 3.0)}, marks=str(tmp_path), dies=dies)
+    return Dying(**own | {"spectrum": (1.0, 0.3, 3.0)}, marks=str(tmp_path), dies=dies, end=end)
 
 
-def test_a_worker_that_dies_is_started_again_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "how_it_ended"), [(kill_this_process, "killed by SIGKILL"), (exit_with_code_0, "exit code 0")]
+)
+def test_a_worker_that_dies_is_started_again_and_goes_on(
+    end: Callable[[], object], how_it_ended: str, tmp_path: Path
+) -> None:
     """A quorum of two goes on without it; its steps since its model are lost, and anybody's again."""
     how = {"buffer": 2, "waits": True, "grace": "1 ms", "weights": "tokens", "discount": 0.5}
-    told = launched(spec_of(how, problem=dying(tmp_path, (1, 4))), tmp_path / "out")
+    told = launched(spec_of(how, problem=dying(tmp_path, (1, 4), end=end)), tmp_path / "out")
     (gone,) = told["departures"]
-    assert gone["worker"] == 1 and gone["returns"] and gone["how"] == "killed by SIGKILL"
+    assert gone["worker"] == 1 and gone["returns"] and gone["how"] == how_it_ended
     assert [one["worker"] for one in told["joins"]] == [1]
     row = told["rows"][0]
     assert told["failed"] is None and row["steps"] == STEPS

@@ -103,7 +103,10 @@ def damaged(files: Files, draw: random.Random) -> str:
     else:
         try:
             files[path] = way(files[path], draw)
-        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, yaml.YAMLError, pa.ArrowException):
+        except (  # it was damaged before
+            ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, yaml.YAMLError,
+            pa.ArrowException,
+        ):  # fmt: skip
             files[path] = b""
     return f"{path} {getattr(way, '__name__', way)}"
 

@@ -172,13 +172,13 @@ def replicate(
         SynclineError: trainings that failed, or methods of which not as many trials can be trained.
     """
     result = Replicated(spec, out, spec.planned())
+    check_folder(out)
     search = search_stage(spec)
     whole = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
     if read_stage(stage_table(out, search.name), search.identity) is None:
         check_stages(spec)
     if on_expected is not None and (left := expected(spec, out)) is not None:
         on_expected(left)
-    _made(out)
     trials = whole(search)
     if trials is not None:
         result.effort = check_effort(spec, trials.rows)
@@ -216,6 +216,7 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
     from syncline.experiments.replicating.networks_page import draw_networks
 
     cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
+    prepare_folder(result.folder)
     draw_networks(result, cells)
     return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
 
@@ -228,6 +229,7 @@ def _whole(
     kept = read_stage(path, stage.identity)
     if kept is None and not result.interrupted:
         trained: list[TrainedPart] = []
+        prepare_folder(result.folder)
         for part in stage.parts():
             folder = result.folder / TRAININGS / part.file_name
             with on_stage(part) as listener:
@@ -278,7 +280,23 @@ def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
     return final_rows(part.stage, part.swept, part.runs)
 
 
-def _made(out: Path) -> None:
+def check_folder(out: Path) -> None:
+    """Refuse a folder in which a folder has the name of a file of ours, before anything is computed.
+
+    Raises:
+        SpecError: there is one.
+    """
+    for path in out.iterdir() if out.is_dir() else ():
+        if path.suffix in (".parquet", ".json", ".md", ".png") and path.is_dir():
+            raise SpecError("--out", str(out), f"a folder as it was written: {path.name} is a folder")
+
+
+def prepare_folder(out: Path) -> None:
+    """Make the folder, and remove the manifest, as the files will change.
+
+    Raises:
+        SpecError: the place cannot be written to.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         remove_manifest(out)
