@@ -29,6 +29,7 @@ from syncline.costmodel import (
     wire_bytes,
 )
 from syncline.costmodel.bases import communicating
+from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.table import nccl_on
@@ -46,6 +47,9 @@ WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
 
 MOST_MESSAGES = {"lockstep": 50_000_000, "events": 50_000}
 """How many messages each evaluator plays before its column stays empty: a second's worth or two."""
+
+MOST_ROUNDS = 20_000
+"""How many rounds lockstep plays before its column stays empty: each costs some 0.1 ms, however few messages it has."""
 
 LARGE = 1e20
 """Bytes beside which a latency is nothing, for the slope of a closed form."""
@@ -260,6 +264,8 @@ CONTENTION = "contention"
 def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
     """When each worker is through; None where that many messages would take too long."""
     if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
+        return None
+    if by == "lockstep" and algorithm in FLAT[kind] and FLAT[kind][algorithm].messages(question.workers) > MOST_ROUNDS:
         return None
     try:
         done: list[float] = collective_finish_s(

@@ -171,7 +171,7 @@ def _routed(
     senders, receivers, nbytes = one
     workers = topology.workers
     for ends in (senders, receivers):
-        if np.bincount(ends, minlength=workers).max() > 1:
+        if len(ends) > 1 and np.bincount(ends, minlength=workers).max() > 1:
             raise Contention("a worker sends or receives twice in one round, which lockstep cannot follow")
     paths = topology.paths(senders, receivers)
     return RoutedRound(
