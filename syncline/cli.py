@@ -94,7 +94,8 @@ def _main() -> None:
         sys.exit(2)
     except OSError as error:
         if error.errno in MISNAMED:
-            say(_line(SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")))
+            named = SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")
+            say(_line(named if error.filename else error))
             sys.exit(2)
         if error.errno not in UNWRITABLE:
             raise
