@@ -64,12 +64,14 @@ def _loaded(path: Path) -> Result:
 
 def _of_run(noted: dict[str, Any], path: Path) -> Result:
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
-    again = {"project": _projection, "collectives": _collectives}.get(str(noted.get("command")))
+    command = str(noted.get("command"))
+    again = {"project": _projection, "collectives": _collectives}.get(command)
     if again is not None:
+        check_rows(rows, path / "run.json", ROWS[command])
         try:
             return again(noted)
         except SynclineError:
-            return Result(str(noted["command"]), {"rows": rows}, folder=path)
+            return Result(command, {"rows": rows}, folder=path)
     told: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
     try:
         spec: Any = load_spec(path / "spec.yaml")

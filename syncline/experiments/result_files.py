@@ -102,11 +102,16 @@ TRAINING: ColumnTypes = {"method": TEXT, "network": TEXT, "workers": WHOLE, "ste
 ROWS: dict[str, ColumnTypes] = {
     "run": TRAINING | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
     "compare": TRAINING | CLOCK | {"speedup": NUMBER_OR_NONE, "loss": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE},
+    "collectives": {
+        "collective": TEXT, "algorithm": TEXT, "network": TEXT, "workers": WHOLE, "nbytes": FINITE, "rule": TEXT,
+        "chosen_by": LIST, "contention": BOOLEAN, "fastest": BOOLEAN,
+    },
     "launch": TRAINING | CLOCK | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
     "pipeline": {
         "schedule": TEXT, "network": TEXT, "makespan_s": NUMBER_OR_NONE, "closed_form_s": NUMBER_OR_NONE,
         "bubble": FINITE, "utilisation": FINITE, "microbatches_per_s": FINITE, "per_stage": LIST,
     },
+    "project": {"workers": WHOLE, "network": TEXT},
     "trace": TRAINING | CLOCK | {"hardware": TEXT, "speedup": NUMBER_OR_NONE},
     "sweep": {"method": TEXT, "network": TEXT, "workers": WHOLE, "seed": WHOLE},
 }  # fmt: skip
