@@ -24,7 +24,7 @@ STARTS = (
     "syncline.experiments.calibration.calibrate.watched",
     "syncline.experiments.tracing.apart.traced_apart",
     "syncline.backend.hosts.run_together",
-    "syncline.experiments.replicating.replicate._made",
+    "syncline.experiments.replicating.replicate.prepare_folder",
 )
 """What starts real processes, or hours of trainings."""
 
