@@ -1,7 +1,7 @@
 """Keep the answers of the commands, or hold them against those that are kept.
 
-    python -m tests.answers keep [FILE]
-    python -m tests.answers compare [FILE] [--renamed OLD=NEW ...] [--only TEXT]
+python -m tests.answers keep [FILE]
+python -m tests.answers compare [FILE] [--renamed OLD=NEW ...] [--only TEXT]
 """
 
 from __future__ import annotations
