@@ -91,6 +91,7 @@ bench: .venv/installed-test
 	$(BIN)/python -m benchmarks.sweep --runs 200 --rounds 1 --long-runs 4
 	$(BIN)/python -m benchmarks.projection --quick
 	$(BIN)/python -m benchmarks.tracing --quick
+	$(BIN)/python -m benchmarks.messages --seconds 1 --repeats 1
 	$(BIN)/python -m benchmarks.explore --moves 3
 
 clean:
