@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         "syncline project --model mt-dao-1.3b --workers 16 --network wan",
         "syncline project --model llama-7b --cluster two-sites-a100 --method diloco",
         "syncline project --workers 8,64,512 --plot speedup.pdf --csv rows.csv",
-        "syncline project --network 10gbe --grid workers=8,64 --grid network.latency=50us,1ms",
+        "syncline project --network 10gbe --grid network.latency=50us,1ms",
     ),
 )
 def project_command(
